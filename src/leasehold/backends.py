@@ -1,0 +1,61 @@
+"""From a URL to the backend that serves it.
+
+Owns the lookup by scheme, the reading of file URLs and the hiding of secrets in them. Nothing of a backend
+is imported before its scheme is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from leasehold.errors import ConfigError, MissingDependency
+
+_EXTRAS = {"pyarrow": "log", "psycopg": "postgres", "redis": "redis", "azure": "azure", "confluent_kafka": "kafka"}
+
+
+def load_backend(url: str, kind: str, builtin: Mapping[str, str], group: str) -> Callable[..., Any]:
+    """The opener for the scheme of `url`; `kind` (`store`, `hub`, `sink`) names it in errors."""
+    scheme, found, _ = url.partition("://")
+    others = {point.name: point for point in entry_points(group=group)}
+    if not found or (scheme not in builtin and scheme not in others):
+        schemes = ", ".join(f"{name}://" for name in sorted({*builtin, *others}))
+        raise ConfigError(kind, masked(url), f"a {kind} is a URL that begins with one of {schemes}", "Correct the URL")
+    if scheme not in builtin:
+        loaded: Callable[..., Any] = others[scheme].load()
+        return loaded
+    module, _, name = builtin[scheme].partition(":")
+    try:
+        opener: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in _EXTRAS:
+            raise MissingDependency(f"the {kind} {masked(url)}", _EXTRAS[missing]) from error
+        raise
+    return opener
+
+
+def file_of(url: str, base: Path, kind: str) -> Path:
+    """The path in a file URL: `scheme:///relative/to/base` or `scheme:////absolute`."""
+    parts = urlsplit(url)
+    path = unquote(parts.path).removeprefix("/")
+    if parts.netloc or not path or parts.query or parts.fragment:
+        scheme = parts.scheme
+        raise ConfigError(
+            kind,
+            url,
+            f"a {scheme} URL is {scheme}:///relative/path or {scheme}:////absolute/path",
+            f"Did you mean {scheme}:///{parts.netloc}{parts.path}?" if parts.netloc else "Name a file",
+        )
+    return base / path
+
+
+def masked(url: str) -> str:
+    """The URL with user, password and query values hidden, fit for messages and logs."""
+    hidden = re.sub(r"(?<=://)[^/@\s]*@", "***@", url)
+    return re.sub(r"(?<=[?&;])([^=&;]+)=[^&;\s]*", r"\1=***", hidden)

@@ -1,0 +1,83 @@
+"""Settings that are checked when they are made, each alone and all together.
+
+Owns the numbers that decide who may hold a partition and for how long, and refuses a set of them that
+cannot keep its promise. Durations are seconds, as floats; in text they carry a unit (`2s`, `500ms`, `10m`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from leasehold.errors import ConfigError
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+STRATEGIES = ("greedy", "balanced")
+
+
+def parse_duration(text: str, field: str) -> float:
+    """Seconds from `2s`, `1.5m`, `500ms`, `2h`, `7d`. Raises `ConfigError` that names `field`."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", text)
+    if not match:
+        raise ConfigError(field, text, "a duration is a number and a unit: ms, s, m, h or d", 'For example "10s"')
+    return float(match[1]) * _UNITS[match[2]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnershipSettings:
+    """How partitions are held. All durations in seconds.
+
+    load_balancing_interval  between two dispatch cycles of an instance
+    partition_expiration     an ownership not renewed for longer than this may be taken by anybody
+    strategy                 `greedy` (claim the whole fair share) or `balanced` (one claim a cycle)
+    request_timeout          the longest that one call to a store may take
+    margin                   how much earlier than the store a holder ends its trust in its own hold
+    clock_rate_ratio         how much faster one machine's clock may run than another's
+    stall_timeout            renewal stops when the work makes no progress for this long
+
+    Refused unless two renewals fit in one expiration even if one of them takes its full time and clocks
+    differ: `partition_expiration ≥ 2 x load_balancing_interval x clock_rate_ratio + request_timeout + margin`.
+    """
+
+    load_balancing_interval: float = 10.0
+    partition_expiration: float = 30.0
+    strategy: str = "greedy"
+    request_timeout: float = 3.0
+    margin: float = 1.0
+    clock_rate_ratio: float = 1.25
+    stall_timeout: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("load_balancing_interval", "partition_expiration", "request_timeout", "stall_timeout"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(name, value, "a duration above zero", "Give a number of seconds")
+        if not (math.isfinite(self.margin) and self.margin >= 0):
+            raise ConfigError("margin", self.margin, "a duration of zero or more", "Give a number of seconds")
+        if not (math.isfinite(self.clock_rate_ratio) and self.clock_rate_ratio >= 1):
+            raise ConfigError("clock_rate_ratio", self.clock_rate_ratio, "at least 1", "1.25 is the default")
+        if self.strategy not in STRATEGIES:
+            raise ConfigError("strategy", self.strategy, f"one of {', '.join(STRATEGIES)}", "greedy is the default")
+        if self.partition_expiration < self.shortest_expiration:
+            raise ConfigError(
+                "partition_expiration",
+                self.partition_expiration,
+                f"at least 2 x load_balancing_interval ({self.load_balancing_interval:g} s) x clock_rate_ratio "
+                f"({self.clock_rate_ratio:g}) + request_timeout ({self.request_timeout:g} s) + margin "
+                f"({self.margin:g} s) = {self.shortest_expiration:g} s, or a single slow renewal loses partitions",
+                f"Set partition_expiration to {self.shortest_expiration:g}s or more, or shorten load_balancing_interval",
+            )
+        if self.stall_timeout < self.partition_expiration:
+            raise ConfigError(
+                "stall_timeout",
+                self.stall_timeout,
+                f"no shorter than partition_expiration ({self.partition_expiration:g} s)",
+                "600 s is the default",
+            )
+
+    @property
+    def shortest_expiration(self) -> float:
+        """The shortest `partition_expiration` that goes with the other settings, in seconds."""
+        renewals = 2 * self.load_balancing_interval * self.clock_rate_ratio
+        return renewals + self.request_timeout + self.margin

@@ -1,0 +1,156 @@
+"""Every error Leasehold raises, in one tree.
+
+    LeaseholdError
+    ├── UsageError                      you: what was asked cannot be done as asked
+    │   ├── ConfigError                 a setting, an option or a key of a pipeline file
+    │   ├── MissingDependency           a driver that is not installed, with the extra that brings it
+    │   ├── SchemaMismatch              a DataFrame or file that does not fit its table or hub
+    │   └── AlreadyInUse                a consumer group or table that belongs to another pipeline
+    ├── StoreError                      the store
+    │   └── StoreUnavailable            … cannot be reached or is locked: try again       (transient)
+    ├── HubError                        the hub
+    │   ├── HubUnavailable              … cannot be reached or is locked: try again       (transient)
+    │   └── DataLoss                    events that were to be read are gone
+    ├── SinkError                       the database of the entity table
+    │   ├── SinkUnavailable             … cannot be reached or is locked: try again       (transient)
+    │   ├── KeyFromTwoPartitions        an entity's events come from several partitions
+    │   └── OwnerLevelWentBack          the stores were wiped or restored behind the table's back
+    └── NotTheOwner                     lost ownership: somebody else holds the partition now
+        ├── OwnerLevelSuperseded        a write that carries a lower owner level than the record
+        └── CheckpointStepBack          a checkpoint behind the one already written at its level
+
+A message says what was asked, what is wrong and what to do. Losing a race for a claim is not an error:
+claims return what was won. Errors marked transient may be retried as they are (`is_transient`).
+"""
+
+from __future__ import annotations
+
+
+class LeaseholdError(Exception):
+    """The base of every error that Leasehold raises on purpose."""
+
+
+class UsageError(LeaseholdError):
+    """What was asked cannot be done as asked; asking again in the same words will not help."""
+
+
+class ConfigError(UsageError):
+    """A setting is missing, unknown, out of range or at odds with another.
+
+    `field` is the setting's name as the user wrote it, `value` what was given, `rule` what holds for it
+    and `remedy` what to write instead.
+    """
+
+    def __init__(self, field: str, value: object, rule: str, remedy: str = "") -> None:
+        self.field, self.value, self.rule, self.remedy = field, value, rule, remedy
+        message = f"{field} = {value!r}: {rule}" if value is not None else f"{field}: {rule}"
+        super().__init__(f"{message}. {remedy}".rstrip(" .") + ".")
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str, str]]:
+        return type(self), (self.field, self.value, self.rule, self.remedy)
+
+
+class MissingDependency(UsageError):
+    """A package that this backend needs is not installed; `extra` is the extra of Leasehold that brings it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.what, self.extra = what, extra
+        super().__init__(f"{what} needs a package that is not installed: pip install 'leasehold[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[MissingDependency], tuple[str, str]]:
+        return type(self), (self.what, self.extra)
+
+
+class SchemaMismatch(UsageError):
+    """Columns that are missing, unknown or of another type than the table or hub they are meant for."""
+
+
+class AlreadyInUse(UsageError):
+    """A consumer group or an entity table already belongs to another pipeline."""
+
+
+class StoreError(LeaseholdError):
+    """The store answered with something that it should not have."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached, is locked or did not answer in time. Transient."""
+
+
+class HubError(LeaseholdError):
+    """The hub answered with something that it should not have."""
+
+
+class HubUnavailable(HubError):
+    """The hub cannot be reached, is locked or did not answer in time. Transient."""
+
+
+class DataLoss(HubError):
+    """Events `[start, end)` of `partition` were to be read and are gone from the hub (retention)."""
+
+    def __init__(self, partition: str, start: int, end: int, remedy: str = "") -> None:
+        self.partition, self.start, self.end, self.remedy = partition, start, end, remedy
+        super().__init__(
+            f"partition {partition}: events [{start}, {end}) were to be read and are gone from the hub "
+            f"(retention). {remedy or 'Set failOnDataLoss=false to go on from the first event that is left.'}"
+        )
+
+    def __reduce__(self) -> tuple[type[DataLoss], tuple[str, int, int, str]]:
+        return type(self), (self.partition, self.start, self.end, self.remedy)
+
+
+class SinkError(LeaseholdError):
+    """The database of the entity table answered with something that it should not have."""
+
+
+class SinkUnavailable(SinkError):
+    """The database of the entity table cannot be reached or is locked. Transient."""
+
+
+class KeyFromTwoPartitions(SinkError):
+    """An upsert met a key last written from another partition, and no `sequence_by` says which is later."""
+
+
+class OwnerLevelWentBack(SinkError):
+    """The current owner's level is below the highest that the table has seen: a store was wiped or restored."""
+
+
+class NotTheOwner(LeaseholdError):
+    """Somebody else holds the partition now; whatever was done for it since does not count."""
+
+
+class OwnerLevelSuperseded(NotTheOwner):
+    """A write for `partition` carries `owner_level`, and the record has already seen `highest`."""
+
+    def __init__(self, partition: str, owner_level: int, highest: int) -> None:
+        self.partition, self.owner_level, self.highest = partition, owner_level, highest
+        super().__init__(
+            f"partition {partition}: a checkpoint at owner level {owner_level} is refused, since level {highest} "
+            "has claimed the partition. Stop working on it: its new owner goes on from the last checkpoint."
+        )
+
+    def __reduce__(self) -> tuple[type[OwnerLevelSuperseded], tuple[str, int, int]]:
+        return type(self), (self.partition, self.owner_level, self.highest)
+
+
+class CheckpointStepBack(NotTheOwner):
+    """A checkpoint for `partition` at `sequence_number` is behind `latest`, written at the same owner level."""
+
+    def __init__(self, partition: str, sequence_number: int, latest: int) -> None:
+        self.partition, self.sequence_number, self.latest = partition, sequence_number, latest
+        super().__init__(
+            f"partition {partition}: a checkpoint at sequence number {sequence_number} is refused, since "
+            f"{latest} was written at the same owner level. Checkpoints only go forward within a level."
+        )
+
+    def __reduce__(self) -> tuple[type[CheckpointStepBack], tuple[str, int, int]]:
+        return type(self), (self.partition, self.sequence_number, self.latest)
+
+
+TRANSIENT: tuple[type[LeaseholdError], ...] = (StoreUnavailable, HubUnavailable, SinkUnavailable)
+"""Errors after which the same call may simply be made again."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same call may be made again as it is, after a pause."""
+    return isinstance(error, TRANSIENT)

@@ -1,0 +1,87 @@
+"""What a hub promises: a partitioned, ordered, append-only stream of events.
+
+Within a partition events carry rising sequence numbers and are read in that order; a range is half-open,
+`[start, end)`. Reading is exact: the same range gives the same events, however often and wherever it is
+read. Every method may raise `HubUnavailable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EVENT_COLUMNS = (
+    "body",
+    "partition",
+    "offset",
+    "sequenceNumber",
+    "enqueuedTime",
+    "publisher",
+    "partitionKey",
+    "properties",
+    "systemProperties",
+    "hub",
+)
+"""The columns of an event as every hub reads it, in order. The Spark source adds `ownerLevel`."""
+
+
+class Hub(Protocol):
+    """One partitioned event stream."""
+
+    @property
+    def url(self) -> str:
+        """The URL that opens this hub, without secrets."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Names the stream for good: two paths to one stream agree, and a stream made anew differs."""
+        ...
+
+    def consumer_group(self, name: str) -> ConsumerGroup:
+        """The key under which stores keep the records of the group `name` of this hub."""
+        ...
+
+    def partition_ids(self) -> tuple[str, ...]:
+        """All partitions there are now. The list may grow and never shrinks."""
+        ...
+
+    def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
+        """Begin and end of the given partitions, or of all."""
+        ...
+
+    def resolve(self, partition: str, position: EventPosition) -> int:
+        """The sequence number that `position` stands for: that of the first event to read.
+
+        `earliest` gives the begin and `latest` the end. A sequence number stands for itself; one above the
+        end raises `ConfigError`. An enqueued time gives the first event at or after it, or the end.
+        `committed` is not the hub's to resolve and raises `ValueError`.
+        """
+        ...
+
+    def read(
+        self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000
+    ) -> Iterator[pa.RecordBatch]:
+        """The events `[start, end)` of a partition, in order, as Arrow batches of at most `batch_rows` rows.
+
+        Columns come in the order asked for, from `EVENT_COLUMNS`. Events that retention has removed are not
+        there: the caller compares with `partition_properties` first where that matters.
+        """
+        ...
+
+    def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
+        """Append events durably and return how many.
+
+        All go to `partition` if given; else an event with a partition key goes where its key's hash says,
+        and one without follows in turn.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what this object holds. Closing twice is fine."""
+        ...

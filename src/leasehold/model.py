@@ -1,0 +1,220 @@
+"""The words of Leasehold as frozen values.
+
+Owns what passes between modules: nothing here does I/O, knows a backend or changes once made. Sequence
+numbers count the events of one partition and are never compared across partitions; a range of them is
+half-open, `[start, end)`. Times are seconds since the Unix epoch, as floats, unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from leasehold.errors import ConfigError
+
+BEFORE_FIRST = -1
+"""The sequence number of a checkpoint at which nothing of the partition has been processed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """One independent reader of a hub: ownership and checkpoints are kept per group and partition.
+
+    `hub` is the part of the hub identity that its backend keys records by: for an embedded log the UUID
+    inside the file, so that two paths to one log are one hub and a log made anew is another.
+    """
+
+    namespace: str
+    hub: str
+    name: str = "$Default"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.hub}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerId:
+    """The unique name of one running processor instance, written `name/incarnation`.
+
+    The incarnation is new in each process. A new incarnation of a name takes its predecessor's
+    partitions at once, without waiting for them to expire.
+    """
+
+    name: str
+    incarnation: str = field(default_factory=lambda: secrets.token_hex(6))
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.:@-]{1,100}", self.name):
+            raise ConfigError(
+                "owner_id", self.name, "1 to 100 letters, digits or any of . _ : @ -", "Choose another name"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.incarnation}"
+
+
+def owner_name(owner_id: str) -> str:
+    """The name in a `name/incarnation`; the whole text where it has no incarnation (other SDKs' owners)."""
+    return owner_id.rpartition("/")[0] or owner_id
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who holds a partition. An `owner_id` of `""` means that it was relinquished.
+
+    `owner_level` rises by one at every acquisition. `etag` changes with every write of the record and is
+    `None` for a record that does not exist yet. `last_modified` is in the store's own time, to be compared
+    only with the `as_of` of a listing of the same store.
+    """
+
+    group: ConsumerGroup
+    partition: str
+    owner_id: str
+    owner_level: int
+    etag: str | None = None
+    last_modified: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipListing:
+    """All ownership records of a group, and the store's own time at which they were read."""
+
+    records: tuple[Ownership, ...]
+    as_of: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The last event of a partition that has been processed, with the owner level that wrote it.
+
+    `sequence_number` is `BEFORE_FIRST` where nothing has been processed; `offset` is the hub's opaque
+    text for the same event, where it has one.
+    """
+
+    group: ConsumerGroup
+    partition: str
+    sequence_number: int
+    owner_level: int
+    offset: str | None = None
+
+    @property
+    def next_sequence_number(self) -> int:
+        """The sequence number to go on from."""
+        return self.sequence_number + 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProperties:
+    """Where a partition begins and ends: its events are `[begin, end)`; `begin == end` when it is empty."""
+
+    partition: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a hub. `partition`, `sequence_number`, `offset` and `enqueued_time` are the hub's to set."""
+
+    body: bytes
+    partition_key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    publisher: str | None = None
+    partition: str = ""
+    sequence_number: int = BEFORE_FIRST
+    offset: str | None = None
+    enqueued_time: float = 0.0
+    system_properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class PositionKind(StrEnum):
+    """The ways to say where in a partition to start or end."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    COMMITTED = "committed"
+    SEQUENCE_NUMBER = "sequence number"
+    ENQUEUED_TIME = "enqueued time"
+
+
+@dataclass(frozen=True, slots=True)
+class EventPosition:
+    """A place in a partition, to be resolved to a sequence number by the hub.
+
+    Written as text: `earliest`, `latest`, `committed` (the group's checkpoint, and earliest where there is
+    none), a whole number (a sequence number, inclusive) or an ISO 8601 timestamp with an offset (the first
+    event enqueued at or after it).
+    """
+
+    kind: PositionKind
+    sequence_number: int = 0
+    enqueued_time: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str, field: str = "position") -> EventPosition:
+        """Read a position from text; `field` names the setting in the error. Raises `ConfigError`."""
+        word = text.strip().lower()
+        for kind in (PositionKind.EARLIEST, PositionKind.LATEST, PositionKind.COMMITTED):
+            if word == kind.value:
+                return cls(kind)
+        if re.fullmatch(r"\d+", word):
+            return cls(PositionKind.SEQUENCE_NUMBER, sequence_number=int(word))
+        try:
+            at = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise ConfigError(
+                field,
+                text,
+                "a position is earliest, latest, committed, a sequence number or an ISO 8601 timestamp",
+                "For example 2026-01-31T08:00:00Z",
+            ) from None
+        if at.tzinfo is None:
+            raise ConfigError(field, text, "a timestamp needs an offset from UTC", "For example add a Z at its end")
+        return cls(PositionKind.ENQUEUED_TIME, enqueued_time=at.timestamp())
+
+    def __str__(self) -> str:
+        if self.kind is PositionKind.SEQUENCE_NUMBER:
+            return str(self.sequence_number)
+        if self.kind is PositionKind.ENQUEUED_TIME:
+            return datetime.fromtimestamp(self.enqueued_time, UTC).isoformat()
+        return self.kind.value
+
+
+EARLIEST = EventPosition(PositionKind.EARLIEST)
+LATEST = EventPosition(PositionKind.LATEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """A position for every partition: one for all, with exceptions by partition id.
+
+    Written as text: a position, or a JSON object from partition ids to positions, in which the key `*`
+    stands for all others (earliest where it is missing).
+    """
+
+    default: EventPosition = EARLIEST
+    by_partition: tuple[tuple[str, EventPosition], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, field: str = "position") -> Positions:
+        """Read positions from text; `field` names the setting in the error. Raises `ConfigError`."""
+        if not text.lstrip().startswith("{"):
+            return cls(EventPosition.parse(text, field))
+        try:
+            stated = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(
+                field, text, f"not a JSON object ({error})", 'For example {"0": 17, "*": "latest"}'
+            ) from None
+        positions = {str(p): EventPosition.parse(str(at), f"{field}[{p!r}]") for p, at in stated.items()}
+        default = positions.pop("*", EARLIEST)
+        return cls(default, tuple(sorted(positions.items())))
+
+    def of(self, partition: str) -> EventPosition:
+        """The position for one partition."""
+        return dict(self.by_partition).get(partition, self.default)

@@ -1,0 +1,120 @@
+"""Typed notices of what happens to partitions, for whoever subscribes.
+
+Owns the list of notices and their delivery. A notice is delivered in the thread that caused it, in the
+order of subscription; a subscriber that raises is logged and never stops a partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+logger = logging.getLogger(__name__)
+
+
+class LossReason(StrEnum):
+    """Why a partition is no longer held."""
+
+    TAKEN = "taken by another owner"
+    LAPSED = "not renewed in time"
+    STALLED = "no progress for the stall timeout"
+    SUPERSEDED = "a checkpoint met a higher owner level"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something happened; the subclasses say what."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipClaimed(Notice):
+    """`partition` is held from now on at `owner_level`; `previous_owner` is `""` if it was free."""
+
+    partition: str
+    owner_level: int
+    previous_owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipLost(Notice):
+    """`partition`, held at `owner_level`, is no longer ours."""
+
+    partition: str
+    owner_level: int
+    reason: LossReason
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipRelinquished(Notice):
+    """`partition` was given up by ourselves."""
+
+    partition: str
+    owner_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointUpdated(Notice):
+    """Events of `partition` up to and with `sequence_number` are recorded as processed."""
+
+    partition: str
+    owner_level: int
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CycleFailed(Notice):
+    """A dispatch cycle could not finish; held partitions stay held as long as they are trusted."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class EventsLost(Notice):
+    """Events `[start, end)` of `partition` were gone before they were read; `failOnDataLoss` is off."""
+
+    partition: str
+    start: int
+    end: int
+
+
+N = TypeVar("N", bound=Notice)
+
+
+class Notices:
+    """A list of subscribers. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._subscribers: list[tuple[type[Notice], Callable[[Notice], None]]] = []
+
+    def subscribe(self, callback: Callable[[N], None], to: type[N]) -> Callable[[], None]:
+        """Call `callback` with every notice of type `to`. Returns a function that ends the subscription."""
+
+        def deliver(notice: Notice) -> None:
+            if isinstance(notice, to):
+                callback(notice)
+
+        entry = (to, deliver)
+        with self._lock:
+            self._subscribers.append(entry)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                if entry in self._subscribers:
+                    self._subscribers.remove(entry)
+
+        return unsubscribe
+
+    def publish(self, notice: Notice) -> None:
+        """Deliver a notice to all who subscribed to its type."""
+        with self._lock:
+            subscribers = list(self._subscribers)
+        for _, deliver in subscribers:
+            try:
+                deliver(notice)
+            except Exception:
+                logger.exception("a subscriber failed on %r", notice)

@@ -1,0 +1,37 @@
+"""Stores of ownership and checkpoints, found by URL.
+
+`open_store(url)` maps the URL's scheme to a backend and imports it only then. Packages of others add
+schemes through the entry point group `leasehold.stores`: a callable `(url, base, timeout) -> store`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from leasehold.backends import load_backend
+from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
+
+__all__ = ["CheckpointStore", "OwnershipStore", "PipelineBinding", "Store", "open_store"]
+
+
+class Store(OwnershipStore, CheckpointStore, Protocol):
+    """What `open_store` returns: every backend so far serves both protocols."""
+
+
+_BACKENDS = {
+    "memory": "leasehold.stores.memory:open_memory_store",
+    "sqlite": "leasehold.stores.sqlite:open_sqlite_store",
+}
+
+
+def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> Store:
+    """Open the store at `url`: `memory://NAME` or `sqlite:///PATH`.
+
+    Three slashes: PATH is relative to `base` (default: the working directory); four: it is absolute.
+    `timeout` is the longest that one call may take, in seconds. Raises `ConfigError` for a URL that cannot
+    be read and `MissingDependency` for a driver that is not installed.
+    """
+    opener = load_backend(url, "store", _BACKENDS, "leasehold.stores")
+    store: Store = opener(url, base or Path.cwd(), timeout)
+    return store

@@ -1,0 +1,95 @@
+"""What a store promises: ownership and checkpoints, each under rules of its own.
+
+The two protocols may be served by different backends. Each sentence in their docstrings has a test in
+`leasehold.testing.stores`. Every method may raise `StoreUnavailable`; after that the write may or may not
+have happened, and the caller finds out by listing. No method waits longer than the store's time-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from leasehold.model import Checkpoint, ConsumerGroup, Ownership, OwnershipListing
+
+
+@runtime_checkable
+class OwnershipStore(Protocol):
+    """Who holds which partition of a consumer group."""
+
+    def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
+        """All records of the group, also relinquished and expired ones, and none of another group.
+
+        `as_of` and every `last_modified` come from one clock, the store's, so that the age of a record is
+        `as_of - last_modified` whatever the clock of the caller says. A record that the store knows to be
+        from before a restart of that clock is reported as infinitely old.
+        """
+        ...
+
+    def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
+        """Write those claims whose `etag` still is the record's, and return them as they now stand.
+
+        An `etag` of `None` claims a record that must not exist. Each claim is decided alone: of many that
+        name the same ETag exactly one wins, and the losers are simply not in the result. What is returned
+        carries the new ETag and the owner id and level of the claim, and is on disk.
+        """
+        ...
+
+    def renew_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+        """Refresh the age of those records whose `etag` still is the record's, and return them.
+
+        As `claim_ownership`, but owner and level must be the record's, and a renewal may be lost with the
+        power: the record then only looks older than it is.
+        """
+        ...
+
+    def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+        """Give up those records whose `etag` still is the record's, and return them.
+
+        The record stays, with an empty owner id and its level, so that the next level is higher.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineBinding:
+    """Which pipeline a consumer group belongs to: the pipeline's name, and the identity of its sink."""
+
+    pipeline: str
+    sink: str
+
+
+@runtime_checkable
+class CheckpointStore(Protocol):
+    """How far a consumer group has come in each partition."""
+
+    def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
+        """The checkpoint of every partition of the group that has one, and none of another group."""
+        ...
+
+    def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
+        """Announce owner levels before anything is read, and return the records as they now stand.
+
+        Where a partition has no checkpoint, the one given is written: the resolved start. Where it has one,
+        its sequence number and offset stay and its level becomes the higher of the two. A returned level
+        above the one given means that a later owner has been there already. What is returned is on disk.
+        """
+        ...
+
+    def update_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Record progress, on disk.
+
+        A level below the record's raises `OwnerLevelSuperseded`. A sequence number behind the record's at
+        the same level raises `CheckpointStepBack`; the same sequence number is accepted. A higher level may
+        step back. A refused update changes nothing.
+        """
+        ...
+
+    def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
+        """Tie the group to a pipeline if it is not tied to one, and return what it is tied to."""
+        ...
+
+    def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
+        """Tie the group to a pipeline whatever it was tied to: for repairs made by a person."""
+        ...
