@@ -59,3 +59,15 @@ def masked(url: str) -> str:
     """The URL with user, password and query values hidden, fit for messages and logs."""
     hidden = re.sub(r"(?<=://)[^/@\s]*@", "***@", url)
     return re.sub(r"(?<=[?&;])([^=&;]+)=[^&;\s]*", r"\1=***", hidden)
+
+
+FILE_SCHEMES = ("log", "sqlite")
+"""Schemes whose URL names a file of this host."""
+
+
+def absolute(url: str, base: Path, kind: str) -> str:
+    """The same URL, independent of a base: a file URL with the absolute path, any other as it is."""
+    scheme = url.partition("://")[0]
+    if scheme not in FILE_SCHEMES:
+        return url
+    return f"{scheme}:///{file_of(url, base, kind).absolute()}"

@@ -66,7 +66,7 @@ class OwnershipSettings:
                 f"at least 2 x load_balancing_interval ({self.load_balancing_interval:g} s) x clock_rate_ratio "
                 f"({self.clock_rate_ratio:g}) + request_timeout ({self.request_timeout:g} s) + margin "
                 f"({self.margin:g} s) = {self.shortest_expiration:g} s, or a single slow renewal loses partitions",
-                f"Set partition_expiration to {self.shortest_expiration:g}s or more, or shorten load_balancing_interval",
+                f"Set it to {self.shortest_expiration:g}s or more, or shorten load_balancing_interval",
             )
         if self.stall_timeout < self.partition_expiration:
             raise ConfigError(

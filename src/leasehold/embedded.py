@@ -2,13 +2,18 @@
 
 Owns connections, pragmas, and the waiting for another writer. Promises that what a `durable` transaction
 wrote is on disk when it returns, and that a file which was deleted or replaced under an open connection is
-noticed at the next use. Refuses to create a file unless told to.
+noticed at the next use. Refuses to create a file unless told to, and to change one that the caller's
+`check` does not recognise.
 
 Concurrency: a `DatabaseFile` may be used by several threads of a process (each has a connection of its
 own) and by many processes. SQLite allows one writer at a time. A writer that is paused or killed inside a
 transaction holds the lock until it goes on or its process ends (then the system frees the lock and SQLite
 rolls back); all others wait up to `timeout` seconds and then raise `unavailable`. Waiting is a short
 randomised retry of our own, because SQLite's busy handler starves some writers for seconds.
+
+Forks: SQLite keeps its account of file locks in the process, and a child that inherits it believes in locks
+that only its parent holds: what it commits is lost when the parent closes. So before a fork all connections
+are closed, and parent and child open their own. One in use is waited for, for a moment.
 """
 
 from __future__ import annotations
@@ -18,14 +23,17 @@ import random
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from leasehold.errors import LeaseholdError
 
 _LONGEST_PAUSE = 0.02
-_INHERITED: list[object] = []
+_FORK_PATIENCE = 1.0
 
 
 class DatabaseFile:
@@ -33,7 +41,11 @@ class DatabaseFile:
 
     `schema` is a list of statements that are run when the file is first opened here; they must be
     idempotent. `unavailable` is the error class to raise when the file cannot be opened or stays locked
-    for `timeout` seconds. `create` says whether a missing file is made.
+    for `timeout` seconds; `broken` (default: the same) when it is damaged or no SQLite file. `create` says
+    whether a missing file is made when it is first opened here; one that goes missing later is
+    `unavailable`. `pragmas` are set on each connection before the file is looked at (page size and vacuum
+    mode count only while it is empty); `check` is run on each connection before anything is changed, and
+    raises if the file is not what the caller takes it for.
     """
 
     def __init__(
@@ -45,6 +57,9 @@ class DatabaseFile:
         create: bool,
         timeout: float = 3.0,
         setup: Callable[[sqlite3.Connection], None] | None = None,
+        broken: type[LeaseholdError] | None = None,
+        pragmas: Sequence[str] = (),
+        check: Callable[[sqlite3.Connection], None] | None = None,
     ) -> None:
         self.path = path
         self._schema = schema
@@ -52,6 +67,9 @@ class DatabaseFile:
         self._create = create
         self._timeout = timeout
         self._setup = setup
+        self._broken = broken or unavailable
+        self._pragmas = pragmas
+        self._check = check
         self._local = threading.local()
 
     @contextmanager
@@ -59,12 +77,13 @@ class DatabaseFile:
         """A consistent view of the file for the length of the block."""
         with self._translated():
             connection = self._connection()
-            self._patiently(lambda: connection.execute("BEGIN"))
             try:
+                self._patiently(partial(_begin_reading, connection))
                 yield connection
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+                connection.uses -= 1
 
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
@@ -74,36 +93,46 @@ class DatabaseFile:
         """
         with self._translated():
             connection = self._connection()
-            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
             try:
+                connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
                 yield connection
                 self._patiently(lambda: connection.execute("COMMIT"))
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+                connection.uses -= 1
+
+    def checkpoint(self) -> None:
+        """Move what the WAL holds into the file and empty it, as far as others' use of it allows now."""
+        with self._translated():
+            connection = self._connection()
+            try:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                connection.uses -= 1
 
     def close(self) -> None:
         """Close this thread's connection. The file may be used again afterwards."""
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
+        connection: _Connection | None = getattr(self._local, "connection", None)
+        if connection is not None and connection not in _inherited:
             connection.close()
-            self._local.connection = None
+        self._local.connection = None
 
-    def _connection(self) -> sqlite3.Connection:
-        """This thread's connection, opened anew after a fork or when the file was replaced."""
-        identity = self._identity()
-        mine = getattr(self._local, "identity", None)
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is not None and mine == identity and identity is not None:
-            return connection
-        if mine is not None and mine[0] != os.getpid():
-            _INHERITED.append(connection)  # SQLite forbids to touch, or even close, a connection across a fork
+    def _connection(self) -> _Connection:
+        """This thread's connection, marked as in use; opened anew after a fork or when the file was replaced."""
+        while True:
+            identity = self._identity()
+            connection: _Connection | None = getattr(self._local, "connection", None)
+            if connection is None or identity is None or self._local.identity != identity:
+                self.close()
+                connection = self._open()
+                self._local.connection, self._local.identity = connection, self._identity()
+            with _gate:
+                if not connection.closed:
+                    connection.uses += 1
+                    return connection
             self._local.connection = None
-        self.close()
-        connection = self._open()
-        self._local.connection, self._local.identity = connection, self._identity()
-        return connection
 
     def _identity(self) -> tuple[int, int, int] | None:
         try:
@@ -112,25 +141,30 @@ class DatabaseFile:
             return None
         return os.getpid(), status.st_dev, status.st_ino
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> _Connection:
         if self._create:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         mode = "rwc" if self._create else "rw"
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
-        connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=0)
+        with _gate:
+            connection = sqlite3.connect(
+                uri, uri=True, isolation_level=None, timeout=0, check_same_thread=False, factory=_Connection
+            )
+            connection.uses += 1
         try:
+            for pragma in self._pragmas:
+                self._patiently(partial(connection.execute, f"PRAGMA {pragma}"))
+            if self._check:
+                self._patiently(partial(self._check, connection))
             self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
             connection.execute("PRAGMA foreign_keys = ON")
-            if self._schema:
-                self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
-                for statement in self._schema:
-                    connection.execute(statement)
-                self._patiently(lambda: connection.execute("COMMIT"))
+            self._patiently(partial(_lay_out, connection, self._schema))
             if self._setup:
                 self._setup(connection)
         except BaseException:
             connection.close()
             raise
+        connection.uses -= 1
         return connection
 
     def _patiently(self, attempt: Callable[[], object]) -> None:
@@ -158,6 +192,84 @@ class DatabaseFile:
             raise self._unavailable(f"{self.path}: {error} ({_remedy(error, self.path, self._timeout)})") from error
         except (OSError, sqlite3.NotSupportedError) as error:
             raise self._unavailable(f"{self.path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise
+            raise self._broken(f"{self.path}: {error} (restore it, or name another file)") from error
+
+
+class _Connection(sqlite3.Connection):
+    """Knows whether it is in use. Closes itself when its thread has ended, which only the collector notices."""
+
+    closed = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.closed = False
+        self.uses = 0
+        self.thread = threading.get_ident()
+        _connections.add(self)
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self.close()
+
+
+_gate = threading.RLock()
+"""Held while a connection is made or taken into use, and across a fork."""
+_connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
+_crossing: list[_Connection] = []
+_inherited: list[_Connection] = []
+
+
+def _before_fork() -> None:
+    _gate.acquire()
+    deadline = time.monotonic() + _FORK_PATIENCE
+    for connection in list(_connections):
+        while connection.uses and connection.thread != threading.get_ident() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        if connection.uses:
+            _crossing.append(connection)
+        else:
+            connection.close()
+
+
+def _after_fork_in_parent() -> None:
+    _crossing.clear()
+    _gate.release()
+
+
+def _after_fork_in_child() -> None:
+    _inherited.extend(_crossing)  # closing one that was in use could undo what the parent is about to commit
+    _crossing.clear()
+    _connections.clear()
+    _gate.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+def _lay_out(connection: sqlite3.Connection, schema: Sequence[str]) -> None:
+    """Run the schema. What is there already takes no write lock, so that a reader may come beside a writer."""
+    connection.execute("BEGIN")
+    try:
+        for statement in schema:
+            connection.execute(statement)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _begin_reading(connection: sqlite3.Connection) -> None:
+    """Begin, and take the view at once: the first statement after a BEGIN may be refused for a lock too."""
+    if not connection.in_transaction:
+        connection.execute("BEGIN")
+    connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
 
 
 def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float) -> str:
@@ -165,8 +277,9 @@ def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float) -> str:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"another process kept it locked for {timeout:g} s; it will be tried again"
     if code == sqlite3.SQLITE_CANTOPEN:
-        reason = "is there and may be read and written" if path.exists() else "does not exist: check the path"
-        return f"the file {reason}"
+        if not path.exists():
+            return "the file does not exist: check the path"
+        return "it is a folder" if path.is_dir() else "check that this user may read and write it and its folder"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full: make room"
     return "check the file and its folder"

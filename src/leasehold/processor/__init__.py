@@ -1,1 +1,6 @@
-"""processor"""
+"""Processing the partitions of a hub as one of several instances: holding them, and working on what is held."""
+
+from leasehold.processor.dispatch import DispatchThread
+from leasehold.processor.partition_manager import Hold, PartitionManager
+
+__all__ = ["DispatchThread", "Hold", "PartitionManager"]

@@ -1,1 +1,32 @@
-"""spark"""
+"""Leasehold on Spark: the source `format("leasehold")`, the entity table, and pipelines from files.
+
+The names below are imported when they are first used, so that a pipeline file can be read without Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasehold.spark.entity_table import EntityTable
+    from leasehold.spark.pipeline import PipelineRun
+    from leasehold.spark.pipeline_file import read_pipeline_file
+    from leasehold.spark.session import open_session
+    from leasehold.spark.source import register
+
+__all__ = ["EntityTable", "PipelineRun", "open_session", "read_pipeline_file", "register"]
+
+_HOMES = {
+    "EntityTable": "entity_table",
+    "PipelineRun": "pipeline",
+    "open_session": "session",
+    "read_pipeline_file": "pipeline_file",
+    "register": "source",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,74 @@
+# `make` lists the targets. Everything is installed into .venv, from pyproject.toml and a package index.
+
+# Each candidate is run, not only found: a pyenv shim is on PATH for versions that do not start.
+OK_PYTHON := import sys, venv, ensurepip; print("fit" if sys.version_info >= (3, 11) else "old")
+CANDIDATES = $(if $(PYTHON),'$(PYTHON)',python3.13 python3.12 python3.11 python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint types smoke pytest soak bench clean
+
+help: ## list the targets
+	@echo 'make TARGET [PYTHON=python3.12] [ARGS="…"]'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: .venv/.demo ## install, and run the main job: a million events, two Spark applications, one is killed
+	@$(BIN)/leasehold demo $(ARGS)
+
+test: lint smoke pytest ## install, and run linters, types, import layers, the bare install and all tests
+
+lint: .venv/.dev ## linter, formatter, types and import layers
+	$(BIN)/ruff check --quiet
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
+	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(BIN)/python -m venv "$$folder"; \
+	"$$folder/bin/python" -m pip install --quiet --disable-pip-version-check .; \
+	"$$folder/bin/python" -W error -c 'import leasehold'; \
+	commands=$$("$$folder/bin/python" -c 'from leasehold.cli.app import COMMANDS; print(*COMMANDS)'); \
+	for command in '' $$commands; do "$$folder/bin/leasehold" $$command --help > /dev/null; done; \
+	echo 'the bare install runs'
+
+pytest: .venv/.dev ## the tests alone: make pytest ARGS="tests/cli -k send"
+	$(BIN)/pytest -m 'not soak' $(ARGS)
+
+soak: .venv/.dev ## the slow campaigns
+	$(BIN)/pytest -m soak $(ARGS)
+
+bench: .venv/.dev ## measure, and print a table of ratios with the machine named
+	@$(BIN)/python bench/run.py $(ARGS)
+
+clean: ## remove what these targets made, .venv included
+	rm -rf .venv .demo build dist artifacts spark-warehouse .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# An environment that works is kept, whoever made it; one that does not is made anew.
+.venv/.made:
+	@if [ "$$($(BIN)/python -c '$(OK_PYTHON)' 2>/dev/null)" != fit ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  for python in $(CANDIDATES); do \
+	    if [ "$$("$$python" -c '$(OK_PYTHON)' 2>/dev/null)" = fit ]; then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$${found-}" ]; then \
+	    echo "Leasehold needs Python 3.11 or newer with its venv module; none of these is one:" $(CANDIDATES) >&2; \
+	    echo "Install it (Debian: python3.11 and python3.11-venv), or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "making .venv with $$("$$found" --version)"; \
+	  rm -rf .venv && "$$found" -m venv .venv; \
+	fi
+	@touch $@
+
+.venv/.dev: .venv/.made pyproject.toml
+	@echo 'installing leasehold[dev] (a few minutes the first time)'
+	@$(PIP) -e '.[dev]'
+	@touch $@ .venv/.demo
+
+.venv/.demo: .venv/.made pyproject.toml
+	@echo 'installing leasehold[demo] (a few minutes the first time)'
+	@$(PIP) -e '.[demo]'
+	@touch $@

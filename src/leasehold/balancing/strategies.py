@@ -1,0 +1,77 @@
+"""Which partitions to claim next.
+
+Owns the two strategies known from the Azure event processors. With P partitions and N instances everyone
+should own `P // N`, and `P % N` instances one more.
+
+1. What is mine by record is always claimed again (see `view`).
+2. Free partitions come first, chosen at random, so that instances that start together rarely meet.
+3. Only when nothing is free is a partition stolen: at random from an instance that owns the most, and only
+   if that brings the two closer, which is if it owns at least two more than I do.
+4. Nobody is stolen below `P // N`. (Follows from rule 3 for one thief; kept as a rule of its own.)
+5. `balanced` claims one partition a cycle beside rule 1, `greedy` claims until it has its fair share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leasehold.balancing.view import View
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A partition to claim; `previous_owner` is the live owner it is stolen from, `""` if there is none."""
+
+    partition: str
+    previous_owner: str = ""
+
+
+Strategy = Callable[[View, "Random"], list[Claim]]
+
+
+def balanced(view: View, rng: Random) -> list[Claim]:
+    """Claim at most one partition beside those that are mine already."""
+    return _claims(view, rng, at_most=1)
+
+
+def greedy(view: View, rng: Random) -> list[Claim]:
+    """Claim until I have my fair share."""
+    return _claims(view, rng, at_most=view.partition_count)
+
+
+STRATEGIES: Mapping[str, Strategy] = {"greedy": greedy, "balanced": balanced}
+
+
+def _claims(view: View, rng: Random, *, at_most: int) -> list[Claim]:
+    claims = [Claim(partition) for partition in view.reclaimable]
+    mine = view.mine_count
+    minimum, extra = view.fair_share
+    others = {owner: list(partitions) for owner, partitions in view.others}
+    free = list(view.free)
+    rng.shuffle(free)
+    for _ in range(at_most):
+        above = sum(len(partitions) > minimum for partitions in others.values())
+        quota = minimum + (1 if above < extra else 0)
+        if free and mine < quota:
+            claims.append(Claim(free.pop()))
+        elif not free and (claim := _steal(others, mine, minimum, rng)):
+            claims.append(claim)
+        else:
+            break
+        mine += 1
+    return claims
+
+
+def _steal(others: dict[str, list[str]], mine: int, minimum: int, rng: Random) -> Claim | None:
+    """Take one partition off an instance that owns the most, if rules 3 and 4 allow it."""
+    most = max((len(partitions) for partitions in others.values()), default=0)
+    if most < mine + 2 or most <= minimum:
+        return None
+    victim = rng.choice([owner for owner, partitions in others.items() if len(partitions) == most])
+    partition = others[victim].pop(rng.randrange(most))
+    return Claim(partition, victim)

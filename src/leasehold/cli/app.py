@@ -1,0 +1,92 @@
+"""The command `leasehold`: its subcommands, and what a failure looks like.
+
+Owns exit codes and the printing of errors: 0 done; 1 a `LeaseholdError`, or anything else that went wrong;
+2 a command line that cannot be read; 130 Ctrl-C. An error is one message on stderr, with its notes below
+it; the traceback comes with `--debug`. A subcommand is imported when it is called and not before, so that
+`leasehold --help` is quick and works without any extra.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from leasehold._version import __version__
+from leasehold.errors import LeaseholdError
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "send": ("leasehold.cli.send:send", "Send the rows of files to a hub, as events."),
+    "run": ("leasehold.cli.run:run", "Run a pipeline on Spark."),
+    "status": ("leasehold.cli.status:status", "Show who holds which partition, and how far it has come."),
+    "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
+    "demo": ("leasehold.cli.demo:demo", "Run the main job on a million real events, and check the result."),
+}
+"""Each subcommand: where it is, and the first sentence of its help."""
+
+
+class App(click.Group):
+    """A group whose commands are named in `COMMANDS` and imported late."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except (KeyboardInterrupt, click.Abort) as interrupt:
+            _print(ctx, "interrupted", interrupt)
+            ctx.exit(130)
+        except LeaseholdError as error:
+            _print(ctx, str(error), error)
+            ctx.exit(1)
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # whoever read our output has left (`leasehold status … | head`); click ends quietly
+            text = f"{type(error).__name__}: {error}\nThis is not an error that was foreseen: --debug shows where."
+            _print(ctx, text, error)
+            ctx.exit(1)
+
+
+def _print(ctx: click.Context, text: str, error: BaseException) -> None:
+    if ctx.params.get("debug"):
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    for line in (f"leasehold: {text}", *getattr(error, "__notes__", ())):
+        click.echo(line, err=True)
+
+
+@click.command(
+    cls=App,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="`leasehold COMMAND --help` explains a command, with an example.",
+)
+@click.option("--debug", is_flag=True, envvar="LEASEHOLD_DEBUG", help="Show the traceback of an error.")
+@click.version_option(__version__, prog_name="leasehold")
+def app(debug: bool) -> None:
+    """Several Spark applications, one partitioned event stream, one correct table of entities."""
+
+
+def main() -> None:
+    """Run the command line of this process, and exit."""
+    app(prog_name="leasehold")
+
+
+if __name__ == "__main__":
+    main()

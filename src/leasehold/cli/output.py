@@ -1,0 +1,153 @@
+"""What a command says: results on stdout, as a table for people or as JSON for programs; all else on stderr.
+
+A command makes one call with both sides of its result, and never asks which of them is wanted. JSON is one
+document a line. A table that does not go to a terminal is as wide as its content: nothing is cut off.
+Progress is shown only where stderr is a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table as RichTable
+from rich.text import Text
+
+_UNLIMITED = 100_000  # columns of a page that is no terminal
+
+
+def plain(value: object) -> str:
+    """A value as people read it: `-` for nothing, thousands apart, three digits behind the point."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its key in JSON, its title in a table, and how a value is written there."""
+
+    key: str
+    title: str
+    right: bool = False
+    text: Callable[[Any], str] = plain
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of a result; `key` names the list of them in JSON."""
+
+    key: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[object]]
+
+    def records(self) -> list[dict[str, object]]:
+        """The rows as JSON objects."""
+        keys = [column.key for column in self.columns]
+        return [dict(zip(keys, row, strict=True)) for row in self.rows]
+
+    def rendered(self) -> RichTable:
+        """The rows as a table for a terminal; a value that does not fit goes on in the next line."""
+        table = RichTable(box=None, pad_edge=False, header_style="bold", show_edge=False)
+        for column in self.columns:
+            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+        for row in self.rows:
+            cells = zip(self.columns, row, strict=True)
+            table.add_row(*(Text(column.text(value)) for column, value in cells))  # Text: no markup in data
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that a command has to say: `facts` and `table` go to programs, `table` and `summary` to people."""
+
+    summary: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    table: Table | None = None
+
+
+class Output(ABC):
+    """Where a command puts what it has to say."""
+
+    def __init__(self) -> None:
+        self.results = _console(stderr=False)
+        self.messages = _console(stderr=True)
+
+    @abstractmethod
+    def show(self, result: Result) -> None:
+        """Put a result on stdout."""
+
+    def note(self, text: str) -> None:
+        """Put a remark on stderr."""
+        self.messages.print(Text(text))
+
+    @contextmanager
+    def progress(self, what: str, total: float) -> Iterator[Callable[[float], None]]:
+        """A bar on stderr for the length of the block; call the yielded function with how much is done by now."""
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
+        if not self.messages.is_terminal:
+            yield lambda done: None
+            return
+        with Progress(*columns, TimeRemainingColumn(), console=self.messages, transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda done: bar.update(task, completed=done)
+
+
+class TableOutput(Output):
+    """For people."""
+
+    def show(self, result: Result) -> None:
+        if result.table is not None:
+            self.results.print(result.table.rendered())
+        if result.summary:
+            self.results.print(Text(result.summary))
+
+
+class JsonOutput(Output):
+    """For programs: one JSON object a result, each on a line of its own."""
+
+    def show(self, result: Result) -> None:
+        document = dict(result.facts)
+        if result.table is not None:
+            document[result.table.key] = result.table.records()
+        click.echo(json.dumps(document, ensure_ascii=False, default=str))
+
+
+def _console(*, stderr: bool) -> Console:
+    """A console that prints data as it is; wrapped only at the edge of a terminal."""
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(
+        stderr=stderr,
+        width=None if terminal else _UNLIMITED,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        soft_wrap=False,
+    )
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_option(command: F) -> F:
+    """The option `--json`; the command gets it as `output: Output`."""
+
+    def made(ctx: click.Context, param: click.Parameter, as_json: bool) -> Output:
+        return JsonOutput() if as_json else TableOutput()
+
+    option = click.option("--json", "output", is_flag=True, callback=made, help="Print JSON, for programs.")
+    return option(command)

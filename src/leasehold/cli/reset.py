@@ -1,0 +1,80 @@
+"""`leasehold reset`: sets checkpoints and the table's watermarks together, while nothing is running."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.errors import ConfigError, UsageError
+from leasehold.model import PositionKind, Positions
+
+_COLUMNS = (
+    Column("partition", "Partition"),
+    Column("before", "Before", right=True),
+    Column("after", "After", right=True),
+)
+
+
+@click.command(short_help="Set how far a pipeline has come, while it is not running.")
+@click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    "to",
+    metavar="POSITION",
+    required=True,
+    help="earliest, latest, a sequence number, an ISO 8601 timestamp, a JSON object of these by partition, or sink: "
+    "where the table's own watermarks say that it is.",
+)
+@output_option
+def reset(file: Path, to: str, output: Output) -> None:
+    """Set how far a pipeline has come, while it is not running.
+
+    Checkpoints and the table's watermarks are set together. The rows of the table stay: an upserted table comes out
+    right when events are read again; an appended one would hold them twice, so going back is refused until it has
+    been emptied. Refused while an instance is alive.
+
+    --to sink makes the checkpoints follow the table, after a store was wiped or restored from an older copy.
+    --to earliest fills a new table from the beginning, after its database was deleted.
+
+    \b
+    Example:
+      leasehold reset flights.toml --to sink
+    """
+    from leasehold.hubs import open_hub
+    from leasehold.processor.resetting import reset_group
+    from leasehold.sinks import open_sink
+    from leasehold.spark.pipeline_file import read_pipeline_file
+    from leasehold.stores import PipelineBinding, open_store
+
+    pipeline = read_pipeline_file(file)
+    positions = None if to.strip().lower() == "sink" else Positions.parse(to, "--to")
+    if positions and any(
+        p.kind is PositionKind.COMMITTED for p in (positions.default, *dict(positions.by_partition).values())
+    ):
+        raise ConfigError("--to", to, "a place to set, and committed is the one there is", "Use another position")
+    settings = pipeline.ownership.settings()
+    hub = open_hub(pipeline.hub_url)
+    sink = open_sink(pipeline.sink_url, pipeline.table_spec())
+    if pipeline.sink.mode == "append" and sink.row_count():
+        marks = sink.watermarks(hub.identity)
+        for partition, mark in marks.items():
+            if positions and hub.resolve(partition, positions.of(partition)) <= mark.sequence_number:
+                raise UsageError(
+                    f"partition {partition}: the table {pipeline.sink.table} holds its events up to sequence number "
+                    f"{mark.sequence_number}, and reading them again would append them twice. Empty the table first: "
+                    f"DELETE FROM {pipeline.sink.table}"
+                )
+    moves = reset_group(
+        hub,
+        hub.consumer_group(pipeline.source.consumer_group),
+        open_store(pipeline.ownership_url, timeout=settings.request_timeout),
+        open_store(pipeline.checkpoint_url, timeout=settings.request_timeout),
+        sink,
+        PipelineBinding(pipeline.name, sink.identity()),
+        to=positions,
+        expiration=settings.partition_expiration,
+    )
+    table = Table("partitions", _COLUMNS, [(move.partition, move.before, move.after) for move in moves])
+    output.show(Result(summary=f"{pipeline.name} goes on from there", facts={"pipeline": pipeline.name}, table=table))

@@ -1,0 +1,129 @@
+"""`leasehold run`: one instance of a pipeline, from a file, until it is stopped or all is consumed.
+
+Owns the signals: the first SIGTERM or Ctrl-C asks the pipeline to stop, a second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from leasehold.cli.output import Output, Result, output_option
+from leasehold.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from leasehold.spark.pipeline import Progress
+
+REPORT_EVERY = 5.0
+"""Seconds between two lines about how a run is getting on."""
+
+
+@click.command(short_help="Run a pipeline on Spark.")
+@click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))
+@click.option(
+    "--available-now",
+    is_flag=True,
+    help="End when all that was in the hub at the start has been consumed, by this instance or another.",
+)
+@click.option(
+    "--owner-id",
+    metavar="ID",
+    help="A name for this instance that lasts: started again under it, the instance takes its partitions back at "
+    "once. Letters, digits and . _ : @ -; unique among the instances of a pipeline.",
+)
+@output_option
+def run(file: Path, available_now: bool, owner_id: str | None, output: Output) -> None:
+    """Run a pipeline on Spark until it is stopped.
+
+    Start it as often as you like, on one machine or several: the instances share the partitions of the hub.
+    SIGTERM and Ctrl-C stop an instance cleanly: it gives its partitions up, and the others take them. A store,
+    hub or database that is away for a while is waited for. Remarks on the way go to stderr, the account at the
+    end to stdout.
+
+    \b
+    Example:
+      leasehold run flights.toml --owner-id blue
+    """
+    from leasehold.spark.pipeline_file import read_pipeline_file
+
+    pipeline_file = read_pipeline_file(file)
+    if owner_id is not None:
+        from leasehold.model import OwnerId
+
+        OwnerId(owner_id)
+    try:
+        from leasehold.spark.pipeline import PipelineRun
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
+            raise MissingDependency("leasehold run", "spark") from error
+        raise
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    stop = _stop_on_signals()
+    pipeline = PipelineRun(
+        pipeline_file, owner_name=owner_id, available_now=available_now, report=_reporter(output, time.monotonic)
+    )
+    done = pipeline.run(stop)
+    output.show(_account(done))
+
+
+def _stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+
+    def ask(signum: int, frame: object) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)
+        stop.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, ask)
+    return stop
+
+
+def _reporter(output: Output, now: Callable[[], float]) -> Callable[[Progress], None]:
+    """Say how it is getting on, every few seconds and after each failure."""
+    last = now()
+
+    def report(progress: Progress) -> None:
+        nonlocal last
+        if not progress.note and now() - last < REPORT_EVERY:
+            return
+        last = now()
+        output.note(progress.note or _line(progress))
+
+    return report
+
+
+def _line(progress: Progress) -> str:
+    totals, source = progress.totals, progress.source
+    held = f"; {source['owned']} of {source['partitionCount']} partitions, lag {source['lag']:,}" if source else ""
+    rejected = f", {totals.rejected:,} rejected" if totals.rejected else ""
+    return f"{totals.applied:,} events applied{rejected}, {totals.batches:,} batches{held}"
+
+
+def _account(done: Progress) -> Result:
+    totals = done.totals
+    facts = {
+        "batches": totals.batches,
+        "applied": totals.applied,
+        "rejected": totals.rejected,
+        "replayed": totals.replayed,
+        "superseded": totals.superseded,
+        "refused": totals.refused,
+        "restarts": done.restarts,
+    }
+    words = {
+        "replayed": "applied before",
+        "superseded": "older than what was there",
+        "refused": "left to their new owner",
+    }
+    counted = [f"{totals.applied:,} events applied", f"{totals.rejected:,} rejected"]
+    counted += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]
+    restarts = f", {done.restarts} restarts" if done.restarts else ""
+    return Result(summary=f"{', '.join(counted)}, in {totals.batches:,} batches{restarts}", facts=facts)

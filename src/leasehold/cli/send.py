@@ -1,0 +1,182 @@
+"""`leasehold send`: the rows of files become events of a hub.
+
+Owns the making of an embedded log that does not exist yet, and the account of what was sent when something
+fails in between: sending is not one transaction, neither across files nor within one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from leasehold.backends import file_of
+from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.errors import ConfigError, LeaseholdError, MissingDependency, UsageError
+from leasehold.hubs import Hub, open_hub
+from leasehold.model import Event
+
+if TYPE_CHECKING:
+    from leasehold.cli.files import RowFile, Rows
+
+_COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
+
+
+@click.command(short_help="Send the rows of files to a hub, as events.")
+@click.argument("hub", metavar="HUB_URL")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--partition-key",
+    "key",
+    metavar="COLUMN",
+    required=True,
+    help="The column whose text is the partition key. Rows of one key keep their order; rows where it is null "
+    "all go to one partition.",
+)
+@click.option(
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Make an embedded log with N partitions (4 if not said), or grow one that has fewer.",
+)
+@click.option(
+    "--null", "nulls", metavar="TEXT", multiple=True, help="A text that stands for null in CSV files. Repeatable."
+)
+@click.option(
+    "--batch-rows",
+    metavar="N",
+    type=click.IntRange(min=1, max=1_000_000),
+    default=40_000,
+    show_default=True,
+    help="The most rows that are read and sent at once.",
+)
+@output_option
+def send(
+    hub: str,
+    files: tuple[Path, ...],
+    key: str,
+    partitions: int | None,
+    nulls: tuple[str, ...],
+    batch_rows: int,
+    output: Output,
+) -> None:
+    """Send the rows of files to a hub, as events.
+
+    Each row becomes one event; its body is the row as a JSON object. FILE is CSV (.csv), JSON lines (.jsonl,
+    .ndjson, .json), each also with .gz, or Parquet (.parquet). An embedded log that does not exist is made.
+
+    \b
+    Example:
+      leasehold send log:///hubs/flights.db flights.csv --partition-key tailnum --partitions 8
+
+    What a value becomes: numbers and true/false stay what they are, NaN becomes null, infinity is refused.
+    Dates, times and timestamps become ISO 8601 text (in UTC with a Z where they have a time zone), decimals
+    become text, binary becomes base64 text, null stays null.
+
+    In a CSV file (UTF-8, with a header) a column is numbers if every value in it is one, digit for digit;
+    else true/false if every value is; else text. A number with a leading zero is text. An empty field is
+    null; NA, N/A, #N/A, NaN, null, NULL and None are null in a column of numbers or true/false. A CSV file
+    with a bad row is refused before anything of it is sent.
+
+    Sending is not one transaction: when it fails, the message says how many events have been sent by then.
+    Sending a file again sends its rows again.
+    """
+    try:
+        from leasehold.cli.files import open_rows
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "pyarrow":
+            raise MissingDependency("leasehold send", "log") from error
+        raise
+    try:
+        sources = [open_rows(path, key, batch_rows=batch_rows, nulls=nulls) for path in files]
+        target = _opened(hub, partitions)
+    except LeaseholdError as error:
+        error.add_note("Nothing has been sent.")
+        raise
+    started = time.monotonic()
+    try:
+        counts = _send_all(sources, target, output)
+        seconds = time.monotonic() - started
+        count = len(target.partition_ids())
+    finally:
+        target.close()
+    total = sum(counts)
+    rate = round(total / seconds) if seconds else total
+    output.show(
+        Result(
+            summary=f"sent {total:,} events to {target.url} ({count} partitions) in {seconds:.1f} s, {rate:,} a second",
+            facts={
+                "hub": target.url,
+                "partitions": count,
+                "events": total,
+                "seconds": round(seconds, 3),
+                "events_per_second": rate,
+            },
+            table=Table("files", _COLUMNS, [(str(f.path), sent) for f, sent in zip(sources, counts, strict=True)]),
+        )
+    )
+
+
+def _opened(url: str, partitions: int | None) -> Hub:
+    """The hub; an embedded log is made if it is missing, and grown if `partitions` says so."""
+    if url.startswith("log://"):
+        from leasehold.hubs.log import LogHub
+
+        return LogHub.create(file_of(url, Path.cwd(), "hub"), partitions=partitions)
+    if partitions is not None:
+        raise ConfigError(
+            "--partitions", partitions, "only an embedded log (log://) is made by this command", "Leave it out"
+        )
+    return open_hub(url)
+
+
+def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output) -> list[int]:
+    """Send the files one after another; how many events each had. An error carries a note of what was sent."""
+    send = _sender(hub)
+    counts: list[int] = []
+    before = sent = 0
+    try:
+        with output.progress("sending", sum(source.size for source in sources)) as done:
+            for source in sources:
+                sent = 0
+                for rows in source.rows():
+                    sent += send(rows)
+                    done(before + rows.bytes_read)
+                counts.append(sent)
+                before += source.size
+                done(before)
+    except BaseException as error:
+        if len(counts) < len(sources):
+            _add_account(error, sum(counts) + sent, sent, sources[len(counts)].path)
+        raise
+    return counts
+
+
+def _add_account(error: BaseException, total: int, within: int, path: Path) -> None:
+    """Say what has been sent although it failed. Where the hub failed, part of the last batch may be there too."""
+    if isinstance(error, UsageError) and not total:
+        error.add_note("Nothing has been sent.")
+    else:
+        least = "" if isinstance(error, UsageError) else "at least "
+        error.add_note(
+            f"By then {least}{total:,} events had been sent, {least}{within:,} of them from {path}. "
+            "They stay in the hub."
+        )
+
+
+def _sender(hub: Hub) -> Callable[[Rows], int]:
+    """How rows are sent: as Arrow where the hub takes it. Events without a key keep to one partition."""
+    from leasehold.hubs.log import Keyless, LogHub
+
+    if isinstance(hub, LogHub):
+        log = hub
+        return lambda rows: log.send_table(rows.table(), keyless=Keyless.ONE_PARTITION)
+
+    def as_events(rows: Rows) -> int:
+        pairs = zip(rows.bodies.to_pylist(), rows.keys.to_pylist(), strict=True)
+        return hub.send(Event(body, partition_key="" if key is None else key) for body, key in pairs)
+
+    return as_events

@@ -1,0 +1,107 @@
+"""Sets the place of a whole consumer group: checkpoints and the sink's watermarks together.
+
+Owns the order that makes it safe: nobody else may be working, and nobody can start meanwhile, because every
+partition is claimed first, at a level above all that store and table have seen. A reset that is killed half way
+leaves the partitions claimed until they expire; run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from leasehold.errors import UsageError
+from leasehold.hubs.base import Hub
+from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions
+from leasehold.processor.progress import PartitionProgress, group_progress
+from leasehold.sinks.fence import Watermark
+from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
+
+
+class Watermarked(Protocol):
+    """What a reset needs of a sink."""
+
+    def watermarks(self, hub: str) -> dict[str, Watermark]:
+        """The watermark of each partition of `hub` that has one."""
+        ...
+
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        """Write watermarks as they are given, also lower ones."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One partition's place before and after: the sequence number to go on from."""
+
+    partition: str
+    before: int | None
+    after: int
+
+
+def reset_group(
+    hub: Hub,
+    group: ConsumerGroup,
+    ownership: OwnershipStore,
+    checkpoints: CheckpointStore,
+    sink: Watermarked,
+    binding: PipelineBinding,
+    *,
+    to: Positions | None,
+    expiration: float,
+) -> list[Moved]:
+    """Set every partition to its position in `to`, or with None to what the table's watermarks say.
+
+    Ties the group to `binding`. Raises `UsageError` while an owner is alive, with nothing changed.
+    """
+    rows = group_progress(hub, group, ownership, checkpoints, expiration)
+    if alive := sorted({row.owner for row in rows if row.alive}):
+        raise UsageError(
+            f"the group is in use by {', '.join(alive)}: a reset under a running instance would be undone by it. Stop "
+            f"every instance; one that was killed counts as running for {expiration:g} s"
+        )
+    marks = sink.watermarks(hub.identity)
+    moves = [Moved(row.partition, row.checkpoint, _target(hub, row, marks, to)) for row in rows]
+    claimed = _claim_all(group, ownership, rows, marks)
+    try:
+        levels = {record.partition: record.owner_level for record in claimed}
+        sink.set_watermarks(
+            hub.identity, {move.partition: Watermark(move.after - 1, levels[move.partition]) for move in moves}
+        )
+        for move in moves:
+            checkpoints.update_checkpoint(
+                Checkpoint(group, move.partition, move.after - 1, levels[move.partition], str(move.after - 1))
+            )
+        checkpoints.rebind_pipeline(group, binding)
+    finally:
+        ownership.relinquish_ownership(claimed)
+    return moves
+
+
+def _target(hub: Hub, row: PartitionProgress, marks: Mapping[str, Watermark], to: Positions | None) -> int:
+    if to is not None:
+        return hub.resolve(row.partition, to.of(row.partition))
+    if row.partition in marks:
+        return marks[row.partition].sequence_number + 1
+    return row.begin if row.checkpoint is None else row.checkpoint
+
+
+def _claim_all(
+    group: ConsumerGroup,
+    ownership: OwnershipStore,
+    rows: Sequence[PartitionProgress],
+    marks: Mapping[str, Watermark],
+) -> list[Ownership]:
+    records = {record.partition: record for record in ownership.list_ownership(group).records}
+    owner = str(OwnerId("reset"))
+    claims = []
+    for row in rows:
+        level = 1 + max(row.owner_level, marks.get(row.partition, Watermark()).owner_level)
+        etag = records[row.partition].etag if row.partition in records else None
+        claims.append(Ownership(group, row.partition, owner, level, etag))
+    claimed = ownership.claim_ownership(claims)
+    if len(claimed) < len(claims):
+        ownership.relinquish_ownership(claimed)
+        raise UsageError("an instance started while the reset began, and nothing was changed. Stop it and try again")
+    return claimed

@@ -1,0 +1,184 @@
+"""A batch as it arrives, and the order in which its rows are applied.
+
+Owns the reading of the fence's columns. Promises one order, whatever order the rows arrive in: by hub and
+partition (as text), owner level, sequence number; rows of one event keep the order they came in, and rows
+that the caller could not parse come after those of the same event that it could. Refuses rows that do not
+say which event they come from. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from leasehold.errors import SchemaMismatch
+from leasehold.sinks.base import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
+from leasehold.sinks.fence import Lane, Plan, Range
+from leasehold.sinks.values import Column, Kind, kind_of
+
+REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")
+"""The columns of rows that the caller could not parse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows with the columns to store and those of the fence, and what goes with them.
+
+    `sequence_by` and `delete` have one value a row. `rejected` has the columns `REJECTED_COLUMNS`.
+    """
+
+    rows: pa.Table
+    rejected: pa.Table | None = None
+    sequence_by: Column | None = None
+    delete: Column | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The ordered rows `[begin, end)` come from one partition under one owner level."""
+
+    range: Range
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The rows of a batch in order: `source[i]` is where the i-th is, `numbers[i]` its sequence number.
+
+    Rows that the caller could not parse have sources from the number of the other rows on.
+    """
+
+    source: pa.Array
+    numbers: Sequence[int]
+    stretches: tuple[Stretch, ...]
+
+    def admitted(self, plan: Plan) -> Kept:
+        """The rows that `plan`, made for the ranges of this arrangement, lets through."""
+        by_range = {stretch.range: stretch for stretch in self.stretches}
+        pieces: list[pa.Array] = [self.source.slice(0, 0)]
+        lanes: list[Lane] = []
+        numbers: list[int] = []
+        replayed = 0
+        for admission in plan.admitted:
+            stretch = by_range[admission.range]
+            begin = bisect_right(self.numbers, admission.after, stretch.begin, stretch.end)
+            replayed += begin - stretch.begin
+            pieces.append(self.source.slice(begin, stretch.end - begin))
+            lanes += [admission.range.lane] * (stretch.end - begin)
+            numbers += self.numbers[begin : stretch.end]
+        return Kept(pa.concat_arrays(pieces), lanes, numbers, replayed)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The rows that are new, in order, each with its partition and sequence number."""
+
+    source: pa.Array
+    lanes: list[Lane]
+    numbers: list[int]
+    replayed: int
+
+
+def arrange(batch: Batch) -> Arrangement:
+    """Put the rows in order. Raises `SchemaMismatch` for rows that do not say where they come from."""
+    fence = _fence(batch.rows, "the DataFrame")
+    if batch.rejected is not None:
+        _check_rejected(batch.rejected)
+        fence = pa.concat_tables([fence, _fence(batch.rejected, "the DataFrame of rejected events")])
+    if not fence.num_rows:
+        return Arrangement(pa.array([], pa.uint64()), (), ())
+    # One small number for hub, partition and level makes the sort, and finding the stretches, a matter of integers.
+    code: Column = pa.array([0] * fence.num_rows, pa.int64())
+    ranks: list[list[object]] = []
+    for name in (HUB, PARTITION, OWNER_LEVEL):
+        distinct = pc.unique(fence[name])
+        distinct = distinct.take(pc.sort_indices(distinct))
+        ranks.append(distinct.to_pylist())
+        code = pc.add(pc.multiply(code, len(distinct)), pc.index_in(fence[name], distinct).cast(pa.int64()))
+    keys = pa.table({"code": code, "number": fence[SEQUENCE_NUMBER]})
+    source = pc.sort_indices(keys, [("code", "ascending"), ("number", "ascending")])  # stable
+    ordered = keys.take(source)
+    codes, numbers = ordered["code"].to_pylist(), ordered["number"].to_pylist()
+    stretches = []
+    for each in sorted(set(codes)):
+        begin, end = bisect_left(codes, each), bisect_right(codes, each)
+        rest, level = divmod(each, len(ranks[2]))
+        hub, partition = divmod(rest, len(ranks[1]))
+        # The ranks hold what the columns hold: text, text and an integer.
+        range_ = Range(ranks[0][hub], ranks[1][partition], ranks[2][level], numbers[begin], numbers[end - 1])
+        if range_.first < 0:
+            raise SchemaMismatch(
+                f"the DataFrame has the {SEQUENCE_NUMBER} {range_.first}: the first event of a hub is 0"
+            )
+        stretches.append(Stretch(range_, begin, end))
+    return Arrangement(source, numbers, tuple(stretches))
+
+
+def find(schema: pa.Schema, name: str) -> str | None:
+    """The column of this name as the schema writes it; names are compared as SQLite does."""
+    return next((each for each in schema.names if folded(each) == folded(name)), None)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a DataFrame that has a column twice, before anything tries to convert it."""
+    if twice := repeated(names):
+        raise SchemaMismatch(
+            f"the DataFrame has the column {twice[0]} twice, and SQLite makes no difference between capital and "
+            "small letters. Drop one of them, or give it another name with withColumnRenamed or an alias"
+        )
+
+
+def check_fence_names(names: Sequence[str]) -> None:
+    """Refuse a DataFrame that lacks columns of the fence."""
+    there = {folded(name) for name in names}
+    if missing := [name for name in FENCE_COLUMNS if folded(name) not in there]:
+        others = [name for name in names if folded(name) not in map(folded, FENCE_COLUMNS)] or ["…"]
+        shown = ", ".join(f'"{name}"' for name in (*others[:3], *FENCE_COLUMNS))
+        raise SchemaMismatch(
+            f"the DataFrame has no column {', '.join(missing)}. An entity table needs to know which event a row "
+            "comes from, to apply it exactly once; the source gives the columns, so carry them through every "
+            f"projection: .select({shown})"
+        )
+
+
+def _fence(table: pa.Table, what: str) -> pa.Table:
+    check_names(table.schema.names)
+    check_fence_names(table.schema.names)
+    columns = {}
+    for name in FENCE_COLUMNS:
+        column = table[find(table.schema, name)]
+        wanted = Kind.TEXT if name in (HUB, PARTITION) else Kind.INTEGER
+        if kind_of(column.type) is not wanted or types.is_boolean(column.type):
+            raise SchemaMismatch(
+                f"{what}: {name} is of type {column.type}, and has to be {_wanted(wanted)} as the source gives it"
+            )
+        if column.null_count:
+            raise SchemaMismatch(
+                f"{what}: {name} is null in {column.null_count} rows, so it cannot be told which events they come "
+                "from. Is there an outer join? The transform has to keep the columns of the source as they are"
+            )
+        columns[name] = column.cast(pa.string() if wanted is Kind.TEXT else pa.int64())
+    return pa.table(columns)
+
+
+def _wanted(kind: Kind) -> str:
+    return "a string" if kind is Kind.TEXT else "a long"
+
+
+def _check_rejected(table: pa.Table) -> None:
+    missing = [name for name in REJECTED_COLUMNS if find(table.schema, name) is None]
+    if missing:
+        raise SchemaMismatch(
+            f"the DataFrame of rejected events has no column {', '.join(missing)}; it needs "
+            f"{', '.join(REJECTED_COLUMNS)}"
+        )
+    for name, kinds in (("body", (Kind.BLOB, Kind.TEXT, Kind.NOTHING)), ("reason", (Kind.TEXT,))):
+        type_ = table[find(table.schema, name)].type
+        if kind_of(type_) not in kinds:
+            raise SchemaMismatch(f"the DataFrame of rejected events: {name} is of type {type_}, not {kinds[0]}")

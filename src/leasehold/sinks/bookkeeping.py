@@ -1,0 +1,228 @@
+"""What the database keeps beside an entity table: whose it is, how far it has come, and what it knows of keys.
+
+Owns these tables, and their SQL:
+
+    leasehold_table        one row a table: format, pipeline, mode, keys, identity of the sink
+    leasehold_watermark    one row a pipeline, table, hub, consumer group and partition
+    leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last; also after the
+                           entity was deleted, so that a late older event does not bring it back
+    <table>_rejected       the events that were set aside, with a reason
+
+Promises that a table has one owner: another pipeline, mode or set of keys is refused. Refuses to go on
+when the entity table is gone and its watermarks are not: what was applied would be missing for good. Every
+function here runs inside a transaction of the caller's, which locks the database from its first statement.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from leasehold.errors import AlreadyInUse, SchemaMismatch, SinkError
+from leasehold.sinks.base import TableSpec, folded
+from leasehold.sinks.fence import Lane, Watermark
+from leasehold.sinks.ordering import UNKNOWN, Claim, Key
+from leasehold.sinks.shape import ordered_keys, quoted
+
+FORMAT = 1
+"""The format of the bookkeeping that this version writes, and the highest that it reads."""
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS leasehold_table (
+        name TEXT COLLATE NOCASE PRIMARY KEY, format INTEGER NOT NULL, pipeline TEXT NOT NULL,
+        mode TEXT NOT NULL, keys TEXT NOT NULL, sequence_by TEXT, made INTEGER NOT NULL DEFAULT 0,
+        sink_id TEXT NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS leasehold_watermark (
+        pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, consumer_group TEXT, partition TEXT,
+        sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, hub, consumer_group, partition)) WITHOUT ROWID""",
+)
+_REJECTED = ("hub", "partition", "sequence_number", "body", "reason", "rejected_at")
+_KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
+
+Rejected = tuple[str, str, int, object, str]
+"""Hub, partition, sequence number, body and reason."""
+
+
+def claim(connection: sqlite3.Connection, spec: TableSpec) -> str:
+    """Make the table this pipeline's if it is nobody's, and return the identity of the sink."""
+    keys = json.dumps([folded(key) for key in ordered_keys(spec)])
+    row = connection.execute(
+        "SELECT format, pipeline, mode, keys, sink_id FROM leasehold_table WHERE name = ?", (spec.name,)
+    ).fetchone()
+    if row is None:
+        return _claim_new(connection, spec, keys)
+    version, pipeline, mode, its_keys, sink_id = row
+    if version > FORMAT:
+        raise SinkError(
+            f"the table {spec.name} was written by a later version of Leasehold (format {version}, this one knows "
+            f"{FORMAT}): upgrade this installation"
+        )
+    if pipeline != spec.pipeline:
+        raise AlreadyInUse(
+            f"the table {spec.name} belongs to the pipeline {pipeline!r}, and {spec.pipeline!r} wants to write to it. "
+            "Give each pipeline a table of its own, or the two the same name if they are one"
+        )
+    if (mode, its_keys) != (spec.mode, keys):
+        raise AlreadyInUse(
+            f"the table {spec.name} was made with mode {mode} and keys {_words(its_keys)}, and is asked for with "
+            f"mode {spec.mode} and keys {_words(keys)}. Use what it was made with, or a new table"
+        )
+    return str(sink_id)
+
+
+def _claim_new(connection: sqlite3.Connection, spec: TableSpec, keys: str) -> str:
+    for other in (spec.rejected, folded(spec.name).removesuffix("_rejected")):
+        taken = connection.execute("SELECT name FROM leasehold_table WHERE name = ?", (other,)).fetchone()
+        if taken and folded(other) != folded(spec.name):
+            raise AlreadyInUse(
+                f"the table {spec.name} cannot be beside the entity table {taken[0]}: the rejected events of one "
+                "would be the other. Choose another name"
+            )
+    sink_id = str(uuid.uuid4())
+    connection.execute(
+        "INSERT INTO leasehold_table (name, format, pipeline, mode, keys, sink_id) VALUES (?, ?, ?, ?, ?, ?)",
+        (spec.name, FORMAT, spec.pipeline, spec.mode, keys, sink_id),
+    )
+    return sink_id
+
+
+def _words(keys: str) -> str:
+    return ", ".join(json.loads(keys)) or "none"
+
+
+def check_still_there(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Refuse to make anew what was there and is gone: by its watermarks nothing is missing."""
+    made = connection.execute("SELECT 1 FROM leasehold_table WHERE name = ? AND made", (spec.name,)).fetchone()
+    gone = [name for name in (spec.name, *_companion(spec)) if not exists(connection, name)]
+    if made and gone:
+        raise SinkError(
+            f"the table {gone[0]} has been dropped, and the watermarks of {spec.name} are still there: the events that "
+            "it held would never come again. Restore the database; or drop the entity table too, if it is still "
+            "there, and fill it anew: leasehold reset PIPELINE.toml --to earliest"
+        )
+
+
+def forget_dropped(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """If the entity table has been dropped, forget that it was there, and what is known of its keys."""
+    if exists(connection, spec.name):
+        return
+    connection.execute("UPDATE leasehold_table SET made = 0, sequence_by = NULL WHERE name = ?", (spec.name,))
+    for name in _companion(spec):
+        connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
+
+
+def make_companions(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Make the memory of keys and the table of rejected events, and note that the entity table is there."""
+    for name in _companion(spec):
+        columns = ", ".join(_key_columns(spec))
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {quoted(name)} ({columns}, hub TEXT NOT NULL, partition TEXT NOT NULL, "
+            "sequence_number INTEGER NOT NULL, sequence_by, deleted INTEGER NOT NULL, "
+            f"PRIMARY KEY ({columns})) WITHOUT ROWID"
+        )
+    connection.execute(
+        f"CREATE TABLE IF NOT EXISTS {quoted(spec.rejected)} (hub TEXT NOT NULL, partition TEXT NOT NULL, "
+        "sequence_number INTEGER NOT NULL, body, reason TEXT NOT NULL, rejected_at TEXT NOT NULL)"
+    )
+    there = {folded(name) for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (spec.rejected,))}
+    if there != set(_REJECTED):
+        raise SchemaMismatch(
+            f"{spec.rejected} is where rejected events go, and has other columns than {', '.join(_REJECTED)}. "
+            "Rename it, or the entity table"
+        )
+    connection.execute("UPDATE leasehold_table SET made = 1 WHERE name = ? AND NOT made", (spec.name,))
+
+
+def exists(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether there is a table or view of this name."""
+    query = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
+    return connection.execute(query, (name,)).fetchone() is not None
+
+
+def check_order(connection: sqlite3.Connection, spec: TableSpec, kind: str) -> None:
+    """Refuse values of `sequence_by` that cannot be compared with those remembered."""
+    (before,) = connection.execute("SELECT sequence_by FROM leasehold_table WHERE name = ?", (spec.name,)).fetchone()
+    if before is None:
+        connection.execute("UPDATE leasehold_table SET sequence_by = ? WHERE name = ?", (kind, spec.name))
+    elif before != kind:
+        raise SchemaMismatch(
+            f"sequence_by gives a {kind}, and the table {spec.name} remembers a {before} of each key, which it cannot "
+            f"be compared with. Cast it to a {before}"
+        )
+
+
+def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[str]) -> dict[Lane, Watermark]:
+    """The watermarks of all partitions of these hubs that have one."""
+    return {
+        (hub, partition): Watermark(number, level)
+        for hub in hubs
+        for partition, number, level in connection.execute(
+            "SELECT partition, sequence_number, owner_level FROM leasehold_watermark "
+            "WHERE pipeline = ? AND entity_table = ? AND consumer_group = ? AND hub = ?",
+            (spec.pipeline, spec.name, spec.consumer_group, hub),
+        )
+    }
+
+
+def set_watermarks(connection: sqlite3.Connection, spec: TableSpec, marks: Mapping[Lane, Watermark]) -> None:
+    """Write watermarks as they are given."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO leasehold_watermark (pipeline, entity_table, hub, consumer_group, partition, "
+        "sequence_number, owner_level) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (spec.pipeline, spec.name, hub, spec.consumer_group, partition, mark.sequence_number, mark.owner_level)
+            for (hub, partition), mark in marks.items()
+        ],
+    )
+
+
+def known_claims(
+    connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key], *, by_value: bool
+) -> dict[Key, Claim]:
+    """What earlier batches left in the memory of keys, for these keys only."""
+    columns = _key_columns(spec)
+    width = len(columns)
+    match = " AND ".join(f"k.{column} = w.column{place}" for place, column in enumerate(columns, 1))
+    wanted = ", ".join(f"k.{column}" for column in columns)
+    one = f"({', '.join('?' * width)})"
+    known: dict[Key, Claim] = {}
+    for start in range(0, len(keys), _KEYS_A_QUERY):
+        some = keys[start : start + _KEYS_A_QUERY]
+        query = (
+            f"SELECT {wanted}, k.hub, k.partition, k.sequence_number, k.sequence_by "
+            f"FROM (VALUES {', '.join([one] * len(some))}) w CROSS JOIN {quoted(_companion(spec)[0])} k ON {match}"
+        )
+        for row in connection.execute(query, [value for key in some for value in key]):
+            hub, partition, number, value = row[width:]
+            if not by_value:
+                known[row[:width]] = (hub, partition)
+            else:
+                known[row[:width]] = UNKNOWN if value is None else (value, partition, hub, number)
+    return known
+
+
+def remember_keys(connection: sqlite3.Connection, spec: TableSpec, rows: Iterable[tuple[object, ...]]) -> None:
+    """Note the last event of each key: its columns, hub, partition, sequence number, sequence_by, deleted."""
+    bound = ", ".join("?" * (len(spec.keys) + 5))
+    for name in _companion(spec):
+        connection.executemany(f"INSERT OR REPLACE INTO {quoted(name)} VALUES ({bound})", rows)
+
+
+def add_rejected(connection: sqlite3.Connection, spec: TableSpec, rows: Sequence[Rejected], at: str) -> None:
+    """Write events to the table of rejected events."""
+    connection.executemany(
+        f"INSERT INTO {quoted(spec.rejected)} ({', '.join(_REJECTED)}) VALUES (?, ?, ?, ?, ?, ?)",
+        [(*row, at) for row in rows],
+    )
+
+
+def _companion(spec: TableSpec) -> tuple[str, ...]:
+    return (f"leasehold_key_{spec.name}",) if spec.keys else ()
+
+
+def _key_columns(spec: TableSpec) -> list[str]:
+    # Numbered: a key may well be called hub, or partition.
+    return [f"key_{place}" for place in range(1, len(spec.keys) + 1)]

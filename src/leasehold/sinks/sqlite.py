@@ -1,0 +1,263 @@
+"""An entity table in a SQLite file: one transaction a batch, together with the watermarks that fence it.
+
+Owns the transaction and the order of what happens in it. Promises that a batch is applied whole or not at
+all, that no event is applied twice or left out, whoever brings the batch and however often, and that what
+`apply` returned for is on disk. Works on Arrow tables and knows nothing of Spark.
+
+In the transaction, in this order: lock the database; make or check the tables; read the watermarks of the
+batch's partitions and raise them to its owner levels; only then read what is known of its keys; write rows,
+rejected events, the memory of keys and the watermarks' new places.
+
+Concurrency: any number of threads and processes may apply batches to one table at once, also the same
+batch. BEGIN IMMEDIATE makes them follow one another, so whoever comes second finds the first one's
+watermarks. A process that is paused inside a transaction keeps the others waiting, for at most `timeout`
+seconds, after which they raise `SinkUnavailable`; when it goes on, it commits what nobody could have
+overtaken. One that is paused before its transaction finds out in it: its events are at or below the
+watermark, or its level is. One that is killed at any line before COMMIT has done nothing, and the next
+owner's batch starts where the watermark says; killed after COMMIT, its batch comes again and is dropped.
+
+Whether a refused range is a zombie's is asked of the ownership store, which may take seconds. That is never
+done under the lock: the transaction is rolled back, the question put, and the transaction started anew.
+A zombie stays one, so the answer keeps.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from leasehold.backends import file_of
+from leasehold.clock import Clock, SystemClock
+from leasehold.embedded import DatabaseFile
+from leasehold.errors import ConfigError, SinkError, SinkUnavailable
+from leasehold.sinks import bookkeeping, fence
+from leasehold.sinks.base import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.batch import Arrangement, Batch, arrange
+from leasehold.sinks.content import content_of, kind_of_order
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.shape import Layout, fit, quoted
+from leasehold.sinks.writing import RowWriter
+
+logger = logging.getLogger(__name__)
+
+LevelOf = Callable[[str, str], int | None]
+"""From a hub and a partition to the owner level in its ownership record, `None` if there is no record."""
+
+
+def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> SqliteSink:
+    """Open `sqlite:///PATH`, relative to `base` unless it is absolute."""
+    return SqliteSink(file_of(url, base, "url"), spec, timeout=timeout)
+
+
+class _Unjudged(Exception):
+    """Ranges were refused, and nobody has said yet whether they are zombies'."""
+
+    def __init__(self, refusals: tuple[fence.Refusal, ...]) -> None:
+        super().__init__(refusals)
+        self.refusals = refusals
+
+
+class SqliteSink:
+    """The entity table of `spec` in the SQLite file at `path`; file and table are made when they are missing.
+
+    `timeout` is the longest to wait for another writer, in seconds. Every method may raise `SinkUnavailable`,
+    and `AlreadyInUse` when the table belongs to another pipeline or was made with another mode or keys.
+    """
+
+    def __init__(self, path: Path, spec: TableSpec, *, timeout: float = 10.0, clock: Clock | None = None) -> None:
+        self.spec = spec
+        self._path = path
+        self._clock = clock or SystemClock()
+        self._file = DatabaseFile(
+            path,
+            schema=bookkeeping.SCHEMA,
+            unavailable=SinkUnavailable,
+            broken=SinkError,
+            create=True,
+            timeout=timeout,
+        )
+        # The layout last checked, with what it was checked against. Replaced whole, so threads may race for it.
+        self._checked: tuple[sqlite3.Connection, int, pa.Schema, Layout] | None = None
+
+    def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
+        """Apply what is new in `batch`, in one transaction.
+
+        A range below the watermark's owner level is dropped if `level_of` says that it is a zombie's, and else
+        raises `OwnerLevelWentBack`; without `level_of` it is dropped with a warning. Raises `SchemaMismatch`
+        and `KeyFromTwoPartitions` with nothing applied.
+        """
+        if not self.spec.keys and (batch.sequence_by is not None or batch.delete is not None):
+            raise ConfigError(
+                "mode", self.spec.mode, "appended events have no order and are never deleted", "Use upsert"
+            )
+        arrangement = arrange(batch)
+        checked = self._checked
+        if not arrangement.stretches and checked and checked[2].equals(batch.rows.schema):
+            return BatchResult()  # nothing to write, so nobody to wait for
+        judged: set[fence.Range] = set()
+        while True:
+            try:
+                with self._writing() as connection:
+                    bookkeeping.claim(connection, self.spec)
+                    version, layout = self._layout(connection, batch.rows.schema)
+                    result = self._apply(connection, layout, batch, arrangement, judged if level_of else None)
+            except _Unjudged as unjudged:
+                assert level_of is not None
+                for refusal in unjudged.refusals:
+                    fence.judge(refusal, level_of(*refusal.range.lane))
+                    judged.add(refusal.range)
+                continue
+            self._checked = (connection, version, batch.rows.schema, layout)  # only now: a rollback undoes tables too
+            self._log(result, certain=level_of is not None)
+            return result
+
+    def check(self, schema: pa.Schema) -> None:
+        """Make the table, or compare it with what is there, before there is any row. Raises `SchemaMismatch`."""
+        with self._writing() as connection:
+            bookkeeping.claim(connection, self.spec)
+            version, layout = self._layout(connection, schema)
+        self._checked = (connection, version, schema, layout)
+
+    def identity(self) -> str:
+        """The UUID of this pipeline's table, made on first use and lost only with the file."""
+        with self._writing() as connection:
+            return bookkeeping.claim(connection, self.spec)
+
+    def watermarks(self, hub: str) -> dict[str, Watermark]:
+        """The watermark of each partition of `hub` that has one."""
+        with self._writing() as connection:
+            bookkeeping.claim(connection, self.spec)
+            marks = bookkeeping.watermarks(connection, self.spec, [hub])
+        return {partition: mark for (_, partition), mark in marks.items()}
+
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        """Write the watermarks of these partitions as they are given, also lower ones: for a person's reset.
+
+        The rows of the table stay. Events above a lowered watermark are applied again: an upserted table comes
+        out right, an appended one holds them twice. If the table has been dropped, it will be made anew.
+        """
+        with self._writing() as connection:
+            bookkeeping.claim(connection, self.spec)
+            bookkeeping.forget_dropped(connection, self.spec)
+            bookkeeping.set_watermarks(connection, self.spec, {(hub, name): mark for name, mark in marks.items()})
+
+    def row_count(self) -> int:
+        """How many rows the table has; 0 if it has not been made yet."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            if not bookkeeping.exists(connection, self.spec.name):
+                return 0
+            (count,) = connection.execute(f"SELECT count(*) FROM {quoted(self.spec.name)}").fetchone()
+        return int(count)
+
+    def close(self) -> None:
+        """Close this thread's connection. The sink may be used again afterwards."""
+        self._checked = None
+        self._file.close()
+
+    def _layout(self, connection: sqlite3.Connection, schema: pa.Schema) -> tuple[int, Layout]:
+        """The layout for `schema`, checked unless neither it nor any table has changed since."""
+        (version,) = connection.execute("PRAGMA schema_version").fetchone()
+        checked = self._checked
+        if checked and checked[0] is connection and checked[1] == version and checked[2].equals(schema):
+            return version, checked[3]
+        bookkeeping.check_still_there(connection, self.spec)
+        layout = fit(connection, self.spec, schema)
+        bookkeeping.make_companions(connection, self.spec)
+        (version,) = connection.execute("PRAGMA schema_version").fetchone()
+        return version, layout
+
+    def _apply(
+        self,
+        connection: sqlite3.Connection,
+        layout: Layout,
+        batch: Batch,
+        arrangement: Arrangement,
+        judged: set[fence.Range] | None,
+    ) -> BatchResult:
+        ranges = [stretch.range for stretch in arrangement.stretches]
+        stored = bookkeeping.watermarks(connection, self.spec, sorted({each.hub for each in ranges}))
+        plan = fence.plan(stored, ranges)
+        unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)
+        if unjudged:
+            raise _Unjudged(unjudged)
+        nowhere = Watermark()
+        # Levels first: from here on, nobody with a lower one gets past the watermark.
+        raised = {
+            lane: Watermark(stored.get(lane, nowhere).sequence_number, mark.owner_level)
+            for lane, mark in plan.watermarks.items()
+            if lane not in stored or mark.owner_level > stored[lane].owner_level
+        }
+        bookkeeping.set_watermarks(connection, self.spec, raised)
+
+        kept = arrangement.admitted(plan)
+        kind = kind_of_order(batch)
+        if kind:
+            bookkeeping.check_order(connection, self.spec, kind)
+        content = content_of(batch, layout, kept)
+        order = content.order(
+            lambda keys: bookkeeping.known_claims(connection, self.spec, keys, by_value=kind is not None),
+            keyed=bool(self.spec.keys),
+        )
+        written = RowWriter(connection, self.spec, layout, content.rows, order).write()
+        rejected = content.rejected(written.broken)
+        bookkeeping.add_rejected(connection, self.spec, rejected, self._now())
+        bookkeeping.remember_keys(connection, self.spec, content.remembered(order))
+        bookkeeping.set_watermarks(connection, self.spec, plan.watermarks)
+        sizes = {stretch.range: stretch.end - stretch.begin for stretch in arrangement.stretches}
+        refused = tuple(
+            RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])
+            for each in plan.refused
+        )
+        return BatchResult(written.applied, kept.replayed, refused, written.superseded, len(rejected))
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock.wall(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+    def _log(self, result: BatchResult, *, certain: bool) -> None:
+        """A zombie that is fenced out is normal; a refusal that nobody has looked into may be a wiped store."""
+        for each in result.refused:
+            logger.log(
+                logging.INFO if certain else logging.WARNING,
+                "table %s: dropped %d rows of partition %s, read under owner level %d: level %d has been here%s",
+                self.spec.name,
+                each.rows,
+                each.partition,
+                each.owner_level,
+                each.watermark_level,
+                "" if certain else ". Without a store nobody can say whether that is a former owner's late batch",
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._explained(), self._file.writing() as connection, self._inner():
+            yield connection
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What SQLite says of the file or at COMMIT, in the sink's words; a locked file is the file's to tell."""
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise SinkError(
+                f"the table {self.spec.name} refused the batch when it was committed: {error}. Nothing of it was "
+                "applied. Make its foreign keys immediate: those that are DEFERRABLE INITIALLY DEFERRED cannot tell "
+                "which event is wrong"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise SinkError(f"{self._path}: {error}") from error
+
+    @contextmanager
+    def _inner(self) -> Iterator[None]:
+        """An error in the SQL itself, such as a trigger on a table that is gone: trying again will not help."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR:
+                raise
+            raise SinkError(f"{self._path}: the table {self.spec.name} cannot be written: {error}") from error

@@ -1,0 +1,155 @@
+"""Writes the rows of a batch one after the other, quickly, and sets aside those that the table refuses.
+
+Owns the savepoints. Promises the same outcome as judging and writing every row on its own: rows are tried
+a chunk at a time, and when one of a chunk breaks a constraint, the chunk is undone and redone row by row.
+So it makes no difference where batches, or chunks, begin and end. Refuses to go on when the table has
+ended the transaction itself (RAISE(ROLLBACK), ON CONFLICT ROLLBACK): by then the watermarks are undone too.
+
+Runs inside the one transaction of a batch, so nobody else can come between its steps; killed at any line
+it leaves nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Protocol
+
+from leasehold.errors import KeyFromTwoPartitions, SinkError
+from leasehold.sinks.base import TableSpec
+from leasehold.sinks.fence import Lane
+from leasehold.sinks.ordering import Step
+from leasehold.sinks.shape import Layout, ordered_keys
+
+_CHUNK = 1000
+
+
+class Order(Protocol):
+    """What decides which rows count: `KeyOrder`, or `EveryEvent`."""
+
+    def judge(self, start: int, end: int) -> Step: ...
+
+    def accept(self, step: Step) -> None: ...
+
+    def known_claim(self, index: int) -> tuple[Any, ...]: ...
+
+
+class EveryEvent:
+    """The order of a table without keys: every event counts."""
+
+    def judge(self, start: int, end: int) -> Step:
+        return Step(range(start, end), 0, end, {})
+
+    def accept(self, step: Step) -> None:
+        """There is nothing to remember."""
+
+    def known_claim(self, index: int) -> tuple[Any, ...]:
+        raise AssertionError("events without keys are never in conflict")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is to be written, in order: for each row the bound values, the key, and whether it is a delete."""
+
+    values: Sequence[tuple[Any, ...]]
+    keys: Sequence[tuple[Any, ...]]
+    deletes: Sequence[bool] | None
+    lanes: Sequence[Lane]
+    numbers: Sequence[int]
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of the rows; `broken` are those that the table refused, with its words."""
+
+    applied: int = 0
+    superseded: int = 0
+    broken: dict[int, str] = field(default_factory=dict)
+
+
+class RowWriter:
+    """Writes `rows` to the table of `spec`, on a connection that is in a transaction. For one batch."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout, rows: Rows, order: Order
+    ) -> None:
+        self._connection = connection
+        self._spec = spec
+        self._layout = layout
+        self._rows = rows
+        self._order = order
+        self._written = Written()
+
+    def write(self) -> Written:
+        """Write all rows. Raises `KeyFromTwoPartitions` and `SinkError`, after which the batch must be undone."""
+        start, end = 0, len(self._rows.values)
+        while start < end:
+            step = self._order.judge(start, min(start + _CHUNK, end))
+            if step.stop == start:
+                raise self._conflict(start)
+            if self._attempt(step) is not None:
+                for index in range(start, step.stop):
+                    self._write_one(index)
+            start = step.stop
+        return self._written
+
+    def _write_one(self, index: int) -> None:
+        step = self._order.judge(index, index + 1)
+        if step.stop == index:
+            raise self._conflict(index)
+        broken = self._attempt(step)
+        if broken is not None:
+            self._written.broken[index] = broken
+
+    def _attempt(self, step: Step) -> str | None:
+        """Write the winners of a step, or none of them: then the table's reason is returned."""
+        execute = self._connection.execute
+        execute("SAVEPOINT leasehold_rows")
+        try:
+            self._execute(step.winners)
+        except sqlite3.IntegrityError as error:
+            if not self._connection.in_transaction:
+                raise SinkError(
+                    f"the table {self._spec.name} ended the transaction of the batch: {error}. Nothing of the batch "
+                    "was applied. Let its triggers RAISE(ABORT) and its constraints not say ON CONFLICT ROLLBACK; "
+                    f"then the event alone goes to {self._spec.rejected}"
+                ) from error
+            execute("ROLLBACK TO leasehold_rows")
+            execute("RELEASE leasehold_rows")
+            return str(error)
+        execute("RELEASE leasehold_rows")
+        self._order.accept(step)
+        self._written.applied += len(step.winners)
+        self._written.superseded += step.superseded
+        return None
+
+    def _execute(self, winners: Sequence[int]) -> None:
+        values, deletes = self._rows.values, self._rows.deletes
+        if deletes is None or self._layout.delete is None:
+            some = values[winners.start : winners.stop] if isinstance(winners, range) else [values[i] for i in winners]
+            self._connection.executemany(self._layout.upsert, some)
+            return
+        for is_delete, run in groupby(winners, deletes.__getitem__):
+            if is_delete:
+                self._connection.executemany(self._layout.delete, [self._rows.keys[i] for i in run])
+            else:
+                self._connection.executemany(self._layout.upsert, [values[i] for i in run])
+
+    def _conflict(self, index: int) -> KeyFromTwoPartitions:
+        hub, partition = self._rows.lanes[index]
+        known_hub, known_partition = self._order.known_claim(index)
+        key = ", ".join(
+            f"{name} = {value!r}" for name, value in zip(ordered_keys(self._spec), self._rows.keys[index], strict=True)
+        )
+        here, there = f"partition {partition}", f"partition {known_partition}"
+        if hub != known_hub:
+            here, there = f"{here} of hub {hub}", f"{there} of hub {known_hub}"
+        return KeyFromTwoPartitions(
+            f"the entity {key} of the table {self._spec.name} was last written from {there}, and event "
+            f"{self._rows.numbers[index]} of {here} is about it too. Sequence numbers of two partitions cannot be "
+            "compared, so nobody can say which event is later. Nothing of the batch was applied. Give sequence_by, "
+            "an expression that grows with each event of an entity (a version, or a time), or send all events of an "
+            "entity with one partition key"
+        )

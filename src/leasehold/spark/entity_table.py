@@ -1,0 +1,284 @@
+"""`EntityTable`: a table of entities that a stream keeps up to date exactly once, for `foreachBatch`.
+
+Owns what of the sink needs Spark: the evaluation of `sequence_by` and `delete_when`, the way from a
+DataFrame to Arrow, and the question to the ownership store whether a refused range is a zombie's. All
+other rules are in `leasehold.sinks`. Refuses streaming aggregates by nothing but its columns: the transform
+before it has to be row-wise, since a replayed range is dropped row by row.
+
+Concurrency: `apply` may be called by several threads and, on one database, by any number of processes at
+once, also for the same batch; `leasehold.sinks.sqlite` says what happens when one of them stops at any
+line. The DataFrame is evaluated, and the store asked, outside the database's lock: whoever is paused there
+holds up nobody, and finds out in its transaction whether it still counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
+from pyspark.sql import types as T  # noqa: N812 -- likewise
+
+from leasehold.errors import ConfigError, SchemaMismatch
+from leasehold.model import ConsumerGroup
+from leasehold.sinks import open_sink
+from leasehold.sinks.base import HUB, BatchResult, TableSpec, Totals
+from leasehold.sinks.batch import Batch, check_fence_names, check_names, find
+from leasehold.sinks.content import kind_of_order
+from leasehold.sinks.fence import Watermark
+from leasehold.stores import OwnershipStore, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+logger = logging.getLogger(__name__)
+
+# What Arrow would not convert, or would pass on in a disguise; the sink refuses all others that it cannot store.
+Rejected = Callable[["DataFrame"], "DataFrame | None"]
+"""From the DataFrame that was evaluated to the events that could not be parsed, if there are any."""
+
+_UNSTORABLE = (T.VariantType, T.YearMonthIntervalType, T.CalendarIntervalType, T.GeometryType, T.GeographyType)
+
+
+class EntityTable:
+    """The table `table` in the database at `url`, to be filled with `.foreachBatch(entities.apply)`.
+
+    `url` is `sqlite:///relative/to/base` (default: the working directory) or `sqlite:////absolute`. File and
+    table are made when they are missing, the table from the columns of the first DataFrame.
+
+    keys            `upsert` keeps the last event of each key; `append` every event, and takes no keys
+    pipeline        the table belongs to the pipeline of this name; another one is refused
+    sequence_by     a Spark SQL expression: of two events of a key the one with the higher value counts.
+                    Needed where events of one key come from several partitions
+    delete_when     a Spark SQL condition: an event for which it is true deletes its entity
+    keep            which of hub, partition, sequenceNumber and ownerLevel are stored as well
+    store, group    the ownership store, or its URL, and the consumer group of the hub that is read. With them
+                    a zombie's batch is told from a store that was wiped; without, both are dropped with a warning
+    timeout         seconds to wait for another writer of the database
+
+    Raises `ConfigError` at once for settings that do not go together.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        keys: Sequence[str] | None = None,
+        mode: str = "upsert",
+        pipeline: str,
+        consumer_group: str = "$Default",
+        sequence_by: str | None = None,
+        delete_when: str | None = None,
+        keep: Sequence[str] = (),
+        store: OwnershipStore | str | None = None,
+        group: ConsumerGroup | None = None,
+        base: Path | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
+        spec = TableSpec(
+            name=table, pipeline=pipeline, consumer_group=consumer_group, mode=mode, keys=keys or (), keep=keep
+        )
+        for name, expression in (("sequence_by", sequence_by), ("delete_when", delete_when)):
+            _check_expression(name, expression, mode)
+        if not timeout > 0:
+            raise ConfigError("timeout", timeout, "a number of seconds above zero", "10 is the default")
+        if (store is None) != (group is None):
+            raise ConfigError(
+                "store" if store is None else "group",
+                None,
+                "store and group go together: the store is asked for the ownership records of the group",
+                "Give both; the group is hub.consumer_group(name)",
+            )
+        if group is not None and group.name != consumer_group:
+            raise ConfigError(
+                "group",
+                str(group),
+                f"not the consumer group {consumer_group!r} that the watermarks are kept for",
+                f"Add consumer_group={group.name!r}",
+            )
+        base = base or Path.cwd()
+        self._sequence_by, self._delete_when, self._group = sequence_by, delete_when, group
+        self._store = open_store(store, base=base) if isinstance(store, str) else store
+        self._sink = open_sink(url, spec, base=base, timeout=timeout)
+        self._totals = Totals()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Spark Connect sends the function of `foreachBatch` to its server; totals start anew there."""
+        return _rebuilt, (self._arguments,)
+
+    @property
+    def totals(self) -> Totals:
+        """The sum of what has become of all batches that this object has applied."""
+        with self._lock:
+            return self._totals
+
+    def apply(self, df: DataFrame, batch_id: int) -> None:
+        """Apply one micro-batch; what `foreachBatch` calls. `batch_id` is only logged: the watermark decides."""
+        result = self.apply_batch(df)
+        logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch_id, result)
+
+    def apply_batch(self, df: DataFrame, rejected: DataFrame | Rejected | None = None) -> BatchResult:
+        """Apply what is new in `df`, in one transaction, and say what became of it.
+
+        `rejected` are events that could not be parsed, with the columns hub, partition, sequenceNumber,
+        ownerLevel, body and reason: they are set aside in the same transaction, under the same watermark. If it
+        is a function, it is called with the DataFrame that has been evaluated, whose observed metrics can be read.
+        Nothing of the batch is applied when this raises: `SchemaMismatch`, `KeyFromTwoPartitions`,
+        `OwnerLevelWentBack`, `SinkUnavailable` (try again), or `SinkError`.
+        """
+        batch = self._batch(df, rejected)
+        self._check_hub(batch)
+        result = self._sink.apply(batch, self._owner_level if self._store is not None else None)
+        with self._lock:
+            self._totals = self._totals.plus(result)
+        return result
+
+    def check(self, df: DataFrame) -> None:
+        """Check what a query is going to apply before it is started; `df` may be a stream.
+
+        Makes the table if it is missing. Raises `SchemaMismatch`, and `ConfigError` for expressions.
+        """
+        empty = df.sparkSession.createDataFrame([], df.schema)  # a stream cannot say its Arrow types, this can
+        batch = self._batch(empty, None)
+        kind_of_order(batch)
+        self._sink.check(batch.rows.schema)
+
+    def sink_identity(self) -> str:
+        """The UUID of this pipeline's table, made on first use: another one means another table, or a new file."""
+        return self._sink.identity()
+
+    def watermarks(self, hub: str) -> dict[str, Watermark]:
+        """How far each partition of `hub` has been applied, and the highest owner level that has been there."""
+        return self._sink.watermarks(hub)
+
+    def set_watermarks(self, hub: str, watermarks: Mapping[str, Watermark]) -> None:
+        """Write the watermarks of these partitions as given, also lower ones: for a person's reset only."""
+        self._sink.set_watermarks(hub, watermarks)
+
+    def row_count(self) -> int:
+        """How many rows the table has; 0 if it has not been made yet."""
+        return self._sink.row_count()
+
+    def close(self) -> None:
+        """Close this thread's connection to the database. The table may be used again afterwards."""
+        self._sink.close()
+
+    def _wider(self, df: DataFrame) -> tuple[DataFrame, list[str]]:
+        """`df` with the values of the expressions as last columns, and which expressions those are."""
+        names = df.columns
+        check_names(names)
+        check_fence_names(names)
+        _check_types(df.schema)
+        added = []
+        for setting, expression in (("sequence_by", self._sequence_by), ("delete_when", self._delete_when)):
+            if expression is not None:
+                df = _with(df, names, setting, expression)
+                added.append(setting)
+        return df, added
+
+    def _batch(self, df: DataFrame, rejected: DataFrame | Rejected | None) -> Batch:
+        wider, added = self._wider(df)
+        table = wider.toArrow()
+        set_aside = rejected(wider) if callable(rejected) else rejected
+        width = table.num_columns - len(added)
+        extra = {setting: table.column(width + place) for place, setting in enumerate(added)}
+        if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
+            raise ConfigError("delete_when", self._delete_when, "not a condition", "It has to be true or false")
+        return Batch(
+            table.select(list(range(width))),
+            None if set_aside is None else set_aside.toArrow(),
+            extra.get("sequence_by"),
+            extra.get("delete_when"),
+        )
+
+    def _check_hub(self, batch: Batch) -> None:
+        """The ownership store is asked about one hub, so there may be no rows of another."""
+        if self._group is None:
+            return
+        hubs = set()
+        for table in (batch.rows, batch.rejected):
+            if table is not None and (name := find(table.schema, HUB)) is not None:
+                hubs.update(pc.unique(table[name]).to_pylist())
+        if len(hubs) > 1:
+            raise ConfigError(
+                "group",
+                str(self._group),
+                f"the DataFrame has rows of {len(hubs)} hubs, and store and group are for one",
+                "Give each hub an EntityTable of its own, or leave store and group out",
+            )
+
+    def _owner_level(self, hub: str, partition: str) -> int | None:
+        assert self._store is not None
+        assert self._group is not None
+        records = self._store.list_ownership(self._group).records
+        return next((each.owner_level for each in records if each.partition == partition), None)
+
+
+def _rebuilt(arguments: dict[str, Any]) -> EntityTable:
+    return EntityTable(**arguments)
+
+
+def _check_expression(name: str, expression: str | None, mode: str) -> None:
+    if expression is None:
+        return
+    if not expression.strip():
+        raise ConfigError(name, expression, "a Spark SQL expression", "Leave it out if there is none")
+    if mode == "append":
+        raise ConfigError(
+            name, expression, "mode append keeps every event as it is", 'Leave it out, or use mode="upsert" with keys'
+        )
+
+
+def _with(df: DataFrame, names: Sequence[str], setting: str, expression: str) -> DataFrame:
+    """`df` with the value of `expression` as its last column, under a name that is not taken."""
+    name = f"_leasehold_{setting}"
+    while any(each.lower() == name for each in names):
+        name += "_"
+    try:
+        column: Column = F.expr(expression).alias(name)
+        wider = df.select("*", column)
+        type_ = wider.schema[-1].dataType  # over Spark Connect, analysis comes only when somebody asks
+    except AnalysisException as error:
+        raise ConfigError(
+            setting,
+            expression,
+            f"not an expression over the columns {', '.join(names)}: {str(error).splitlines()[0]}",
+            "Correct the expression, or carry the columns that it needs through the projection",
+        ) from error
+    if any(isinstance(each, _UNSTORABLE) for each in _all_types(type_)):
+        raise ConfigError(setting, expression, f"gives a {type_.simpleString()}", "Cast it to a number or a string")
+    return wider
+
+
+def _check_types(schema: T.StructType) -> None:
+    """Refuse columns that hold anything in `_UNSTORABLE`."""
+    wrong = [
+        f"  {field.name}: is of type {field.dataType.simpleString()}, which SQLite cannot hold: cast it to a string"
+        for field in schema
+        if any(isinstance(each, _UNSTORABLE) for each in _all_types(field.dataType))
+    ]
+    if wrong:
+        raise SchemaMismatch("\n".join(["the DataFrame does not fit an entity table:", *wrong]))
+
+
+def _all_types(type_: T.DataType) -> Iterator[T.DataType]:
+    yield type_
+    if isinstance(type_, T.StructType):
+        inner = [field.dataType for field in type_]
+    elif isinstance(type_, T.ArrayType):
+        inner = [type_.elementType]
+    elif isinstance(type_, T.MapType):
+        inner = [type_.keyType, type_.valueType]
+    else:
+        inner = []
+    for each in inner:
+        yield from _all_types(each)

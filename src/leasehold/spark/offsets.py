@@ -1,0 +1,160 @@
+"""The offsets of the Spark source, and how a batch is planned and cut: pure.
+
+Owns the form of an offset and the rules by which one follows another:
+
+1. An offset is self-contained: `{"hub": identity, "ranges": {partition: [start, end, owner level]}}`, half-open
+   ranges. Spark logs only end offsets, and a replay must read the same ranges whatever is owned by then.
+2. It names every partition held, also those with nothing new (`start == end`), so that the offset of the last
+   committed batch is a full account of what has been committed.
+3. A partition goes on where its last range ended if it is held at the level which that range carries.
+   Otherwise it has left and come back, or is new here, and starts from its checkpoint.
+4. "Nothing new" is said by returning the offset unchanged, as Spark compares offsets by their text.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from leasehold.errors import HubError, UsageError
+from leasehold.model import PartitionProperties
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Events `[start, end)` of a partition, read at an owner level."""
+
+    partition: str
+    start: int
+    end: int
+    owner_level: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition that may be planned: its owner level, and where its checkpoint says to start."""
+
+    owner_level: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Events `[start, end)` that were to be read next, and that the hub no longer has."""
+
+    partition: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ranges of the next offset, and what was found missing while planning them."""
+
+    ranges: tuple[Range, ...]
+    losses: tuple[Loss, ...]
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there is anything to read."""
+        return any(len(one) for one in self.ranges)
+
+
+def encode(hub: str, ranges: Sequence[Range]) -> dict[str, Any]:
+    """The offset of these ranges."""
+    ordered = sorted(ranges, key=lambda one: one.partition)
+    return {"hub": hub, "ranges": {one.partition: [one.start, one.end, one.owner_level] for one in ordered}}
+
+
+def decode(offset: Mapping[str, Any], hub: str) -> tuple[Range, ...]:
+    """The ranges of an offset. Raises `UsageError` if it is of another hub: ranges mean nothing there."""
+    if offset.get("hub", hub) != hub:
+        raise UsageError(
+            f"the Spark checkpoint folder belongs to hub {offset['hub']}, and this is hub {hub}: the hub was made "
+            "anew, or its URL now names another. Use another checkpoint folder, or delete this one: progress is "
+            "kept in the checkpoint store, not in the folder."
+        )
+    return tuple(Range(partition, *entry) for partition, entry in offset.get("ranges", {}).items())
+
+
+def plan(
+    last: Sequence[Range],
+    held: Mapping[str, Held],
+    properties: Mapping[str, PartitionProperties],
+    *,
+    limit: int | None,
+    bounds: Mapping[str, int] | None = None,
+) -> Plan:
+    """The ranges that follow `last`: every held partition that the hub knows, at most `limit` events in all.
+
+    `bounds` are ends not to be passed, by partition; a partition without one is not read. What has been
+    removed by retention is reported as a loss and passed over. Raises `HubError` if the hub ends before `last`.
+    """
+    committed = {one.partition: one for one in last}
+    nexts, losses, available = [], [], {}
+    for partition in sorted(set(held) & set(properties)):
+        mine, known = held[partition], properties[partition]
+        before = committed.get(partition)
+        start = before.end if before and before.owner_level == mine.owner_level else mine.start
+        if start > known.end:
+            raise HubError(
+                f"partition {partition}: progress is at sequence number {start}, and the hub ends at {known.end}: "
+                "the hub has lost acknowledged events or was restored from an older copy. Restore the hub, or read "
+                "it under another consumer group."
+            )
+        end = known.end if bounds is None else min(known.end, bounds.get(partition, known.begin))
+        if start < known.begin:
+            losses.append(Loss(partition, start, known.begin))
+            start = known.begin
+        available[partition] = max(0, end - start)
+        nexts.append(Range(partition, start, start, mine.owner_level))
+    granted = share(limit, available)
+    return Plan(tuple(replace(one, end=one.start + granted[one.partition]) for one in nexts), tuple(losses))
+
+
+def share(limit: int | None, available: Mapping[str, int]) -> dict[str, int]:
+    """Divide `limit` events among partitions: evenly, and what some do not need goes to the others."""
+    if limit is None:
+        return dict(available)
+    granted = {}
+    left = limit
+    hungry = sorted(available, key=lambda partition: (available[partition], partition))
+    for position, partition in enumerate(hungry):
+        granted[partition] = min(available[partition], -(-left // (len(hungry) - position)))
+        left -= granted[partition]
+    return granted
+
+
+def pack(ranges: Sequence[Range], *, events_per_task: int, at_least: int) -> list[tuple[Range, ...]]:
+    """Group ranges into tasks of about equal size: as few as `events_per_task` allows, at least `at_least`.
+
+    A range larger than a task is cut. Every task of Spark costs tens of milliseconds, so small ranges share.
+    """
+    wanted = [one for one in ranges if len(one)]
+    total = sum(map(len, wanted))
+    if not total:
+        return []
+    count = min(total, max(at_least, -(-total // events_per_task)))
+    size = -(-total // count)
+    pieces = [piece for one in wanted for piece in _cut(one, size)]
+    bins: list[tuple[int, int, list[Range]]] = [(0, number, []) for number in range(count)]
+    for piece in sorted(pieces, key=len, reverse=True):
+        load, number, content = bins[0]
+        heapq.heapreplace(bins, (load + len(piece), number, [*content, piece]))
+    return [
+        tuple(sorted(content, key=lambda one: (one.partition, one.start)))
+        for _, _, content in sorted(bins, key=lambda b: b[1])
+        if content
+    ]
+
+
+def _cut(one: Range, size: int) -> list[Range]:
+    parts = -(-len(one) // size)
+    edges = [one.start + len(one) * part // parts for part in range(parts + 1)]
+    return [replace(one, start=start, end=end) for start, end in itertools.pairwise(edges)]

@@ -1,0 +1,147 @@
+"""The options of `format("leasehold")`, read once and checked together.
+
+Owns their names, defaults and meaning. Option names are case-insensitive, as everywhere in Spark. Refuses
+an unknown option, so that a misspelt one is not silently without effect.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from leasehold.config import OwnershipSettings, parse_duration
+from leasehold.errors import ConfigError
+from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.model import EARLIEST, LATEST, Positions
+
+COLUMNS = (*EVENT_COLUMNS, "ownerLevel")
+"""The columns of the source, in order."""
+
+
+def _text(value: str, name: str) -> str:
+    if not value.strip():
+        raise ConfigError(name, value, "a text that is not empty", "Give it a value or leave it out")
+    return value.strip()
+
+
+def _count(value: str, name: str) -> int:
+    if not (value.strip().isascii() and value.strip().isdigit() and int(value) > 0):
+        raise ConfigError(name, value, "a whole number above zero", "For example 10000")
+    return int(value)
+
+
+def _flag(value: str, name: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise ConfigError(name, value, "true or false", "true is the default")
+    return value.strip().lower() == "true"
+
+
+def _ratio(value: str, name: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ConfigError(name, value, "a number", "1.25 is the default") from None
+
+
+def _columns(value: str, name: str) -> tuple[str, ...]:
+    by_lower = {column.lower(): column for column in COLUMNS}
+    chosen = [word.strip().lower() for word in value.split(",")]
+    unknown = [word for word in chosen if word not in by_lower]
+    if unknown or len(set(chosen)) < len(chosen):
+        raise ConfigError(name, value, f"column names, each once, out of {', '.join(COLUMNS)}", "Correct the list")
+    return tuple(by_lower[word] for word in chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a reader is told. See `OPTIONS` for the names that Spark users write."""
+
+    hub: str
+    consumer_group: str = "$Default"
+    ownership_store: str | None = None
+    checkpoint_store: str | None = None
+    owner_id: str | None = None
+    starting_position: Positions = field(default_factory=lambda: Positions(EARLIEST))
+    ending_position: Positions = field(default_factory=lambda: Positions(LATEST))
+    max_events_per_trigger: int | None = None
+    min_events_per_trigger: int | None = None
+    max_trigger_delay: float = 60.0
+    fail_on_data_loss: bool = True
+    min_partitions: int = 1
+    events_per_task: int = 50_000
+    batch_rows: int = 10_000
+    columns: tuple[str, ...] = COLUMNS
+    settings: OwnershipSettings = field(default_factory=OwnershipSettings)
+
+
+_Reader = Callable[[str, str], Any]
+
+OPTIONS: Mapping[str, tuple[str, _Reader]] = {
+    "hub": ("hub", _text),
+    "path": ("hub", _text),
+    "consumerGroup": ("consumer_group", _text),
+    "store": ("store", _text),
+    "ownershipStore": ("ownership_store", _text),
+    "checkpointStore": ("checkpoint_store", _text),
+    "ownerId": ("owner_id", _text),
+    "startingPosition": ("starting_position", Positions.parse),
+    "endingPosition": ("ending_position", Positions.parse),
+    "maxEventsPerTrigger": ("max_events_per_trigger", _count),
+    "minEventsPerTrigger": ("min_events_per_trigger", _count),
+    "maxTriggerDelay": ("max_trigger_delay", parse_duration),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "minPartitions": ("min_partitions", _count),
+    "eventsPerTask": ("events_per_task", _count),
+    "batchRows": ("batch_rows", _count),
+    "columns": ("columns", _columns),
+    "strategy": ("strategy", _text),
+    "loadBalancingInterval": ("load_balancing_interval", parse_duration),
+    "partitionExpiration": ("partition_expiration", parse_duration),
+    "requestTimeout": ("request_timeout", parse_duration),
+    "margin": ("margin", parse_duration),
+    "clockRateRatio": ("clock_rate_ratio", _ratio),
+    "stallTimeout": ("stall_timeout", parse_duration),
+}
+"""Every option: its name as users write it, what it sets, and how its text is read."""
+
+_SETTINGS = {field.name for field in fields(OwnershipSettings)}
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Read the options of a source. Raises `ConfigError` that names the option, its value and what is allowed."""
+    by_lower = {name.lower(): name for name in OPTIONS}
+    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    for key, value in options.items():
+        name = by_lower.get(key.lower())
+        if name is None:
+            close = difflib.get_close_matches(key.lower(), by_lower, 1)
+            hint = f"Did you mean {by_lower[close[0]]}?" if close else "Leave it out"
+            raise ConfigError(key, value, f"not an option; the options are {', '.join(sorted(OPTIONS))}", hint)
+        target, read = OPTIONS[name]
+        (settings if target in _SETTINGS else given)[target] = read(value, name)
+    store = given.pop("store", None)
+    given.setdefault("ownership_store", store)
+    given.setdefault("checkpoint_store", store)
+    if "hub" not in given:
+        raise ConfigError("hub", None, "is missing", 'Name the hub: .option("hub", "log:///events.db")')
+    try:
+        return SourceOptions(**given, settings=OwnershipSettings(**settings))
+    except ConfigError as error:
+        names = {target: name for name, (target, _) in OPTIONS.items()}
+        raise ConfigError(names.get(error.field, error.field), error.value, error.rule, error.remedy) from None
+
+
+def require_stores(options: SourceOptions) -> tuple[str, str]:
+    """The URLs of the two stores. Raises `ConfigError` where one is missing."""
+    if options.ownership_store is None or options.checkpoint_store is None:
+        missing = "ownershipStore" if options.ownership_store is None else "checkpointStore"
+        raise ConfigError(
+            missing,
+            None,
+            "a stream shares partitions through a store, and none is named",
+            'Name one for both: .option("store", "sqlite:///leasehold.db")',
+        )
+    return options.ownership_store, options.checkpoint_store

@@ -1,0 +1,251 @@
+"""Runs a pipeline file on Spark until it is stopped, or until all is consumed.
+
+Owns the life of the query: the checks before it, its restarts after failures, the account of what it did, its
+end. Promises that a stop leaves no partition held for longer than it takes to reach the store, and that a
+failure is either waited out (a store, hub or database away) or told with the range that cannot be worked on.
+
+    start ─▶ running ──failed, transient──▶ pause ─▶ running …
+                │ └────failed, unknown────▶ pause ─▶ running …   (at most ATTEMPTS times at one batch)
+                │ └────failed, permanent, or too often──▶ failed: raises
+                └──stopped, or all consumed──▶ done
+
+Concurrency: Spark calls `_apply` from a thread of its own, one batch at a time; the main thread waits for the
+end of the query or for `stop`. The source runs in a third process (`live.py`). If this process stops for a
+minute anywhere in a batch, the source goes on renewing and nobody else works on its partitions; if both stop,
+the partitions expire, another instance takes them, and the fence drops what is written here afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from leasehold.config import parse_duration
+from leasehold.errors import ConfigError, LeaseholdError
+from leasehold.hubs import open_hub
+from leasehold.sinks.base import Totals
+from leasehold.spark.batch import BatchTransform
+from leasehold.spark.entity_table import EntityTable
+from leasehold.spark.failures import Failure, Kind, pause_before_restart, sort_failure
+from leasehold.spark.pipeline_file import PipelineFile
+from leasehold.spark.scratch import Scratch
+from leasehold.spark.session import open_session
+from leasehold.spark.source import register
+from leasehold.spark.starting import check_start
+from leasehold.spark.transform import used_columns
+from leasehold.stores import PipelineBinding, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 4
+"""How often a batch that fails for an unknown reason is tried before this instance stops."""
+POLL = 0.5
+"""Seconds between two looks at the query."""
+CARRIED = ("body", "hub", "partition", "sequenceNumber", "ownerLevel")
+"""The source's columns that a pipeline needs whatever its transform reads."""
+
+
+class PipelineFailed(LeaseholdError):
+    """The pipeline stopped because of an error that trying again does not mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a run is getting on: totals of the batches so far, restarts, and the source's own report."""
+
+    totals: Totals = field(default_factory=Totals)
+    restarts: int = 0
+    source: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+
+class PipelineRun:
+    """One instance of a pipeline. `report` is called with a `Progress` after each batch and each failure.
+
+    `owner_name` names the instance; without it the host and process id do, and its scratch folder goes with it.
+    """
+
+    def __init__(
+        self,
+        file: PipelineFile,
+        *,
+        owner_name: str | None = None,
+        available_now: bool = False,
+        report: Callable[[Progress], None] = lambda progress: None,
+        rng: Random | None = None,
+    ) -> None:
+        self._file = file
+        self._owner_name = owner_name
+        self._available_now = available_now
+        self._report = report
+        self._rng = rng or Random()
+        self._raised: BaseException | None = None
+        self._restarts = 0
+        self._failures = 0
+        self._query: StreamingQuery | None = None
+        self._table = self._open_table()
+
+    def run(self, stop: threading.Event) -> Progress:
+        """Run until `stop` is set or, with `available_now`, until everything there was at the start is consumed.
+
+        Raises `PipelineFailed` for what trying again does not mend, and a `UsageError` for what is refused at
+        the start.
+        """
+        file = self._file
+        self._check_start()
+        parent = file.folder / ".leasehold" / file.name
+        with Scratch(parent, self._owner_name) as scratch:
+            spark = self._session()
+            try:
+                events, transform = self._prepare(spark)
+                self._keep_running(events, transform, scratch, stop)
+            finally:
+                spark.stop()
+        return self._progress()
+
+    # Before the first event
+
+    def _open_table(self) -> EntityTable:
+        file = self._file
+        hub = open_hub(file.hub_url)
+        self._group = hub.consumer_group(file.source.consumer_group)
+        self._hub_identity = hub.identity
+        hub.close()
+        timeout = file.ownership.settings().request_timeout
+        self._ownership = open_store(file.ownership_url, timeout=timeout)
+        sink = file.sink
+        try:
+            return EntityTable(
+                file.sink_url,
+                sink.table,
+                keys=sink.keys,
+                mode=sink.mode,
+                pipeline=file.name,
+                consumer_group=file.source.consumer_group,
+                sequence_by=sink.sequence_by,
+                delete_when=sink.delete_when,
+                keep=sink.keep,
+                store=self._ownership,
+                group=self._group,
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{file.path}: sink.{error.field}", error.value, error.rule, error.remedy) from None
+
+    def _check_start(self) -> None:
+        checkpoints = open_store(self._file.checkpoint_url, timeout=self._file.ownership.settings().request_timeout)
+        check_start(
+            self._group,
+            self._ownership,
+            checkpoints,
+            PipelineBinding(self._file.name, self._table.sink_identity()),
+            self._table.watermarks(self._hub_identity),
+            str(self._file.path),
+        )
+
+    def _session(self) -> SparkSession:
+        conf = dict(self._file.spark)
+        master = conf.pop("master", "local[2]")
+        spark = open_session(f"leasehold {self._file.name}", conf, master)
+        register(spark)
+        return spark
+
+    def _prepare(self, spark: SparkSession) -> tuple[DataFrame, BatchTransform]:
+        """The stream of events with just the columns needed, and what is done to each batch of it."""
+        options = self._file.source_options()
+        if self._owner_name is not None:
+            options["ownerId"] = self._owner_name
+        events = spark.readStream.format("leasehold").options(**options).load()
+        transform = BatchTransform(self._file, events.columns)
+        transformed = transform.dry_run(events)
+        self._table.check(transformed)
+        columns = [c for c in events.columns if c in {*CARRIED, *used_columns(transformed, events.columns)}]
+        narrowed = spark.readStream.format("leasehold").options(**options, columns=",".join(columns)).load()
+        return narrowed, transform
+
+    # The query and its restarts
+
+    def _keep_running(
+        self, events: DataFrame, transform: BatchTransform, scratch: Scratch, stop: threading.Event
+    ) -> None:
+        failed_batch = ""
+        attempts = 0
+        while not stop.is_set():
+            self._raised = None
+            query = self._query = self._start(events, transform, scratch)
+            failure = self._wait(query, stop)
+            if failure is None:
+                return
+            attempts = attempts + 1 if failure.batch == failed_batch else 1
+            failed_batch = failure.batch
+            if failure.kind is Kind.PERMANENT or (failure.kind is Kind.UNKNOWN and attempts >= ATTEMPTS):
+                at = f" (batch: {failure.batch})" if failure.batch else ""
+                raise PipelineFailed(f"{failure.message}{at}")
+            if failure.kind is Kind.UNKNOWN and attempts > 1:
+                scratch.clear()  # it may be what is broken, and nothing is lost with it
+            self._restarts += 1
+            self._failures += 1
+            pause = pause_before_restart(self._failures, self._rng.random())
+            self._report(self._progress(f"{failure.message} - restarting in {pause:.1f} s"))
+            stop.wait(pause)
+
+    def _start(self, events: DataFrame, transform: BatchTransform, scratch: Scratch) -> StreamingQuery:
+        def apply(batch: DataFrame, batch_id: int) -> None:
+            self._apply(batch, transform)
+
+        writer = events.writeStream.foreachBatch(apply).option("checkpointLocation", scratch.spark_checkpoint)
+        interval = self._file.source.trigger_interval
+        if self._available_now:
+            writer = writer.trigger(availableNow=True)
+        elif interval is not None:
+            writer = writer.trigger(processingTime=f"{parse_duration(interval, 'source.trigger_interval')} seconds")
+        return writer.start()
+
+    def _wait(self, query: StreamingQuery, stop: threading.Event) -> Failure | None:
+        """Wait for the query to end. None: it ended well, or was stopped because we were asked to."""
+        while query.isActive:
+            if stop.wait(POLL):
+                query.stop()
+                return None
+        error = query.exception()
+        return None if error is None else sort_failure(str(error), self._raised, _end_offset(query))
+
+    def _apply(self, batch: DataFrame, transform: BatchTransform) -> None:
+        try:
+            rows = transform(batch)
+            self._table.apply_batch(rows.good, rejected=rows.rejected)
+        except BaseException as error:
+            self._raised = error
+            raise
+        self._failures = 0
+        self._report(self._progress())
+
+    def _progress(self, note: str = "") -> Progress:
+        return Progress(self._table.totals, self._restarts, _source_report(self._query), note)
+
+
+def _end_offset(query: StreamingQuery) -> str:
+    """The offset of the batch at which a query failed, as Spark writes it."""
+    failed = query._jsq.exception()
+    return str(failed.get().endOffset()) if failed.isDefined() else ""
+
+
+def _source_report(query: StreamingQuery | None) -> dict[str, Any]:
+    """What the source says of ownership and lag in the query's last progress."""
+    progress = query.lastProgress if query is not None else None
+    text = progress.sources[0].latestOffset if progress is not None and progress.sources else None
+    try:
+        report: dict[str, Any] = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return report

@@ -1,0 +1,231 @@
+"""The pipeline file: TOML in, checked values out.
+
+Owns the keys of the file and their defaults. Refuses unknown and missing keys, values of another type, and
+sets of settings that cannot keep their promise, each with the key as the file names it. URLs of files with
+three slashes are relative to the pipeline file. Needs neither Spark nor a database.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+
+from leasehold.backends import absolute
+from leasehold.config import OwnershipSettings, parse_duration
+from leasehold.errors import ConfigError
+from leasehold.model import Positions
+from leasehold.sinks.base import TableSpec
+
+
+def _as_position(value: Any) -> Any:
+    if isinstance(value, dict):
+        return json.dumps({partition: str(position) for partition, position in value.items()})
+    return str(value) if isinstance(value, int) else value
+
+
+def _as_option(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+Name = Annotated[str, Field(min_length=1)]
+Duration = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$", examples=["10s"])]
+Position = Annotated[str, BeforeValidator(_as_position)]
+Option = Annotated[str, BeforeValidator(_as_option)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SourceSection(_Section):
+    """`[source]`: which hub, as which consumer group, from where, and how much at a time."""
+
+    hub: Name
+    consumer_group: Name = "$Default"
+    starting_position: Position = "earliest"
+    max_events_per_trigger: PositiveInt = 100_000
+    min_events_per_trigger: PositiveInt | None = None
+    max_trigger_delay: Duration | None = None
+    fail_on_data_loss: bool = True
+    min_partitions: PositiveInt | None = None
+    trigger_interval: Duration | None = None
+
+
+class OwnershipSection(_Section):
+    """`[ownership]`: the stores, and how partitions are held."""
+
+    store: Name | None = None
+    ownership_store: Name | None = None
+    checkpoint_store: Name | None = None
+    strategy: str | None = None
+    load_balancing_interval: Duration | None = None
+    partition_expiration: Duration | None = None
+    request_timeout: Duration | None = None
+    margin: Duration | None = None
+    clock_rate_ratio: float | None = None
+    stall_timeout: Duration | None = None
+
+    @model_validator(mode="after")
+    def _names_both_stores(self) -> OwnershipSection:
+        if self.store is None and (self.ownership_store is None or self.checkpoint_store is None):
+            raise ValueError("name a store for both, or an ownership_store and a checkpoint_store")
+        return self
+
+    def settings(self) -> OwnershipSettings:
+        """The settings that this section makes. Raises `ConfigError` for a set that cannot be."""
+        given = self.model_dump(
+            exclude={"store", "ownership_store", "checkpoint_store"}, exclude_none=True, exclude_unset=True
+        )
+        timed: dict[str, Any] = {
+            name: parse_duration(value, name) if isinstance(value, str) and name != "strategy" else value
+            for name, value in given.items()
+        }
+        try:
+            return OwnershipSettings(**timed)
+        except ConfigError as error:
+            raise ConfigError(f"ownership.{error.field}", error.value, error.rule, error.remedy) from None
+
+
+class TransformSection(_Section):
+    """`[transform]`: the schema of the JSON body, and what is done to each row."""
+
+    schema_: Name | None = Field(default=None, alias="schema")
+    sql: Name | None = None
+    python: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_transform(self) -> TransformSection:
+        if self.sql is not None and self.python is not None:
+            raise ValueError("sql and python are both given: keep one")
+        return self
+
+
+class SinkSection(_Section):
+    """`[sink]`: the entity table."""
+
+    url: Name
+    table: Name
+    mode: Literal["upsert", "append"] = "upsert"
+    keys: tuple[Name, ...] = Field(default=(), strict=False)
+    sequence_by: Name | None = None
+    delete_when: Name | None = None
+    keep: tuple[Name, ...] = Field(default=(), strict=False)
+
+
+class PipelineFile(_Section):
+    """A whole pipeline file. `path` is where it was read from."""
+
+    path: Path = Field(exclude=True)
+    name: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
+    source: SourceSection
+    ownership: OwnershipSection
+    transform: TransformSection = TransformSection()
+    sink: SinkSection
+    spark: dict[str, Option] = {}
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths in the file are relative to."""
+        return self.path.parent.absolute()
+
+    @property
+    def hub_url(self) -> str:
+        """The hub, with an absolute path."""
+        return absolute(self.source.hub, self.folder, "source.hub")
+
+    @property
+    def ownership_url(self) -> str:
+        """The ownership store, with an absolute path."""
+        return self._store_url(self.ownership.ownership_store, "ownership.ownership_store")
+
+    @property
+    def checkpoint_url(self) -> str:
+        """The checkpoint store, with an absolute path."""
+        return self._store_url(self.ownership.checkpoint_store, "ownership.checkpoint_store")
+
+    @property
+    def sink_url(self) -> str:
+        """The database of the entity table, with an absolute path."""
+        return absolute(self.sink.url, self.folder, "sink.url")
+
+    def _store_url(self, own: str | None, key: str) -> str:
+        return absolute(own, self.folder, key) if own else absolute(self.ownership.store or "", self.folder, key)
+
+    def table_spec(self) -> TableSpec:
+        """The entity table and whose it is. Raises `ConfigError` that names the key of the file."""
+        try:
+            return TableSpec(
+                name=self.sink.table,
+                pipeline=self.name,
+                consumer_group=self.source.consumer_group,
+                mode=self.sink.mode,
+                keys=self.sink.keys,
+                keep=self.sink.keep,
+            )
+        except ConfigError as error:
+            field = "name" if error.field == "pipeline" else f"sink.{error.field}"
+            raise ConfigError(field, error.value, error.rule, error.remedy) from None
+
+    def source_options(self) -> dict[str, str]:
+        """The options of `format("leasehold")` that this file stands for, without the owner id."""
+        source, ownership = self.source, self.ownership
+        options: Mapping[str, object] = {
+            "hub": self.hub_url,
+            "consumerGroup": source.consumer_group,
+            "startingPosition": source.starting_position,
+            "maxEventsPerTrigger": source.max_events_per_trigger,
+            "minEventsPerTrigger": source.min_events_per_trigger,
+            "maxTriggerDelay": source.max_trigger_delay,
+            "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+            "minPartitions": source.min_partitions,
+            "ownershipStore": self.ownership_url,
+            "checkpointStore": self.checkpoint_url,
+            "strategy": ownership.strategy,
+            "loadBalancingInterval": ownership.load_balancing_interval,
+            "partitionExpiration": ownership.partition_expiration,
+            "requestTimeout": ownership.request_timeout,
+            "margin": ownership.margin,
+            "clockRateRatio": ownership.clock_rate_ratio,
+            "stallTimeout": ownership.stall_timeout,
+        }
+        return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def read_pipeline_file(path: Path) -> PipelineFile:
+    """Read and check a pipeline file. Raises `ConfigError` that names the file and the key."""
+    try:
+        stated = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), None, f"cannot be read ({error})", "Check the path") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(str(path), None, f"not valid TOML ({error})", "Correct the line it names") from error
+    try:
+        read = PipelineFile.model_validate({**stated, "path": path})
+    except ValidationError as error:
+        raise ConfigError(str(path), None, "; ".join(_told(fault) for fault in error.errors())) from None
+    try:
+        read.ownership.settings()
+        Positions.parse(read.source.starting_position, "source.starting_position")
+        _ = read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.field}", error.value, error.rule, error.remedy) from None
+    return read
+
+
+def _told(fault: Any) -> str:
+    """One fault of the file in our own words."""
+    key = ".".join(str(part) for part in fault["loc"])
+    said = {
+        "missing": "is missing",
+        "extra_forbidden": "is not a key of a pipeline file",
+        "value_error": str(fault.get("ctx", {}).get("error", fault["msg"])),
+        "string_pattern_mismatch": f"{fault['input']!r} is not of the form it must have, for example 10s"
+        if key != "name"
+        else f"{fault['input']!r} must be letters, digits, . _ or -",
+    }.get(fault["type"], f"{fault['msg']}, not {fault['input']!r}")
+    return f"{key}: {said}"

@@ -1,0 +1,197 @@
+"""The Spark data source `leasehold`, batch and streaming.
+
+Owns the mapping from Spark's calls to the rest: options in, offsets and tasks out. Promises that making a
+reader has no side effect (Spark also makes one where it only plans, and pickles it to executors) and that
+`partitions` emits what the offset says, always. The facts about Spark that shape this file:
+
+- `latestOffset(start, limit)` is the one call that comes on every trigger, and `start` is the end of the last
+  batch that Spark has committed: so it is where checkpoints are written.
+- A query's stop reaches this process as SIGTERM, not as `stop()`: a handler turns it into an exit that does.
+- An exception in a driver-side call fails the query, so a store or hub that is away for a moment is not one.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from leasehold.errors import DataLoss
+from leasehold.hubs import open_hub
+from leasehold.model import EARLIEST, PositionKind, Positions
+from leasehold.spark.live import LiveStream
+from leasehold.spark.offsets import Range, decode, encode, pack
+from leasehold.spark.options import SourceOptions, parse_options, require_stores
+from leasehold.spark.reading import read_ranges, schema_of
+from leasehold.stores import open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+FIRST_OWNERSHIP_WAIT = 5.0
+"""Seconds that the first trigger waits for the first dispatch cycle, so that it rarely finds nothing owned."""
+AVAILABLE_NOW_POLL = 0.2
+"""Seconds between two looks at the progress of others, while a run with AvailableNow waits for them."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("leasehold")` known to a session."""
+    spark.dataSource.register(LeaseholdDataSource)
+
+
+@dataclass
+class Task(InputPartition):
+    """What one Spark task reads."""
+
+    ranges: tuple[Range, ...]
+
+
+class LeaseholdDataSource(DataSource):
+    """`format("leasehold")`. See `leasehold.spark.options.OPTIONS` for its options."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._parsed = parse_options(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        return "leasehold"
+
+    def schema(self) -> str:
+        return schema_of(self._parsed.columns)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(self._parsed)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        require_stores(self._parsed)
+        return StreamReader(self._parsed)
+
+
+def _tasks(ranges: Sequence[Range], options: SourceOptions) -> list[Task]:
+    packed = pack(ranges, events_per_task=options.events_per_task, at_least=options.min_partitions)
+    return [Task(group) for group in packed]
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    assert isinstance(partition, Task)
+    return read_ranges(
+        options.hub,
+        partition.ranges,
+        options.columns,
+        batch_rows=options.batch_rows,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+class BatchReader(DataSourceReader):
+    """Reads each partition from its starting to its ending position, as they are when the job is planned."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        hub = open_hub(self._options.hub)
+        starts, ends = self._options.starting_position, self._options.ending_position
+        committed = self._committed(starts, ends)
+        ranges = []
+        for partition, known in hub.partition_properties().items():
+            at = {}
+            for edge, positions in (("start", starts), ("end", ends)):
+                position = positions.of(partition)
+                if position.kind is PositionKind.COMMITTED:
+                    at[edge] = committed.get(partition, hub.resolve(partition, EARLIEST))
+                else:
+                    at[edge] = hub.resolve(partition, position)
+            if at["start"] < known.begin and self._options.fail_on_data_loss:
+                raise DataLoss(partition, at["start"], known.begin)
+            start, end = max(at["start"], known.begin), min(at["end"], known.end)
+            ranges.append(Range(partition, start, max(start, end), 0))
+        hub.close()
+        return _tasks(ranges, self._options)
+
+    def _committed(self, *positions: Positions) -> dict[str, int]:
+        kinds = {one.kind for many in positions for one in (many.default, *dict(many.by_partition).values())}
+        if PositionKind.COMMITTED not in kinds:
+            return {}
+        _, url = require_stores(self._options)
+        group = open_hub(self._options.hub).consumer_group(self._options.consumer_group)
+        return {c.partition: c.next_sequence_number for c in open_store(url).list_checkpoints(group)}
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The streaming reader. One instance lives in the query's source process, copies of it in tasks."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._live: LiveStream | None = None
+        self._bounds: dict[str, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_live": None, "_bounds": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        # Asked again after a restart while the first batch is uncommitted, so it names nothing: where to
+        # start is in the checkpoint store, and from there in the first offset that has ranges.
+        return encode(self._running().hub.identity, ())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._bounds = self._running().ends()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        limit = self._options.max_events_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        live = self._running()
+        last = decode(start, live.hub.identity)
+        at_most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        while True:
+            live.record_committed(last)
+            planned = live.plan(last, at_most, self._bounds)
+            if planned is not None:
+                return encode(live.hub.identity, planned.ranges)
+            if self._bounds is None or live.all_reached(self._bounds):
+                return dict(start)
+            live.manager.wait_for_cycle(live.manager.cycles + 1, AVAILABLE_NOW_POLL)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        return None if self._live is None else self._live.report()
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        return _tasks(decode(end, self._running().hub.identity), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing: it comes a batch late, and never for the last one. `latestOffset` says what is committed."""
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.close()
+            self._live = None
+
+    def _running(self) -> LiveStream:
+        """The running part, started at the first driver-side call: never in a task or where Spark only plans."""
+        if self._live is None:
+            self._live = LiveStream(self._options)
+            signal.signal(signal.SIGTERM, _exit_once)
+            self._live.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
+        return self._live
+
+
+def _exit_once(signum: int, frame: object) -> None:
+    """Leave by way of `stop()`. Spark sends the signal twice; the second must not cut the first one's work."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)

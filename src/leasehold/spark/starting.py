@@ -1,0 +1,65 @@
+"""What is checked before a pipeline reads its first event.
+
+Owns the agreement between consumer group, stores and table: a group belongs to one pipeline and one table, and
+the stores know at least what the table knows. Refuses to start where going on would lose events or write them
+twice, and says what to do. Changes nothing but the binding of a group that had none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from leasehold.errors import AlreadyInUse, OwnerLevelWentBack
+from leasehold.model import ConsumerGroup
+from leasehold.sinks.fence import Watermark
+from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
+
+
+def check_start(
+    group: ConsumerGroup,
+    ownership: OwnershipStore,
+    checkpoints: CheckpointStore,
+    binding: PipelineBinding,
+    watermarks: Mapping[str, Watermark],
+    file: str,
+) -> None:
+    """Bind the group to this pipeline and its table, or refuse. `file` names the pipeline file in messages."""
+    check_levels(group, ownership, checkpoints, watermarks, file)
+    bound = checkpoints.bind_pipeline(group, binding)
+    if bound == binding:
+        return
+    if bound.pipeline != binding.pipeline:
+        raise AlreadyInUse(
+            f"consumer group {group.name!r} of this hub belongs to pipeline {bound.pipeline!r}, and this is "
+            f"{binding.pipeline!r}: each would see only a part of the events. Give this pipeline a consumer_group of "
+            f"its own, or hand the group over to it from the hub's beginning: leasehold reset {file} --to earliest"
+        )
+    progressed = any(checkpoint.owner_level > 0 for checkpoint in checkpoints.list_checkpoints(group))
+    if progressed:
+        raise AlreadyInUse(
+            f"the table of pipeline {binding.pipeline!r} is not the one that consumer group {group.name!r} has filled "
+            "so far: its database was deleted, or the file names another one. Put the database back, or fill the new "
+            f"table from the hub's beginning: leasehold reset {file} --to earliest"
+        )
+    checkpoints.rebind_pipeline(group, binding)
+
+
+def check_levels(
+    group: ConsumerGroup,
+    ownership: OwnershipStore,
+    checkpoints: CheckpointStore,
+    watermarks: Mapping[str, Watermark],
+    file: str,
+) -> None:
+    """Refuse stores that know less of the owner levels than the table: they were wiped or restored."""
+    known = {record.partition: record.owner_level for record in ownership.list_ownership(group).records}
+    for checkpoint in checkpoints.list_checkpoints(group):
+        known[checkpoint.partition] = max(known.get(checkpoint.partition, 0), checkpoint.owner_level)
+    behind = {p: mark.owner_level for p, mark in watermarks.items() if mark.owner_level > known.get(p, 0)}
+    if behind:
+        partition, level = min(behind.items())
+        raise OwnerLevelWentBack(
+            f"the table has seen owner level {level} of partition {partition}, and the stores know "
+            f"{known.get(partition, 0)}: a store was wiped or restored from an older copy, and nothing that is read "
+            f"now could be written. Make the stores follow the table: leasehold reset {file} --to sink"
+        )

@@ -1,0 +1,71 @@
+"""Results as tables and as JSON: complete, uncut, and each on its stream."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, TableOutput, plain
+
+COLUMNS = (Column("partition", "Partition"), Column("owner", "Owner"), Column("lag", "Lag", right=True))
+LONG = "a name with [brackets] :smile: " * 12
+RESULT = Result(
+    "two partitions", {"hub": "log:///é"}, Table("partitions", COLUMNS, [("0", LONG, 1234567), ("1", None, 0)])
+)
+
+
+def test_a_table_is_whole_where_it_does_not_go_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    TableOutput().show(RESULT)
+    header, first, second, summary = capsys.readouterr().out.splitlines()
+    assert header.split() == ["Partition", "Owner", "Lag"]
+    assert LONG.strip() in first
+    assert first.endswith("1,234,567")
+    assert second.split() == ["1", "-", "0"]
+    assert summary == "two partitions"
+
+
+def test_json_is_one_document_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output = JsonOutput()
+    output.show(RESULT)
+    output.show(Result("second", {"events": 2}))
+    first, second = capsys.readouterr().out.splitlines()
+    assert json.loads(first) == {
+        "hub": "log:///é",
+        "partitions": [{"partition": "0", "owner": LONG, "lag": 1234567}, {"partition": "1", "owner": None, "lag": 0}],
+    }
+    assert json.loads(second) == {"events": 2}
+
+
+@pytest.mark.parametrize("output", [TableOutput, JsonOutput])
+def test_remarks_go_to_stderr_and_progress_only_to_a_terminal(
+    output: type[Output], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = output()
+    made.note("a remark [not markup]")
+    with made.progress("sending", 10) as done:
+        done(5)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "a remark [not markup]\n"
+
+
+def test_output_is_plain_text_in_a_pipe_of_a_plain_locale() -> None:
+    program = (
+        "from leasehold.cli.output import *\n"
+        "TableOutput().show(Result('é', {}, Table('rows', [Column('a', 'A')], [['x' * 300]])))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, env={"LC_ALL": "C", "TERM": "xterm-256color"}
+    )
+    assert ran.stdout.decode() == f"A{' ' * 299}\n{'x' * 300}\né\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), ("", "-"), (0, "0"), (1234, "1,234"), (1.5, "1.5"), (2.0, "2"), (0.12345, "0.123"), (True, "yes")],
+)
+def test_values_as_people_read_them(value: object, text: str) -> None:
+    assert plain(value) == text

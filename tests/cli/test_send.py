@@ -1,0 +1,276 @@
+"""`leasehold send`: what rows become, where they go, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from leasehold.cli.app import app
+from leasehold.cli.csv_file import Kind, kind_of
+from leasehold.hubs.log import LogHub
+
+
+def send(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["send", f"log:///{folder}/hub.db", *arguments])
+
+
+def sent(folder: Path, *arguments: str) -> dict[str, Any]:
+    result = send(folder, *arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def events(folder: Path) -> list[tuple[str, str | None, str]]:
+    """(partition, key, body) of every event, in order within a partition."""
+    hub = LogHub(folder / "hub.db")
+    found = []
+    for partition, place in hub.partition_properties().items():
+        for batch in hub.read(partition, place.begin, place.end, columns=("partitionKey", "body")):
+            keys, bodies = (batch.column(i).to_pylist() for i in range(2))
+            found += [(partition, key, body.decode()) for key, body in zip(keys, bodies, strict=True)]
+    hub.close()
+    return found
+
+
+def bodies(folder: Path) -> list[str]:
+    return [body for _, _, body in events(folder)]
+
+
+def write(path: Path, text: str) -> str:
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def test_a_csv_row_becomes_a_json_object(tmp_path: Path) -> None:
+    text = (
+        'id,n,x,ok,code,day,note\n1,10,1.50,true,007,2013-01-01,"say ""é""\nnow"\n2,NA,-2e3,False,12,NA,\n3,,,,x,,""\n'
+    )
+    document = sent(tmp_path, write(tmp_path / "rows.csv", text), "--partition-key", "id", "--partitions", "1")
+    assert bodies(tmp_path) == [
+        '{"id":1,"n":10,"x":1.50,"ok":true,"code":"007","day":"2013-01-01","note":"say \\"é\\"\\nnow"}',
+        '{"id":2,"n":null,"x":-2e3,"ok":false,"code":"12","day":"NA","note":null}',
+        '{"id":3,"n":null,"x":null,"ok":null,"code":"x","day":null,"note":""}',
+    ]
+    assert [key for _, key, _ in events(tmp_path)] == ["1", "2", "3"]
+    assert document["events"] == 3
+    assert document["partitions"] == 1
+    assert document["files"] == [{"file": str(tmp_path / "rows.csv"), "events": 3}]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2", "3.5", "1E5", None], Kind.NUMBER),
+        (["1", "+2", ".5", "5.", "-.5e1"], Kind.LOOSE_NUMBER),
+        (["007"], Kind.TEXT),
+        (["1", "x"], Kind.TEXT),
+        (["inf"], Kind.TEXT),
+        (["1 "], Kind.TEXT),
+        (["true", "FALSE", "NA"], Kind.BOOLEAN),
+        (["true", "1"], Kind.TEXT),
+        (["NA", None], Kind.NOTHING),
+        ([], Kind.NOTHING),
+    ],
+)
+def test_what_a_csv_column_is(values: list[str | None], kind: Kind) -> None:
+    assert kind_of(pa.array(values, pa.string())) is kind
+
+
+def test_a_csv_column_is_what_the_whole_file_says(tmp_path: Path) -> None:
+    rows = "".join(f"{i},,1,.5\n" for i in range(300_000))  # more than one block
+    file = write(tmp_path / "rows.csv", f"id,late,mixed,loose\n{rows}300000,7,x,-.25\n")
+    sent(tmp_path, file, "--partition-key", "id", "--partitions", "1")
+    found = bodies(tmp_path)
+    assert len(found) == 300_001
+    assert found[0] == '{"id":0,"late":null,"mixed":"1","loose":0.5}'
+    assert found[-1] == '{"id":300000,"late":7,"mixed":"x","loose":-0.25}'
+
+
+def test_texts_that_stand_for_null(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.csv", "id,a\nNA,-\nx,NA\n")
+    sent(tmp_path, file, "--partition-key", "id", "--partitions", "1", "--null", "NA", "--null", "-")
+    assert events(tmp_path) == [("0", None, '{"id":null,"a":null}'), ("0", "x", '{"id":"x","a":null}')]
+
+
+def test_rows_of_a_key_keep_their_order_and_keyless_rows_share_one_partition(tmp_path: Path) -> None:
+    rows = "".join(f"{'' if i % 10 == 0 else f'k{i % 10}'},{i}\n" for i in range(5000))
+    file = write(tmp_path / "rows.csv", f"key,n\n{rows}")
+    sent(tmp_path, file, "--partition-key", "key", "--partitions", "8", "--batch-rows", "700")
+    found = events(tmp_path)
+    assert len(found) == 5000
+    places: dict[str | None, set[str]] = {}
+    orders: dict[str | None, list[int]] = {}
+    for partition, key, body in found:
+        places.setdefault(key, set()).add(partition)
+        orders.setdefault(key, []).append(json.loads(body)["n"])
+    assert len(places) == 10
+    assert all(len(partitions) == 1 for partitions in places.values())
+    assert all(order == sorted(order) for order in orders.values())
+    assert len({p for partitions in places.values() for p in partitions}) > 1
+
+
+def test_json_lines_are_sent_compactly_with_nothing_changed(tmp_path: Path) -> None:
+    lines = [
+        '\ufeff{"id": "a", "n": 12345678901234567890, "x": 1.0, "deep": {"l": [1, null, "é"]}}',
+        "",
+        '{"x": NaN, "id": 7}',
+        '{"no": "id"}',
+        '{"id": true, "q": "a \\"b\\" \\\\ \\n"}',
+        '{"id": {"b": 1}}',
+    ]
+    sent(tmp_path, write(tmp_path / "rows.jsonl", "\n".join(lines)), "--partition-key", "id", "--partitions", "1")
+    assert [(key, body) for _, key, body in events(tmp_path)] == [
+        ("a", '{"id":"a","n":12345678901234567890,"x":1.0,"deep":{"l":[1,null,"é"]}}'),
+        ("7", '{"x":null,"id":7}'),
+        (None, '{"no":"id"}'),
+        ("true", '{"id":true,"q":"a \\"b\\" \\\\ \\n"}'),
+        ('{"b":1}', '{"id":{"b":1}}'),
+    ]
+
+
+def test_parquet_types_become_json(tmp_path: Path) -> None:
+    utc = dt.datetime(2013, 1, 1, 10, 0, 0, 5, tzinfo=dt.UTC)
+    columns = {
+        "id": pa.array([Decimal("1.10"), None], pa.decimal128(10, 2)),
+        "f": pa.array([2.0, float("nan")]),
+        "small": pa.array([0.1, 1e300], pa.float64()),
+        "b": pa.array([True, None]),
+        "day": pa.array([dt.date(2013, 1, 1), None]),
+        "clock": pa.array([dt.time(1, 2, 3), None], pa.time32("s")),
+        "zoned": pa.array([utc, None], pa.timestamp("us", "America/New_York")),
+        "naive": pa.array([utc.replace(tzinfo=None), None], pa.timestamp("ms")).cast(pa.timestamp("ms")),
+        "raw": pa.array([b"\x00\xff", None]),
+        "word": pa.array(["é\t", None]).dictionary_encode(),
+        "list": pa.array([[utc, None], []], pa.list_(pa.timestamp("us", "UTC"))),
+        "map": pa.array([[("k", 1.5)], []], pa.map_(pa.string(), pa.float64())),
+        "struct": pa.array([{"a": Decimal("2.0"), "b": b"\xff"}, None]),
+        "none": pa.nulls(2),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet", store_schema=True)
+    sent(tmp_path, str(tmp_path / "rows.parquet"), "--partition-key", "id", "--partitions", "1")
+    (_, key, first), (_, second_key, second) = events(tmp_path)
+    assert (key, second_key) == ("1.10", None)
+    assert json.loads(first) == {
+        "id": "1.10",
+        "f": 2.0,
+        "small": 0.1,
+        "b": True,
+        "day": "2013-01-01",
+        "clock": "01:02:03.000",  # Parquet knows milliseconds at the least
+        "zoned": "2013-01-01T10:00:00.000005Z",
+        "naive": "2013-01-01T10:00:00.000",
+        "raw": "AP8=",
+        "word": "é\t",
+        "list": ["2013-01-01T10:00:00.000005Z", None],
+        "map": {"k": 1.5},
+        "struct": {"a": "2.0", "b": "/w=="},
+        "none": None,
+    }
+    assert '"f":2.0,' in first
+    assert json.loads(second) == dict.fromkeys(columns) | {"small": 1e300, "list": [], "map": {}}
+
+
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.jsonl.gz"])
+def test_packed_files_are_read(tmp_path: Path, name: str) -> None:
+    text = "id\n1\n" if ".csv" in name else '{"id":1}\n'
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+    sent(tmp_path, str(tmp_path / name), "--partition-key", "id")
+    assert bodies(tmp_path) == ['{"id":1}']
+
+
+def test_a_log_is_made_grown_and_kept(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.csv", "id\n1\n")
+    assert sent(tmp_path, file, "--partition-key", "id")["partitions"] == 4
+    assert sent(tmp_path, file, "--partition-key", "id", "--partitions", "6")["partitions"] == 6
+    assert sent(tmp_path, file, file, "--partition-key", "id")["events"] == 2
+    assert len(bodies(tmp_path)) == 4
+    refused = send(tmp_path, file, "--partition-key", "id", "--partitions", "2")
+    assert refused.exit_code == 1
+    assert "6" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("rows.csv", "a,b\n1,2\n", ["no column 'id'", "a, b", "--partition-key"]),
+        ("rows.csv", "id,b,b\n1,2,3\n", ["'b' is there twice"]),
+        ("rows.csv", "", ["Empty CSV file"]),
+        ("rows.csv", "id,b\n1,2\n3\n", ["row 3 (the header is row 1)", "Expected 2 columns, got 1", "Nothing"]),
+        ("rows.jsonl", '{"a":1}\n', ["no column 'id'"]),
+        ("rows.jsonl", '{"id":1}\n[2]\n', ["line 2", "not a JSON object", "Nothing"]),
+        ("rows.jsonl", '{"id":1}\n{"id":\n', ["line 2", "not a JSON object", "character"]),
+        ("rows.jsonl", '{"id":1}\n{"id":1e999}\n', ["line 2", "not JSON that can be sent"]),
+        ("rows.jsonl", '{"id":1}\n{"id":Infinity}\n', ["line 2", "Infinity"]),
+        ("rows.parquet", "nothing of the kind", ["Parquet"]),
+        ("rows.csv.gz", "not packed", ["rows.csv.gz"]),
+        ("rows.txt", "id\n", [".csv", ".parquet"]),
+    ],
+)
+def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, name: str, text: str, says: list[str]) -> None:
+    result = send(tmp_path, write(tmp_path / name, text), "--partition-key", "id")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    for part in (str(tmp_path / name), *says):
+        assert part in result.stderr
+
+
+def test_text_that_is_not_utf8_is_named_with_its_row(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"id,b\n1,2\n3,\xff\n")
+    result = send(tmp_path, str(tmp_path / "rows.csv"), "--partition-key", "id")
+    assert result.exit_code == 1
+    assert "row 3 (the header is row 1), column 'b'" in result.stderr
+
+
+def test_infinity_in_parquet_is_named_with_its_row(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2, 3], "x": [1.0, 2.0, float("-inf")]}), tmp_path / "rows.parquet")
+    result = send(tmp_path, str(tmp_path / "rows.parquet"), "--partition-key", "id", "--batch-rows", "2")
+    assert result.exit_code == 1
+    assert "row 3, column 'x': JSON has no word for infinity" in result.stderr
+    assert "By then 2 events had been sent, 2 of them from" in result.stderr
+
+
+def test_a_bad_row_after_others_says_how_many_were_sent(tmp_path: Path) -> None:
+    good = write(tmp_path / "good.csv", "id\n1\n2\n3\n")
+    bad = write(tmp_path / "bad.jsonl", '{"id":1}\n{"id":2}\n{"id":3}\nx\n')
+    result = send(tmp_path, good, bad, "--partition-key", "id", "--batch-rows", "2")
+    assert result.exit_code == 1
+    assert f"{bad}, line 4: not a JSON object" in result.stderr
+    assert f"By then 5 events had been sent, 2 of them from {bad}" in result.stderr
+    assert len(bodies(tmp_path)) == 5
+
+
+def test_nothing_is_made_when_a_file_is_missing(tmp_path: Path) -> None:
+    good = write(tmp_path / "good.csv", "id\n1\n")
+    result = send(tmp_path, good, str(tmp_path / "missing.csv"), "--partition-key", "id")
+    assert result.exit_code == 1
+    assert "missing.csv: No such file or directory" in result.stderr
+    assert not (tmp_path / "hub.db").exists()
+
+
+@pytest.mark.parametrize("url", ["log://hub.db", "nothing:///x", "hub.db"])
+def test_a_url_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
+    file = write(tmp_path / "rows.csv", "id\n1\n")
+    result = CliRunner().invoke(app, ["send", url, file, "--partition-key", "id"])
+    assert result.exit_code == 1
+    assert url in result.stderr
+
+
+def test_people_get_a_table(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.csv", "id\n1\n")
+    result = send(tmp_path, file, "--partition-key", "id")
+    assert result.exit_code == 0
+    header, row, summary = result.stdout.splitlines()
+    assert header.split() == ["File", "Events"]
+    assert row.split() == [file, "1"]
+    assert summary.startswith("sent 1 events to log:///")

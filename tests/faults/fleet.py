@@ -1,0 +1,296 @@
+"""Instances of a pipeline as real processes, and what is done to them.
+
+Each instance is `leasehold run` in a session of its own: the application's Python, its JVM, the source's
+process and the workers. A gate stops an application in the middle of a batch: the pipeline's transform, which
+runs in the application at the start of each batch, waits as long as the gate's file exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+
+from leasehold.hubs.log import LogHub
+from leasehold.model import Checkpoint, Ownership
+from leasehold.stores.sqlite import SqliteStore
+
+EXPIRATION = 3.0
+PATIENCE = 60.0
+
+GATE = """\
+import os, pathlib, time
+
+HERE = pathlib.Path(__file__).parent
+
+
+def transform(events):
+    if os.environ.get("LEASEHOLD_OWNER") and events.isStreaming is False:
+        (HERE / ("entered-" + os.environ["LEASEHOLD_OWNER"])).touch()
+        gate = HERE / ("gate-" + os.environ["LEASEHOLD_OWNER"])
+        while gate.exists():
+            time.sleep(0.02)
+    return events.select("id", "n", "hub", "partition", "sequenceNumber", "ownerLevel")
+"""
+
+PIPELINE = """\
+name = "faults"
+[source]
+hub = "log:///hub.db"
+starting_position = "{start}"
+max_events_per_trigger = {limit}
+[ownership]
+store = "sqlite:///stores.db"
+load_balancing_interval = "400ms"
+partition_expiration = "{expiration}s"
+request_timeout = "1s"
+margin = "300ms"
+[transform]
+schema = "id STRING, n BIGINT"
+python = "gate:transform"
+[sink]
+url = "sqlite:///table.db"
+table = "entities"
+{sink}
+[spark]
+master = "local[1]"
+"spark.driver.memory" = "600m"
+"spark.sql.shuffle.partitions" = 1
+"""
+
+
+def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+    """Wait for a condition of the outside world; fail with its name."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {patience:g} s for {what}"
+        time.sleep(0.05)
+
+
+@dataclass
+class Instance:
+    """One running `leasehold run`."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def python(self) -> psutil.Process:
+        """The application's Python."""
+        return psutil.Process(self.process.pid)
+
+    @property
+    def jvm(self) -> psutil.Process:
+        """The application's JVM."""
+        return next(child for child in self.python.children(recursive=True) if "java" in child.name())
+
+    @property
+    def source(self) -> psutil.Process:
+        """The process that runs the driver-side methods of the source."""
+        return next(
+            child
+            for child in self.jvm.children()
+            if any("python_streaming_source_runner" in a for a in child.cmdline())
+        )
+
+    def everything(self) -> list[psutil.Process]:
+        """All processes of the application."""
+        return [self.python, *self.python.children(recursive=True)]
+
+    def kill(self) -> None:
+        """SIGKILL for all of them at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> dict[str, int]:
+        """Stop it as a user would; returns its account."""
+        self.process.terminate()
+        return self.account()
+
+    def account(self) -> dict[str, int]:
+        """Wait for a good end and return what the instance says it did."""
+        assert self.process.wait(timeout=PATIENCE) == 0, self.said()
+        told: dict[str, int] = json.loads(self.said().strip().splitlines()[-1])
+        return told
+
+    def said(self) -> str:
+        """Everything that it has printed."""
+        return self.log.read_text(errors="replace")
+
+
+@dataclass
+class Fleet:
+    """A hub, a pipeline and the instances of it."""
+
+    folder: Path
+    mode: str
+    start: str = "earliest"
+    limit: int = 400
+    partitions: int = 4
+    instances: list[Instance] = field(default_factory=list)
+    _sent: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    _counter: int = 0
+
+    def __post_init__(self) -> None:
+        self.hub = LogHub.create(self.folder / "hub.db", partitions=self.partitions)
+        self.store = SqliteStore(self.folder / "stores.db")
+        self.group = self.hub.consumer_group("$Default")
+        self._sent = {partition: [] for partition in self.hub.partition_ids()}
+        sink = 'mode = "append"\nkeep = ["partition", "sequenceNumber"]' if self.mode == "append" else 'keys = ["id"]'
+        text = PIPELINE.format(start=self.start, limit=self.limit, expiration=EXPIRATION, sink=sink)
+        (self.folder / "pipeline.toml").write_text(text)
+        (self.folder / "gate.py").write_text(GATE)
+
+    def send(self, each: int) -> None:
+        """Append so many events to every partition: a few entities each, with rising numbers."""
+        for partition in self._sent:
+            rows = []
+            for _ in range(each):
+                self._counter += 1
+                rows.append((f"{partition}-{self._counter % 7}", self._counter))
+            bodies = [json.dumps({"id": key, "n": n}).encode() for key, n in rows]
+            self.hub.append(pa.table({"body": pa.array(bodies, pa.binary())}), partition=partition)
+            self._sent[partition] += rows
+
+    def forget_sent(self) -> None:
+        """What was sent so far is not to be expected in the table."""
+        self._skipped = {partition: len(rows) for partition, rows in self._sent.items()}
+
+    _skipped: dict[str, int] = field(default_factory=dict)
+
+    def launch(self, name: str, *options: str) -> Instance:
+        """Start an instance."""
+        log = self.folder / f"{name}-{len(self.instances)}.log"
+        command = [sys.executable, "-m", "leasehold.cli.app", "run", "pipeline.toml", "--json", "--owner-id", name]
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [*command, *options],
+                cwd=self.folder,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "LEASEHOLD_OWNER": name},
+            )
+        instance = Instance(name, process, log)
+        self.instances.append(instance)
+        return instance
+
+    def records(self) -> dict[str, Ownership]:
+        """The ownership records by partition."""
+        return {record.partition: record for record in self.store.list_ownership(self.group).records}
+
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """The checkpoints by partition."""
+        return {checkpoint.partition: checkpoint for checkpoint in self.store.list_checkpoints(self.group)}
+
+    def owned_by(self, name: str) -> set[str]:
+        """The partitions whose record names this instance."""
+        return {p for p, record in self.records().items() if record.owner_id.startswith(f"{name}/")}
+
+    def wait_owned(self, **shares: int) -> None:
+        """Wait until the instances own so many partitions each."""
+        self.check_alive()
+        until(lambda: all(len(self.owned_by(n)) == share for n, share in shares.items()), f"shares {shares}")
+
+    def wait_consumed(self) -> None:
+        """Wait until every checkpoint is at the end."""
+
+        def consumed() -> bool:
+            self.check_alive()
+            reached = self.checkpoints()
+            ends = self.hub.partition_properties()
+            return all(p in reached and reached[p].next_sequence_number == known.end for p, known in ends.items())
+
+        until(consumed, "all to be consumed")
+
+    def check_alive(self) -> None:
+        """An instance that ended by itself with an error fails the test with its words."""
+        for instance in self.instances:
+            code = instance.process.poll()
+            assert code in (None, 0, -signal.SIGKILL), instance.said()
+
+    def close_gate(self, name: str) -> None:
+        """Stop the instance at the start of its next batch."""
+        (self.folder / f"entered-{name}").unlink(missing_ok=True)
+        (self.folder / f"gate-{name}").touch()
+
+    def wait_in_batch(self, name: str) -> None:
+        """Wait until the instance is stopped in a batch."""
+        until((self.folder / f"entered-{name}").exists, f"{name} to be in a batch")
+
+    def open_gate(self, name: str) -> None:
+        """Let the instance go on."""
+        (self.folder / f"gate-{name}").unlink()
+
+    @contextlib.contextmanager
+    def locked(self, file: str) -> Iterator[sqlite3.Connection]:
+        """A database that nobody else can write for the length of the block."""
+        with contextlib.closing(sqlite3.connect(self.folder / file, isolation_level=None, timeout=10)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def away(self, file: str) -> Iterator[None]:
+        """A file that is not there for the length of the block."""
+        names = [path.name for path in self.folder.glob(f"{file}*")]
+        aside = self.folder / "aside"
+        aside.mkdir()
+        for name in names:
+            (self.folder / name).rename(aside / name)
+        yield
+        for name in names:
+            (aside / name).rename(self.folder / name)
+        aside.rmdir()
+
+    def query(self, sql: str) -> list[tuple[object, ...]]:
+        """Ask the database of the table."""
+        with contextlib.closing(sqlite3.connect(self.folder / "table.db")) as connection:
+            return connection.execute(sql).fetchall()
+
+    def check_table(self) -> None:
+        """The table is exactly what the events say."""
+        assert self.query("SELECT * FROM entities_rejected") == []
+        expected = {p: rows[self._skipped.get(p, 0) :] for p, rows in self._sent.items()}
+        if self.mode == "append":
+            sent = [
+                (key, n, p, self._skipped.get(p, 0) + place)
+                for p, rows in expected.items()
+                for place, (key, n) in enumerate(rows)
+            ]
+            assert sorted(self.query("SELECT id, n, partition, sequenceNumber FROM entities")) == sorted(sent)
+        else:
+            last = {key: n for rows in expected.values() for key, n in rows}
+            assert sorted(self.query("SELECT id, n FROM entities")) == sorted(last.items())
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for instance in self.instances:
+            instance.kill()
+
+
+@contextlib.contextmanager
+def paused(*processes: psutil.Process) -> Iterator[None]:
+    """SIGSTOP, and SIGCONT at the end of the block."""
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()

@@ -1,0 +1,166 @@
+"""The main job with real processes that are killed, paused and cut off. The table is right every time."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.fleet import EXPIRATION, Fleet, paused, until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(params=["append", "upsert"])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(tmp_path, mode=request.param)
+    yield made
+    made.close()
+
+
+def test_killed_in_batch_0_and_later_and_replayed_by_another(fleet: Fleet) -> None:
+    fleet.send(300)
+    fleet.close_gate("blue")
+    blue = fleet.launch("blue")
+    fleet.wait_in_batch("blue")  # batch 0: nothing has been committed
+    blue.kill()
+    green = fleet.launch("green")
+    fleet.wait_consumed()
+    fleet.check_table()
+    assert all(record.owner_level == 2 for record in fleet.records().values())
+
+    fleet.open_gate("blue")
+    blue = fleet.launch("blue")  # the same name: its scratch folder still names batch 0 with the old levels
+    fleet.wait_owned(blue=2, green=2)
+    fleet.send(300)
+    fleet.wait_consumed()
+    fleet.check_table()
+
+    # Green commits batches in the table while no checkpoint can be written, and is killed: blue replays them.
+    with fleet.locked("stores.db"):
+        before = fleet.query("SELECT sum(sequence_number) FROM leasehold_watermark")
+        fleet.send(50)
+        green_owns = fleet.owned_by("green")
+        until(lambda: fleet.query("SELECT sum(sequence_number) FROM leasehold_watermark") > before, "a commit")
+        until(lambda: _table_has(fleet, green_owns), "green to have committed its batch")
+        green.kill()
+    fleet.wait_owned(blue=4)
+    fleet.wait_consumed()
+    fleet.check_table()
+    assert blue.stop()["replayed"] > 0
+    assert all(record.owner_id == "" for record in fleet.records().values())
+
+
+def _table_has(fleet: Fleet, partitions: set[str]) -> bool:
+    marks: dict[object, object] = dict(fleet.query("SELECT partition, sequence_number FROM leasehold_watermark"))  # type: ignore[arg-type]
+    ends = fleet.hub.partition_properties()
+    return all(marks[partition] == ends[partition].end - 1 for partition in partitions)
+
+
+def test_paused_for_longer_than_the_expiration(fleet: Fleet) -> None:
+    fleet.send(100)
+    blue, green = fleet.launch("blue"), fleet.launch("green")
+    fleet.wait_owned(blue=2, green=2)
+    fleet.wait_consumed()
+
+    # All of it, in the middle of a batch: green takes over, and blue's late batch changes nothing.
+    fleet.close_gate("blue")
+    fleet.send(100)
+    fleet.wait_in_batch("blue")
+    with paused(*blue.everything()):
+        fleet.wait_owned(green=4)
+        fleet.wait_consumed()
+        fleet.check_table()
+    fleet.open_gate("blue")
+    _settle(fleet)
+
+    # Its source's process alone.
+    with paused(blue.source):
+        fleet.send(100)
+        fleet.wait_owned(green=4)
+        fleet.wait_consumed()
+    _settle(fleet)
+
+    # Its JVM alone, and its Python alone: the source's process goes on renewing, so nobody else may go on.
+    for part in (blue.jvm, blue.python):
+        with paused(part):
+            fleet.send(100)
+            time.sleep(1.5 * EXPIRATION)
+            assert len(fleet.owned_by("blue")) == 2
+        _settle(fleet)
+    accounts = blue.stop(), green.stop()
+    assert accounts[0]["refused"] > 0
+    assert [account["restarts"] for account in accounts] == [0, 0]
+
+
+def _settle(fleet: Fleet) -> None:
+    fleet.wait_owned(blue=2, green=2)
+    fleet.send(50)
+    fleet.wait_consumed()
+    fleet.check_table()
+
+
+def test_store_hub_and_database_away(fleet: Fleet) -> None:
+    fleet.send(100)
+    blue, green = fleet.launch("blue"), fleet.launch("green")
+    fleet.wait_owned(blue=2, green=2)
+    fleet.wait_consumed()
+    owners = {p: record.owner_id for p, record in fleet.records().items()}
+
+    with fleet.locked("stores.db"):
+        fleet.send(100)
+        time.sleep(2 * EXPIRATION)
+    _settle(fleet)
+    with fleet.away("stores.db"):
+        fleet.send(100)
+        time.sleep(2 * EXPIRATION)
+    _settle(fleet)
+    assert {p: record.owner_id for p, record in fleet.records().items()} == owners, "a healthy fleet shuffled"
+
+    with fleet.away("hub.db"):
+        time.sleep(2 * EXPIRATION)
+    _settle(fleet)
+    with fleet.locked("table.db"):
+        fleet.send(100)
+        time.sleep(12)  # longer than the table waits for a lock: the query fails and is restarted
+    _settle(fleet)
+    blue.stop()
+    green.stop()
+
+
+def test_two_available_now_runs_and_no_scratch(fleet: Fleet) -> None:
+    fleet.send(500)
+    both = [fleet.launch(name, "--available-now") for name in ("blue", "green")]
+    accounts = [instance.account() for instance in both]
+    assert sum(account["applied"] for account in accounts) == 2000
+    fleet.check_table()
+
+    shutil.rmtree(fleet.folder / ".leasehold")
+    fleet.send(100)
+    account = fleet.launch("blue", "--available-now").account()
+    assert account["applied"] == 400
+    fleet.check_table()
+
+
+def test_latest_loses_nothing_when_batch_0_is_killed(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, mode="append", start="latest")
+    try:
+        fleet.send(100)
+        fleet.forget_sent()
+        fleet.close_gate("blue")
+        blue = fleet.launch("blue")
+        fleet.wait_owned(blue=4)
+        until(lambda: len(fleet.checkpoints()) == 4, "the start to be recorded")
+        fleet.send(100)
+        fleet.wait_in_batch("blue")
+        blue.kill()
+        shutil.rmtree(fleet.folder / ".leasehold")
+        fleet.send(100)
+        account = fleet.launch("green", "--available-now").account()
+        assert account["applied"] == 800
+        fleet.check_table()
+    finally:
+        fleet.close()

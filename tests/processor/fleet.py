@@ -1,0 +1,258 @@
+"""What the tests of the partition manager are made of: a hub, stores that get into trouble, instances.
+
+The stores are real ones in memory; trouble comes between them and the manager, as a network would bring it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from leasehold.clock import Clock
+from leasehold.config import OwnershipSettings
+from leasehold.errors import ConfigError, HubUnavailable, StoreUnavailable
+from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.model import (
+    EARLIEST,
+    Checkpoint,
+    ConsumerGroup,
+    Event,
+    EventPosition,
+    OwnerId,
+    Ownership,
+    OwnershipListing,
+    PartitionProperties,
+    PositionKind,
+    Positions,
+)
+from leasehold.notices import Notice
+from leasehold.processor import PartitionManager
+from leasehold.stores import Store
+from leasehold.stores.base import PipelineBinding
+from leasehold.stores.memory import MemoryStore
+from leasehold.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP = ConsumerGroup("n", "h")
+SETTINGS = OwnershipSettings()
+"""The defaults: interval 10 s, expiration 30 s, request time-out 3 s; trust is 23 s."""
+TRUST = 23.0
+
+
+class Hub:
+    """A hub that has begins and ends, and no events."""
+
+    url = "double://hub"
+    identity = "hub"
+
+    def __init__(self, partitions: int = 4) -> None:
+        self.ends = {str(p): 0 for p in range(partitions)}
+        self.away = False
+
+    def consumer_group(self, name: str) -> ConsumerGroup:
+        return ConsumerGroup("n", "h", name)
+
+    def partition_ids(self) -> tuple[str, ...]:
+        if self.away:
+            raise HubUnavailable("the hub is away")
+        return tuple(self.ends)
+
+    def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
+        wanted = self.partition_ids() if partitions is None else partitions
+        return {p: PartitionProperties(p, 0, self.ends[p]) for p in wanted}
+
+    def resolve(self, partition: str, position: EventPosition) -> int:
+        if self.away:
+            raise HubUnavailable("the hub is away")
+        if position.kind is PositionKind.EARLIEST:
+            return 0
+        if position.kind is PositionKind.LATEST:
+            return self.ends[partition]
+        if position.sequence_number > self.ends[partition]:
+            raise ConfigError("position", position.sequence_number, "beyond the end")
+        return position.sequence_number
+
+    def read(
+        self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000
+    ) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+class TroubledStore:
+    """A store as one instance sees it: away, hanging, or losing replies on command.
+
+    `before` and `after` hold, by method, what is to happen once before a call reaches the store and once after
+    it has been carried out. What raises there is what the caller gets.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.away = False
+        self.before: dict[str, Callable[[], None]] = {}
+        self.after: dict[str, Callable[[], None]] = {}
+        self.calls: list[str] = []
+
+    def lose_reply(self, method: str) -> None:
+        """Carry out the next call of `method`, and lose its reply."""
+        self.after[method] = unavailable
+
+    def _call(self, method: str, *arguments: object) -> Any:
+        self.calls.append(method)
+        self.before.pop(method, nothing)()
+        if self.away:
+            raise StoreUnavailable("the store is away")
+        result = getattr(self._inner, method)(*arguments)
+        self.after.pop(method, nothing)()
+        return result
+
+    def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
+        return self._call("list_ownership", group)  # type: ignore[no-any-return]
+
+    def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
+        return self._call("claim_ownership", claims)  # type: ignore[no-any-return]
+
+    def renew_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+        return self._call("renew_ownership", held)  # type: ignore[no-any-return]
+
+    def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+        return self._call("relinquish_ownership", held)  # type: ignore[no-any-return]
+
+    def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
+        return self._call("list_checkpoints", group)  # type: ignore[no-any-return]
+
+    def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
+        return self._call("raise_owner_level", starts)  # type: ignore[no-any-return]
+
+    def update_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._call("update_checkpoint", checkpoint)
+
+    def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
+        return self._call("bind_pipeline", group, binding)  # type: ignore[no-any-return]
+
+    def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
+        self._call("rebind_pipeline", group, binding)
+
+
+def nothing() -> None:
+    """What happens where nothing was planned."""
+
+
+def unavailable() -> None:
+    """The reply is lost on its way."""
+    raise StoreUnavailable("the reply was lost")
+
+
+class Instance:
+    """One instance: a partition manager, its own way to the stores, and the notices it has given."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        clock: Clock,
+        ownership: Store,
+        checkpoints: Store,
+        *,
+        name: str = "a",
+        settings: OwnershipSettings = SETTINGS,
+        positions: Positions | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.name = name
+        self.ownership = TroubledStore(ownership)
+        self.checkpoints = TroubledStore(checkpoints)
+        self.notices: list[Notice] = []
+        self.manager = PartitionManager(
+            hub,
+            GROUP,
+            self.ownership,
+            self.checkpoints,
+            owner_id=OwnerId(name),
+            settings=settings,
+            positions=positions or Positions(EARLIEST),
+            clock=clock,
+            rng=Random(seed),
+        )
+        self.manager.notices.subscribe(self.notices.append, Notice)
+
+    @property
+    def id(self) -> str:
+        return str(self.manager.owner_id)
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """The owner levels of what is held and trusted now."""
+        return {partition: hold.owner_level for partition, hold in self.manager.held().items()}
+
+    def settle(self) -> None:
+        """Tick as the dispatch thread does: at once again after a cycle that won something."""
+        for _ in range(100):
+            if not self.manager.tick():
+                return
+        raise AssertionError("an instance goes on winning for ever")
+
+    def take(self) -> list[Notice]:
+        """The notices since the last time."""
+        taken = self.notices[:]
+        self.notices.clear()
+        return taken
+
+
+class Scene:
+    """A hub, two stores and a clock, for instances to share."""
+
+    def __init__(self, partitions: int = 4) -> None:
+        self.hub = Hub(partitions)
+        self.clock = ManualClock()
+        self.ownership = MemoryStore(self.clock)
+        self.checkpoints = MemoryStore(self.clock)
+
+    def start(
+        self,
+        name: str = "a",
+        *,
+        settings: OwnershipSettings = SETTINGS,
+        positions: Positions | None = None,
+    ) -> Instance:
+        """A new instance that has not ticked yet."""
+        return Instance(
+            self.hub,
+            self.clock,
+            self.ownership,
+            self.checkpoints,
+            name=name,
+            settings=settings,
+            positions=positions,
+        )
+
+    def running(self, name: str = "a", *, settings: OwnershipSettings = SETTINGS) -> Instance:
+        """A new instance that has claimed its share."""
+        instance = self.start(name, settings=settings)
+        instance.settle()
+        instance.take()
+        return instance
+
+    def live(self, seconds: float, *instances: Instance) -> None:
+        """Let time pass, with these instances running their cycles and their work going on."""
+        interval = SETTINGS.load_balancing_interval
+        for _ in range(round(seconds / interval)):
+            self.clock.advance(interval)
+            for one in instances:
+                one.manager.note_progress()
+                one.settle()
+
+    def records(self) -> dict[str, Ownership]:
+        """The ownership records by partition."""
+        return {record.partition: record for record in self.ownership.list_ownership(GROUP).records}
+
+    def progress(self) -> dict[str, Checkpoint]:
+        """The checkpoints by partition."""
+        return {checkpoint.partition: checkpoint for checkpoint in self.checkpoints.list_checkpoints(GROUP)}

@@ -1,0 +1,161 @@
+"""Events as Arrow tables, a plain model of an entity table, and a look into the real one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from leasehold.sinks.base import TableSpec
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.sqlite import SqliteSink
+
+SCHEMA = pa.schema(
+    [
+        ("tail", pa.string()),
+        ("status", pa.string()),
+        ("slot", pa.int64()),
+        ("hub", pa.string()),
+        ("partition", pa.string()),
+        ("sequenceNumber", pa.int64()),
+        ("ownerLevel", pa.int64()),
+    ]
+)
+MADE = """CREATE TABLE flights (tail TEXT NOT NULL PRIMARY KEY, status TEXT NOT NULL CHECK (status <> 'bad'),
+          slot INTEGER UNIQUE)"""
+MADE_APPEND = """CREATE TABLE flights (tail TEXT NOT NULL, status TEXT NOT NULL CHECK (status <> 'bad'),
+                 slot INTEGER UNIQUE)"""
+
+
+class E(NamedTuple):
+    """One row; `version` is the value of sequence_by and `gone` that of delete_when, where a test uses them."""
+
+    tail: str | None
+    status: str | None = "ok"
+    slot: int | None = None
+    partition: str = "0"
+    number: int = 0
+    level: int = 1
+    hub: str = "h"
+    version: int | None = 0
+    gone: bool = False
+
+
+def batch(events: Iterable[E], *, by_version: bool = False, deletes: bool = False, rejected: Iterable[E] = ()) -> Batch:
+    """The events as a batch; those in `rejected` as events that could not be parsed."""
+    events, rejected = list(events), list(rejected)
+    columns = [[e.tail for e in events], [e.status for e in events], [e.slot for e in events], *_fence(events)]
+    aside = None
+    if rejected:
+        names = ("hub", "partition", "sequenceNumber", "ownerLevel", "body", "reason")
+        body, reason = [f"{e.tail}".encode() for e in rejected], ["not JSON"] * len(rejected)
+        aside = pa.table(dict(zip(names, [*_fence(rejected), body, reason], strict=True)))
+    return Batch(
+        pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA),
+        aside,
+        pa.chunked_array([pa.array([e.version for e in events], pa.int64())]) if by_version else None,
+        pa.chunked_array([pa.array([e.gone for e in events], pa.bool_())]) if deletes else None,
+    )
+
+
+def _fence(events: Sequence[E]) -> list[list[Any]]:
+    return [
+        [e.hub for e in events],
+        [e.partition for e in events],
+        [e.number for e in events],
+        [e.level for e in events],
+    ]
+
+
+def sink(path: Path, mode: str = "upsert", *, made: bool = False, **settings: Any) -> SqliteSink:
+    """The table `flights` at `path`; with `made`, with constraints of its own."""
+    if made and not path.exists():
+        run(path, MADE if mode == "upsert" else MADE_APPEND)
+    keys = ("tail",) if mode == "upsert" else ()
+    timeout = settings.pop("timeout", 10.0)
+    spec = TableSpec(**{"name": "flights", "pipeline": "p", "mode": mode, "keys": keys, **settings})
+    return SqliteSink(path, spec, timeout=timeout)
+
+
+def run(path: Path, *statements: str) -> None:
+    """Change a database behind Leasehold's back."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def look(path: Path, query: str = "SELECT tail, status, slot FROM flights ORDER BY rowid") -> list[tuple[Any, ...]]:
+    """What a query gives."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def look_rejected(path: Path) -> list[tuple[Any, ...]]:
+    """The rejected events in the order in which they were set aside, as far as the model knows them."""
+    return look(path, "SELECT hub, partition, sequence_number FROM flights_rejected ORDER BY rowid")
+
+
+@dataclass
+class Model:
+    """What the table should hold: every rule in its plainest form, one row after the other."""
+
+    append: bool = False
+    by_version: bool = False
+    deletes: bool = False
+    marks: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    rows: dict[Any, tuple[str, str, int | None]] = field(default_factory=dict)
+    claims: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    rejected: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def apply(self, events: Sequence[E], rejected: Sequence[E] = ()) -> bool:
+        """Apply a batch. False, and nothing changed, when a key comes from two partitions."""
+        before = (dict(self.marks), dict(self.rows), dict(self.claims), list(self.rejected))
+        labelled = [*((e, True) for e in events), *((e, False) for e in rejected)]
+        lanes = sorted({(e.hub, e.partition, e.level) for e, _ in labelled})
+        for hub, partition, level in lanes:
+            number, highest = self.marks.get((hub, partition), (-1, 0))
+            if level < highest:
+                continue
+            mine = [(e, ok) for e, ok in labelled if (e.hub, e.partition, e.level) == (hub, partition, level)]
+            for e, ok in sorted(mine, key=lambda each: each[0].number):
+                if e.number > number and not (self._apply_one(e) if ok else self._reject(e)):
+                    self.marks, self.rows, self.claims, self.rejected = before
+                    return False
+            self.marks[hub, partition] = (max([number, *(e.number for e, _ in mine)]), level)
+        return True
+
+    def _apply_one(self, e: E) -> bool:
+        if not self.append:
+            if e.tail is None or (self.by_version and e.version is None):
+                return self._reject(e)
+            known = self.claims.get(e.tail)
+            claim: tuple[Any, ...] = (
+                (e.version, e.partition, e.hub, e.number) if self.by_version else (e.hub, e.partition)
+            )
+            if known is not None and not self.by_version and known != claim:
+                return False
+            if known is not None and self.by_version and claim < known:
+                return True
+            if self.deletes and e.gone:
+                self.rows.pop(e.tail, None)
+                self.claims[e.tail] = claim
+                return True
+        key = len(self.rows) if self.append else e.tail
+        taken = any(slot == e.slot for other, (_, _, slot) in self.rows.items() if other != key and slot is not None)
+        if e.tail is None or e.status in (None, "bad") or taken:
+            return self._reject(e)
+        assert e.status is not None
+        self.rows[key] = (e.tail, e.status, e.slot)
+        if not self.append:
+            self.claims[e.tail] = claim
+        return True
+
+    def _reject(self, e: E) -> bool:
+        self.rejected.append((e.hub, e.partition, e.number))
+        return True

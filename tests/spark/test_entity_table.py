@@ -1,0 +1,255 @@
+"""`EntityTable` with real DataFrames. The rules of the sink are tested in `tests/sinks`, without Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
+
+from leasehold.errors import ConfigError, OwnerLevelWentBack, SchemaMismatch
+from leasehold.model import ConsumerGroup, Ownership, OwnershipListing
+from leasehold.sinks.base import BatchResult
+from leasehold.sinks.fence import Watermark
+from leasehold.spark.entity_table import EntityTable
+
+FENCE = "hub STRING, partition STRING, sequenceNumber BIGINT, ownerLevel BIGINT"
+
+
+def table(folder: Path, **settings: Any) -> EntityTable:
+    return EntityTable("sqlite:///t.db", "flights", base=folder, **{"keys": ("tail",), "pipeline": "p", **settings})
+
+
+def events(spark: SparkSession, schema: str, *rows: Sequence[Any], level: int = 1, first: int = 0) -> DataFrame:
+    """Rows of one partition, with the columns that the source adds."""
+    fenced = [(*row, "h", "0", first + number, level) for number, row in enumerate(rows)]
+    return spark.createDataFrame(fenced, f"{schema}, {FENCE}")
+
+
+def look(folder: Path, query: str = "SELECT * FROM flights ORDER BY rowid") -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(folder / "t.db")) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_types(spark: SparkSession, tmp_path: Path) -> None:
+    one = events(spark, "tail STRING", ("a",)).select(
+        "tail",
+        F.expr("7Y AS t"),
+        F.expr("7L AS l"),
+        F.expr("true AS o"),
+        F.expr("1.5F AS f"),
+        F.expr("double('NaN') AS d"),
+        F.expr("1.10BD AS m"),
+        F.expr("X'FF00' AS b"),
+        F.expr("DATE'2026-01-31' AS day"),
+        F.expr("TIMESTAMP'2026-01-31 08:00:00.000005+09:00' AS at"),
+        F.expr("TIMESTAMP_NTZ'2026-01-31 08:00:00' AS ntz"),
+        F.expr("named_struct('x', 1, 'y', array(1.5D, null)) AS s"),
+        F.expr("map('k', 'v') AS map"),
+        F.expr("CAST(null AS STRING) AS n"),
+        "hub",
+        "partition",
+        "sequenceNumber",
+        "ownerLevel",
+    )
+    entities = table(tmp_path)
+    entities.check(one)
+    entities.apply(one, 0)
+    expected = (
+        *("a", 7, 7, 1, 1.5, None, "1.10", b"\xff\x00", "2026-01-31", "2026-01-30T23:00:00.000005Z"),
+        *("2026-01-31T08:00:00.000000", '{"x":1,"y":[1.5,null]}', '{"k":"v"}', None),
+    )
+    assert look(tmp_path) == [expected]
+    for expression in ("INTERVAL '1' DAY", "INTERVAL '1' YEAR", "parse_json('{}')", "array(parse_json('{}'))"):
+        with pytest.raises(SchemaMismatch, match=r"odd: .*cast it to a string"):
+            table(tmp_path, keys=("tail",)).apply(one.withColumn("odd", F.expr(expression)), 1)
+
+
+def test_explode_keeps_every_row_and_replays_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    entities = table(tmp_path, mode="append", keys=None, keep=("partition", "sequenceNumber"))
+    df = events(spark, "tails ARRAY<STRING>", (["b", "a", "b"],), ([],), (["c"],)).select(
+        F.explode("tails").alias("tail"), "hub", "partition", "sequenceNumber", "ownerLevel"
+    )
+    entities.apply(df, 0)
+    entities.apply(df, 0)
+    assert look(tmp_path) == [("b", "0", 0), ("a", "0", 0), ("b", "0", 0), ("c", "0", 2)]
+    assert (entities.totals.applied, entities.totals.replayed, entities.totals.batches) == (4, 4, 2)
+
+
+def test_delete_when(spark: SparkSession, tmp_path: Path) -> None:
+    entities = table(tmp_path, delete_when="status = 'cancelled'")
+    rows = [("a", "x"), ("b", "cancelled"), ("a", "cancelled"), ("b", None), ("c", "y")]
+    assert entities.apply_batch(events(spark, "tail STRING, status STRING", *rows)).applied == 5
+    assert look(tmp_path) == [("b", None), ("c", "y")]
+
+
+def test_sequence_by_decides_between_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    entities = table(tmp_path, sequence_by="at", delete_when="status = 'gone'")
+    df = events(spark, "tail STRING, status STRING, at TIMESTAMP_NTZ").limit(0)
+    made = [
+        ("a", "late", "2026-01-02", "0", 0),
+        ("a", "early", "2026-01-01", "1", 0),
+        ("b", "gone", "2026-01-03", "0", 1),
+        ("b", "back?", "2026-01-02", "1", 1),
+        ("c", "none", None, "1", 2),
+    ]
+    for tail, status, at, partition, number in made:
+        row = [(tail, status, at, "h", partition, number, 1)]
+        one = spark.createDataFrame(row, f"tail STRING, status STRING, at STRING, {FENCE}")
+        df = df.union(one.withColumn("at", F.expr("CAST(at AS TIMESTAMP_NTZ)")))
+    assert entities.apply_batch(df) == BatchResult(applied=2, superseded=2, rejected=1)
+    assert [row[:2] for row in look(tmp_path)] == [("a", "late")]
+    ((body, reason),) = look(tmp_path, "SELECT body, reason FROM flights_rejected")
+    assert (json.loads(body), reason) == ({"tail": "c", "status": "none", "at": None}, "sequence_by is null or NaN")
+
+
+def test_missing_columns_show_how_to_carry_them(spark: SparkSession, tmp_path: Path) -> None:
+    df = events(spark, "tail STRING", ("a",)).drop("ownerLevel", "hub")
+    with pytest.raises(SchemaMismatch, match=r'no column hub, ownerLevel.*\.select\("tail", "hub", "partition", '):
+        table(tmp_path).apply(df, 0)
+    with pytest.raises(SchemaMismatch, match="tail twice"):
+        table(tmp_path).apply(
+            events(spark, "tail STRING, other STRING", ("a", "b")).withColumnRenamed("other", "tail"), 0
+        )
+
+
+def test_expressions_that_do_not_fit_name_their_setting(spark: SparkSession, tmp_path: Path) -> None:
+    df = events(spark, "tail STRING, n INT", ("a", 1))
+    for settings, words in (
+        ({"sequence_by": "nope + 1"}, r"sequence_by = 'nope \+ 1': not an expression over the columns tail, n, hub"),
+        ({"sequence_by": "1 +"}, "sequence_by = '1 \\+'"),
+        ({"delete_when": "n"}, "delete_when = 'n': not a condition"),
+        ({"sequence_by": "n > 1"}, "sequence_by: gives a bool"),
+        ({"sequence_by": "INTERVAL '1' YEAR"}, "gives a interval year"),
+    ):
+        for use in ("check", "apply_batch"):
+            with pytest.raises(ConfigError, match=words):
+                getattr(table(tmp_path, **settings), use)(df)
+
+
+def test_names_of_helpers_do_not_collide(spark: SparkSession, tmp_path: Path) -> None:
+    df = events(spark, "tail STRING, _leasehold_sequence_by INT, `_Leasehold_Delete_When` STRING", ("a", 7, "x"))
+    table(tmp_path, sequence_by="_leasehold_sequence_by", delete_when="tail = 'z'").apply(df, 0)
+    assert look(tmp_path) == [("a", 7, "x")]
+
+
+def test_rejected_events_are_set_aside_in_the_same_transaction(spark: SparkSession, tmp_path: Path) -> None:
+    entities = table(tmp_path)
+    df = events(spark, "tail STRING, body BINARY", ("a", b"1"), (None, b"{"), ("b", b"2")).cache()
+    good = df.where("tail IS NOT NULL").drop("body")
+    bad = df.where("tail IS NULL").select(*good.columns[1:], "body", F.lit("not JSON").alias("reason"))
+    assert entities.apply_batch(good, bad) == BatchResult(applied=2, rejected=1)
+    assert entities.apply_batch(good, lambda: bad) == BatchResult(replayed=3)
+    assert entities.apply_batch(good, lambda: None) == BatchResult(replayed=2)
+    query = "SELECT hub, partition, sequence_number, body, reason FROM flights_rejected"
+    assert look(tmp_path, query) == [("h", "0", 1, b"{", "not JSON")]
+    assert entities.watermarks("h") == {"0": Watermark(2, 1)}
+    df.unpersist()
+
+
+def test_text_that_is_not_utf8_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
+    df = events(spark, "tail STRING, raw BINARY", ("a", b"fine"), ("b", b"\xff")).withColumn(
+        "raw", F.expr("CAST(raw AS STRING)")
+    )
+    assert table(tmp_path).apply_batch(df) == BatchResult(applied=1, rejected=1)
+    assert look(tmp_path, "SELECT reason FROM flights_rejected") == [("raw is not UTF-8 text",)]
+
+
+class Records:
+    """An ownership store of which only the listing counts here."""
+
+    def __init__(self, level: int | None) -> None:
+        self.level = level
+
+    def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
+        records = () if self.level is None else (Ownership(group, "0", "me/1", self.level, "e"),)
+        return OwnershipListing(records, 0.0)
+
+    def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
+        raise NotImplementedError
+
+    renew_ownership = relinquish_ownership = claim_ownership
+
+
+GROUP = ConsumerGroup("n", "h")
+
+
+def test_the_store_tells_a_zombie_from_a_wiped_store(spark: SparkSession, tmp_path: Path) -> None:
+    store = Records(3)
+    entities = table(tmp_path, store=store, group=GROUP)
+    entities.apply(events(spark, "tail STRING", ("a",), level=3), 0)
+    late = events(spark, "tail STRING", ("late",), level=2, first=1)
+    assert entities.apply_batch(late).refused_rows == 1
+    for level in (None, 1, 2):
+        store.level = level
+        with pytest.raises(OwnerLevelWentBack, match="partition 0"):
+            entities.apply(late, 1)
+    assert (entities.totals.batches, entities.totals.refused) == (2, 1)
+    both = late.union(late.withColumn("hub", F.lit("g")))
+    with pytest.raises(ConfigError, match="rows of 2 hubs"):
+        entities.apply(both, 1)
+
+
+def test_a_store_is_named_by_its_url(tmp_path: Path) -> None:
+    table(tmp_path, store="memory://entity-table", group=GROUP)
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"mode": "merge"}, "mode"),
+        ({"keys": None}, "keys"),
+        ({"keys": None, "mode": "append", "delete_when": "true"}, "delete_when"),
+        ({"keys": None, "mode": "append", "sequence_by": "at"}, "sequence_by"),
+        ({"sequence_by": " "}, "sequence_by"),
+        ({"pipeline": ""}, "pipeline"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"store": "memory://x"}, "group"),
+        ({"group": GROUP}, "store"),
+        ({"store": "memory://x", "group": GROUP, "consumer_group": "other"}, "group"),
+    ],
+)
+def test_settings_are_checked_when_they_are_made(tmp_path: Path, settings: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        table(tmp_path, **settings)
+    assert error.value.field == field
+    with pytest.raises(ConfigError, match="://"):
+        EntityTable("/just/a/path", "flights", keys=("tail",), pipeline="p")
+
+
+def test_it_can_be_sent_elsewhere_and_says_what_it_holds(spark: SparkSession, tmp_path: Path) -> None:
+    entities = table(tmp_path)
+    assert entities.row_count() == 0
+    identity = entities.sink_identity()
+    entities.apply(events(spark, "tail STRING", ("a",), ("b",)), 0)
+    copy = pickle.loads(pickle.dumps(entities))  # noqa: S301 -- of our own making
+    assert (copy.sink_identity(), copy.row_count(), copy.totals.batches) == (identity, 2, 0)
+    copy.set_watermarks("h", {"0": Watermark(7, 3)})
+    assert entities.watermarks("h") == {"0": Watermark(7, 3)}
+    entities.close()
+
+
+def test_foreach_batch_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    entities = table(tmp_path)
+    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).option("numPartitions", 1).load()
+    stream = rates.selectExpr(
+        "concat('N', value % 3) AS tail", "value", "'h' AS hub", "'0' AS partition",
+        "value AS sequenceNumber", "1L AS ownerLevel",
+    )  # fmt: skip
+    entities.check(stream)
+    query = stream.writeStream.foreachBatch(entities.apply).option("checkpointLocation", f"{tmp_path}/c").start()
+    while entities.totals.batches < 3 and query.isActive:
+        query.awaitTermination(1)
+    query.stop()
+    assert query.exception() is None
+    last = entities.watermarks("h")["0"].sequence_number
+    assert last >= 14
+    assert sorted(value for _, value in look(tmp_path)) == [last - 2, last - 1, last]

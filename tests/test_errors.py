@@ -1,0 +1,116 @@
+"""Errors: one tree, each fit to travel between processes, messages that read well."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from leasehold import errors
+from leasehold.errors import (
+    TRANSIENT,
+    AlreadyInUse,
+    CheckpointStepBack,
+    ConfigError,
+    DataLoss,
+    HubError,
+    HubUnavailable,
+    LeaseholdError,
+    MissingDependency,
+    NotTheOwner,
+    OwnerLevelSuperseded,
+    SinkUnavailable,
+    StoreUnavailable,
+    UsageError,
+    is_transient,
+)
+
+SAMPLES: tuple[LeaseholdError, ...] = (
+    ConfigError("margin", -1.0, "a duration of zero or more", "Give a number of seconds"),
+    ConfigError("hub", None, "is missing"),
+    ConfigError("hub", "x", "ends in a stop.", "So does this."),
+    MissingDependency("the store redis://***@h", "redis"),
+    DataLoss("3", 10, 20),
+    DataLoss("3", 10, 20, "Read from earliest."),
+    OwnerLevelSuperseded("3", 4, 5),
+    CheckpointStepBack("3", 9, 10),
+)
+CLASSES = [
+    one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, LeaseholdError)
+]
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=str)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickled_and_back(error: LeaseholdError, protocol: int) -> None:
+    again = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 -- what was pickled a moment ago
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_error_with_a_constructor_of_its_own_is_among_the_samples(kind: type[LeaseholdError]) -> None:
+    if "__init__" in vars(kind):
+        assert kind in {type(error) for error in SAMPLES}
+    else:
+        again = pickle.loads(pickle.dumps(kind("what happened")))  # noqa: S301 -- what was pickled a moment ago
+        assert (type(again), str(again)) == (kind, "what happened")
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=str)
+def test_no_doubled_punctuation(error: LeaseholdError) -> None:
+    assert not re.search(r"[.,:;]{2}|\.\s*\.|\s[.,:;]|\s\s|[.:]$\s", str(error)), str(error)
+    assert "None" not in str(error)
+
+
+def test_what_a_config_error_says() -> None:
+    assert str(SAMPLES[0]) == "margin = -1.0: a duration of zero or more. Give a number of seconds."
+    assert str(SAMPLES[1]) == "hub: is missing."
+    assert str(ConfigError("n", 0, "above zero", "Give one!")) .startswith("n = 0: above zero. Give one!")
+
+
+def test_what_the_others_say() -> None:
+    assert "pip install 'leasehold[redis]'" in str(SAMPLES[3])
+    assert "[10, 20)" in str(SAMPLES[4])
+    assert "failOnDataLoss=false" in str(SAMPLES[4])
+    assert str(SAMPLES[5]).endswith("(retention). Read from earliest.")
+    assert "level 4" in str(SAMPLES[6])
+    assert "level 5" in str(SAMPLES[6])
+    assert "sequence number 9" in str(SAMPLES[7])
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_error_is_in_the_drawn_tree_under_its_base(kind: type[LeaseholdError]) -> None:
+    assert errors.__doc__
+    lines = errors.__doc__.splitlines()
+    depths = {match[2]: len(match[1]) for line in lines if (match := re.match(r"^([\s│├└─]*)([A-Z]\w+)\b", line))}
+    order = list(depths)
+    assert kind.__name__ in depths
+    above = [name for name in order[: order.index(kind.__name__)] if depths[name] < depths[kind.__name__]]
+    base = max(above, key=lambda name: (depths[name], order.index(name)), default="Exception")
+    assert kind.__bases__[0].__name__ == base
+    assert kind.__doc__
+
+
+def test_which_may_be_tried_again() -> None:
+    for kind in CLASSES:
+        assert (kind in TRANSIENT) == kind.__name__.endswith("Unavailable")
+    assert is_transient(StoreUnavailable("x"))
+    assert is_transient(HubUnavailable("x"))
+    assert is_transient(SinkUnavailable("x"))
+    assert not is_transient(HubError("x"))
+    assert not is_transient(ConfigError("x", 1, "y"))
+    assert not is_transient(OSError())
+
+
+def test_you_and_lost_ownership_are_told_apart() -> None:
+    assert issubclass(AlreadyInUse, UsageError)
+    assert not issubclass(NotTheOwner, UsageError)
+    assert {one for one in CLASSES if issubclass(one, NotTheOwner)} == {
+        NotTheOwner,
+        OwnerLevelSuperseded,
+        CheckpointStepBack,
+    }
