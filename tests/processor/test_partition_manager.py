@@ -59,6 +59,17 @@ def test_a_hold_starts_after_the_checkpoint(scene: Scene) -> None:
     assert {p: hold.start for p, hold in a.manager.held().items()} == {"0": 42, "1": 0, "2": 0, "3": 0}
 
 
+def test_a_thief_goes_on_after_what_its_victim_recorded_until_the_last_moment(scene: Scene) -> None:
+    a, b = scene.running("a"), scene.start("b")
+
+    def meanwhile() -> None:
+        assert all(a.manager.update_checkpoint(p, 1, 41) for p in ALL)
+
+    b.ownership.after["claim_ownership"] = meanwhile
+    b.manager.tick()
+    assert {hold.start for hold in b.manager.held().values()} == {42}
+
+
 def test_two_share(scene: Scene) -> None:
     a, b = scene.running("a"), scene.start("b")
     b.settle()
@@ -607,8 +618,31 @@ def test_a_pause_of_all_does_not_shuffle_a_healthy_fleet() -> None:
     for one in fleet * 3:
         one.settle()
     before = {record.partition: record.owner_id for record in scene.records().values()}
-    scene.clock.advance(3600)
+    scene.clock.advance(300)
     for one in fleet * 2:
+        one.settle()
+    assert {record.partition: record.owner_id for record in scene.records().values()} == before
+
+
+def test_who_holds_nothing_waits_for_the_others_after_an_outage_of_writes_only() -> None:
+    """Listings come through, so it has never lost sight of the store; but the owners could not renew."""
+    scene = Scene(2)
+    a, b = scene.running("a"), scene.running("b")
+    a.settle()
+    c = scene.running("c")
+    assert c.levels == {}
+    before = {record.partition: record.owner_id for record in scene.records().values()}
+    for _ in range(4):
+        scene.clock.advance(10)
+        for one in (a, b):
+            one.ownership.before["renew_ownership"] = one.ownership.before["claim_ownership"] = unavailable
+            one.manager.tick()
+        c.ownership.before["claim_ownership"] = unavailable
+        c.manager.tick()
+    for one in (a, b):
+        one.ownership.before.clear()
+    scene.clock.advance(5)
+    for one in (c, a, b, c):
         one.settle()
     assert {record.partition: record.owner_id for record in scene.records().values()} == before
 

@@ -146,8 +146,8 @@ def test_rejected_events_are_set_aside_in_the_same_transaction(spark: SparkSessi
     good = df.where("tail IS NOT NULL").drop("body")
     bad = df.where("tail IS NULL").select(*good.columns[1:], "body", F.lit("not JSON").alias("reason"))
     assert entities.apply_batch(good, bad) == BatchResult(applied=2, rejected=1)
-    assert entities.apply_batch(good, lambda: bad) == BatchResult(replayed=3)
-    assert entities.apply_batch(good, lambda: None) == BatchResult(replayed=2)
+    assert entities.apply_batch(good, lambda evaluated: bad) == BatchResult(replayed=3)
+    assert entities.apply_batch(good, lambda evaluated: None) == BatchResult(replayed=2)
     query = "SELECT hub, partition, sequence_number, body, reason FROM flights_rejected"
     assert look(tmp_path, query) == [("h", "0", 1, b"{", "not JSON")]
     assert entities.watermarks("h") == {"0": Watermark(2, 1)}

@@ -61,7 +61,7 @@ class BatchTransform:
         return Rows(self._transform(parsed.good), rejected)
 
     def dry_run(self, events: DataFrame) -> DataFrame:
-        """The result for the stream as a whole, for its schema and plan. Raises `ConfigError` or `UsageError`."""
+        """The result for no events, for its schema and plan. Raises `ConfigError` or `UsageError`."""
         good = events if self._schema is None else parse_json(events, self._schema).good
         try:
             transformed = self._transform(good)

@@ -2,8 +2,8 @@
 
 Owns what of the sink needs Spark: the evaluation of `sequence_by` and `delete_when`, the way from a
 DataFrame to Arrow, and the question to the ownership store whether a refused range is a zombie's. All
-other rules are in `leasehold.sinks`. Refuses streaming aggregates by nothing but its columns: the transform
-before it has to be row-wise, since a replayed range is dropped row by row.
+other rules are in `leasehold.sinks`. Refuses rows that do not carry the columns of the fence. Does not look at
+the plan: that the transform is row-wise, as a replay row by row needs it, is for whoever builds the query to see to.
 
 Concurrency: `apply` may be called by several threads and, on one database, by any number of processes at
 once, also for the same batch; `leasehold.sinks.sqlite` says what happens when one of them stops at any

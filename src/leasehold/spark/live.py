@@ -82,7 +82,8 @@ class LiveStream:
                 if self.manager.update_checkpoint(one.partition, one.owner_level, one.end - 1, str(one.end - 1)):
                     self._written[key] = one.end
             except StoreUnavailable as error:
-                logger.warning("the checkpoint of partition %s waits: %s", one.partition, error)
+                logger.warning("checkpoints wait, from partition %s on: %s", one.partition, error)
+                return  # the others would wait as long, and Spark with them
 
     def plan(self, last: Sequence[Range], limit: int | None, bounds: Mapping[str, int] | None) -> Plan | None:
         """The ranges to read next, or None while the hub is away or too little has come."""

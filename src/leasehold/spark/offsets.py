@@ -101,7 +101,7 @@ def plan(
     for partition in sorted(set(held) & set(properties)):
         mine, known = held[partition], properties[partition]
         before = committed.get(partition)
-        start = before.end if before and before.owner_level == mine.owner_level else mine.start
+        start = before.end if before is not None and before.owner_level == mine.owner_level else mine.start
         if start > known.end:
             raise HubError(
                 f"partition {partition}: progress is at sequence number {start}, and the hub ends at {known.end}: "

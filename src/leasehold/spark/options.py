@@ -14,7 +14,7 @@ from typing import Any
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS
-from leasehold.model import EARLIEST, LATEST, Positions
+from leasehold.model import EARLIEST, LATEST, OwnerId, Positions
 
 COLUMNS = (*EVENT_COLUMNS, "ownerLevel")
 """The columns of the source, in order."""
@@ -43,6 +43,13 @@ def _ratio(value: str, name: str) -> float:
         return float(value)
     except ValueError:
         raise ConfigError(name, value, "a number", "1.25 is the default") from None
+
+
+def _owner_name(value: str, name: str) -> str:
+    try:
+        return OwnerId(value.strip()).name
+    except ConfigError as error:
+        raise ConfigError(name, value, error.rule, error.remedy) from None
 
 
 def _columns(value: str, name: str) -> tuple[str, ...]:
@@ -85,7 +92,7 @@ OPTIONS: Mapping[str, tuple[str, _Reader]] = {
     "store": ("store", _text),
     "ownershipStore": ("ownership_store", _text),
     "checkpointStore": ("checkpoint_store", _text),
-    "ownerId": ("owner_id", _text),
+    "ownerId": ("owner_id", _owner_name),
     "startingPosition": ("starting_position", Positions.parse),
     "endingPosition": ("ending_position", Positions.parse),
     "maxEventsPerTrigger": ("max_events_per_trigger", _count),
@@ -127,6 +134,11 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     given.setdefault("checkpoint_store", store)
     if "hub" not in given:
         raise ConfigError("hub", None, "is missing", 'Name the hub: .option("hub", "log:///events.db")')
+    least, most = given.get("min_events_per_trigger"), given.get("max_events_per_trigger")
+    if least is not None and most is not None and least > most:
+        raise ConfigError(
+            "minEventsPerTrigger", least, f"no more than maxEventsPerTrigger ({most})", "Lower it, or raise the other"
+        )
     try:
         return SourceOptions(**given, settings=OwnershipSettings(**settings))
     except ConfigError as error:

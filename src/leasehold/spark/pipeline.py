@@ -34,7 +34,9 @@ from leasehold.sinks.base import Totals
 from leasehold.spark.batch import BatchTransform
 from leasehold.spark.entity_table import EntityTable
 from leasehold.spark.failures import Failure, Kind, pause_before_restart, sort_failure
+from leasehold.spark.options import COLUMNS
 from leasehold.spark.pipeline_file import PipelineFile
+from leasehold.spark.reading import schema_of
 from leasehold.spark.scratch import Scratch
 from leasehold.spark.session import open_session
 from leasehold.spark.source import register
@@ -165,13 +167,13 @@ class PipelineRun:
         options = self._file.source_options()
         if self._owner_name is not None:
             options["ownerId"] = self._owner_name
-        events = spark.readStream.format("leasehold").options(**options).load()
-        transform = BatchTransform(self._file, events.columns)
-        transformed = transform.dry_run(events)
+        nothing = spark.createDataFrame([], schema_of(COLUMNS))
+        transform = BatchTransform(self._file, nothing.columns)
+        transformed = transform.dry_run(nothing)
         self._table.check(transformed)
-        columns = [c for c in events.columns if c in {*CARRIED, *used_columns(transformed, events.columns)}]
-        narrowed = spark.readStream.format("leasehold").options(**options, columns=",".join(columns)).load()
-        return narrowed, transform
+        used = {*CARRIED, *used_columns(transformed, COLUMNS)}
+        options["columns"] = ",".join(column for column in COLUMNS if column in used)
+        return spark.readStream.format("leasehold").options(**options).load(), transform
 
     # The query and its restarts
 

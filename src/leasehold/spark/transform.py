@@ -42,7 +42,7 @@ ROW_WISE = frozenset(
         "SubqueryAlias",
         "View",
         "StreamingRelationV2",
-        "StreamingDataSourceV2Relation",
+        "LogicalRDD",
         "BatchEvalPython",
         "ArrowEvalPython",
         "ResolvedHint",
@@ -185,9 +185,7 @@ def has_bad_rows(evaluated: DataFrame) -> bool:
 
 def used_columns(transformed: DataFrame, source_columns: Iterable[str]) -> set[str]:
     """Those columns of the source that a transform reads or hands on."""
-    # Not `optimizedPlan`: that is refused for a stream which has not been started.
-    optimizer = transformed.sparkSession._jsparkSession.sessionState().optimizer()
-    plan = optimizer.execute(transformed._jdf.queryExecution().analyzed())
+    plan = transformed._jdf.queryExecution().optimizedPlan()
     used = set()
     for node in _nodes(plan):
         references = node.references().toSeq()

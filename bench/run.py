@@ -1,0 +1,52 @@
+"""`make bench`: every benchmark in one run, as a table of figures and ratios with the machine named.
+
+A figure is one machine's on one day; a ratio compares two sides of one run and lasts longer. Nothing here
+fails because of a time. `--quick` takes a tenth of the work.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+BENCHMARKS = ("append", "sink", "source", "pipeline")
+
+
+def main() -> None:
+    """Run the benchmarks named on the command line, or all."""
+    quick = "--quick" in sys.argv
+    chosen = [name for name in sys.argv[1:] if not name.startswith("-")] or list(BENCHMARKS)
+    sys.path.insert(0, str(Path(__file__).parent))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    table = Table("Benchmark", box=None, title=_machine(), title_justify="left")
+    for title in ("Figure", "Unit", "Ratio", "Goal"):
+        table.add_column(title, justify="right" if title in ("Figure", "Ratio") else "left")
+    for name in chosen:
+        for what, figure, unit, ratio, goal in importlib.import_module(name).run(quick):
+            shown = f"{figure:,.0f}" if figure >= 100 else f"{figure:,.2f}"
+            table.add_row(what, shown, unit, "" if ratio is None else f"{ratio:.2f}", goal)
+    console.print(table)
+
+
+def _machine() -> str:
+    """What the figures were measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    model = next(
+        (line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")), platform.machine()
+    )
+    return f"{os.cpu_count()} x {model}, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Levels that are too low, whose table it is, and the file it is in."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from leasehold.errors import (
+    AlreadyInUse,
+    OwnerLevelWentBack,
+    SchemaMismatch,
+    SinkError,
+    SinkUnavailable,
+)
+from leasehold.sinks.base import BatchResult, RefusedRange, TableSpec, Totals
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.sqlite import SqliteSink
+from tests.sinks.events import SCHEMA, E, batch, look, run, sink
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "t.db"
+
+
+# Levels that are too low
+
+
+def test_a_zombie_is_dropped_with_a_warning_where_nobody_can_be_asked(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = sink(path)
+    table.apply(batch([E("a", level=3)]))
+    result = table.apply(batch([E("z", number=1, level=2), E("b", partition="1", level=1)]))
+    assert result == BatchResult(applied=1, refused=(RefusedRange("h", "0", 2, 3, 1),))
+    all_refused = batch(
+        [E("z", number=1, level=2)], by_version=True, deletes=True, rejected=[E("y", number=2, level=1)]
+    )
+    assert table.apply(all_refused).refused_rows == 2
+    assert "dropped 1 rows of partition 0" in caplog.text
+    assert caplog.records[-1].levelno == logging.WARNING
+
+
+def test_a_zombie_is_told_from_a_wiped_store_and_nobody_waits_meanwhile(path: Path) -> None:
+    table = sink(path)
+    table.apply(batch([E("a", level=3), E("b", partition="1", level=3)]))
+    asked = []
+
+    def level_of(hub: str, partition: str) -> int | None:
+        asked.append((hub, partition))
+        sink(path, name="other", timeout=0.1).apply(batch([E("x", number=len(asked))]))  # no lock is held
+        return 4
+
+    late = batch(
+        [E("a", "late", number=1, level=2), E("b", "late", partition="1", number=1, level=2), E("c", partition="2")]
+    )
+    result = table.apply(late, level_of)
+    assert (result.applied, result.refused_rows) == (1, 2)
+    assert asked == [("h", "0"), ("h", "1")]
+    with pytest.raises(OwnerLevelWentBack, match="--to sink"):
+        table.apply(batch([E("a", number=1, level=2), E("d", partition="2", number=1)]), lambda hub, partition: 2)
+    assert table.watermarks("h")["2"] == Watermark(0, 1)
+
+
+def test_an_owner_that_comes_while_the_store_is_asked_is_asked_about_too(path: Path) -> None:
+    table = sink(path)
+    table.apply(batch([E("a", level=3)]))
+    asked = []
+
+    def level_of(hub: str, partition: str) -> int | None:
+        asked.append(partition)
+        sink(path).apply(batch([E("b", "theirs", partition="1", level=9)]))
+        return 9
+
+    late = batch([E("a", "late", number=1, level=2), E("b", "late", partition="1", number=1, level=2)])
+    assert table.apply(late, level_of).refused_rows == 2
+    assert asked == ["0", "1"]
+    assert look(path) == [("a", "ok", None), ("b", "theirs", None)]
+
+
+# Whose table it is
+
+
+def test_another_pipeline_mode_or_key_is_refused(path: Path) -> None:
+    mine = sink(path)
+    identity = mine.identity()
+    assert sink(path).identity() == identity
+    assert sink(path, name="FLIGHTS").identity() == identity
+    assert sink(path, name="other").identity() != identity
+    for settings, words in (
+        ({"pipeline": "q"}, "belongs to the pipeline 'p', and 'q'"),
+        ({"mode": "append"}, "mode upsert and keys tail.*mode append and keys none"),
+        ({"keys": ("tail", "slot")}, "keys slot, tail"),
+    ):
+        other = sink(path, **{"mode": "upsert", **settings})  # type: ignore[arg-type]
+        for use in (other.identity, lambda it=other: it.apply(batch([E("a")])), lambda it=other: it.watermarks("h")):
+            with pytest.raises(AlreadyInUse, match=words):
+                use()
+    with pytest.raises(AlreadyInUse, match="beside"):
+        sink(path, "append", name="flights_rejected").identity()
+    sink(path, "append", name="late_rejected").identity()
+    with pytest.raises(AlreadyInUse, match="beside"):
+        sink(path, name="late").identity()
+
+
+def test_a_later_format_is_refused(path: Path) -> None:
+    sink(path).identity()
+    run(path, "UPDATE leasehold_table SET format = 2")
+    with pytest.raises(SinkError, match="upgrade"):
+        sink(path).identity()
+
+
+def test_a_table_of_other_columns_in_the_place_of_the_rejected_ones(path: Path) -> None:
+    run(path, "CREATE TABLE flights_rejected (what TEXT)")
+    with pytest.raises(SchemaMismatch, match="Rename it"):
+        sink(path).check(SCHEMA)
+
+
+def test_consumer_groups_have_watermarks_of_their_own(path: Path) -> None:
+    sink(path).apply(batch([E("a")]))
+    assert sink(path, consumer_group="other").watermarks("h") == {}
+
+
+def test_watermarks_can_be_set_by_a_person(path: Path) -> None:
+    table = sink(path)
+    table.apply(batch([E("a", "x"), E("a", "y", number=1)]))
+    table.set_watermarks("h", {"0": Watermark(-1, 5), "7": Watermark(9, 1)})
+    assert table.watermarks("h") == {"0": Watermark(-1, 5), "7": Watermark(9, 1)}
+    assert table.apply(batch([E("a", "x", level=6), E("a", "y", number=1, level=6)])).applied == 2
+    assert look(path) == [("a", "y", None)]
+
+
+def test_a_table_that_was_dropped_is_not_silently_made_anew(path: Path) -> None:
+    table = sink(path)
+    table.apply(batch([E("a", version=3)], by_version=True))
+    run(path, "DROP TABLE flights")
+    for it in (table, sink(path)):
+        with pytest.raises(SinkError, match=r"reset PIPELINE\.toml --to earliest"):
+            it.apply(batch([E("b", number=1)]))
+    table.set_watermarks("h", {"0": Watermark()})
+    assert table.apply(batch([E("a", "again", version=1)], by_version=True)).applied == 1
+    run(path, "DROP TABLE leasehold_key_flights")
+    with pytest.raises(SinkError, match="leasehold_key_flights has been dropped"):
+        table.apply(batch([E("b", number=1)]))
+
+
+# The file
+
+
+def test_a_file_that_is_locked_or_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    spec = TableSpec(name="flights", pipeline="p", keys=("tail",))
+    table = SqliteSink(path, spec, timeout=0.05)
+    table.check(SCHEMA)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(SinkUnavailable, match="locked"):
+            table.apply(batch([E("a")]))
+        other.execute("ROLLBACK")
+    assert table.apply(batch([E("a")])).applied == 1
+    (tmp_path / "text").write_text("not a database, and longer than its header would be\n" * 9)
+    with pytest.raises(SinkError, match="not a database"):
+        SqliteSink(tmp_path / "text", spec).identity()
+    (tmp_path / "file").touch()
+    with pytest.raises(SinkUnavailable):
+        SqliteSink(tmp_path / "file" / "t.db", spec).identity()
+    with pytest.raises(SinkUnavailable):
+        SqliteSink(tmp_path, spec).identity()
+
+
+def test_an_error_that_appears_later_in_the_sql_is_not_transient(path: Path) -> None:
+    table = sink(path)
+    run(
+        path,
+        "CREATE TABLE flights (tail TEXT PRIMARY KEY, status TEXT, slot INTEGER)",
+        "CREATE TRIGGER t AFTER INSERT ON flights BEGIN SELECT json(new.status); END",
+    )
+    with pytest.raises(SinkError, match="malformed JSON") as error:
+        table.apply(batch([E("a", "{")]))
+    assert not isinstance(error.value, SinkUnavailable)
+    assert table.watermarks("h") == {}
+
+
+def test_totals_add_up() -> None:
+    result = BatchResult(1, 2, (RefusedRange("h", "0", 1, 2, 3), RefusedRange("h", "1", 1, 2, 4)), 5, 6)
+    assert Totals().plus(result).plus(result) == Totals(2, 2, 4, 14, 10, 12)

@@ -1,0 +1,243 @@
+"""The options of the source: names, defaults, and one error that names option, value and what is allowed."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import fields
+
+import pytest
+
+from leasehold.config import OwnershipSettings
+from leasehold.errors import ConfigError
+from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.model import EARLIEST, LATEST, Positions
+from leasehold.spark.options import COLUMNS, OPTIONS, SourceOptions, parse_options, require_stores
+
+HUB = {"hub": "log:///x.db"}
+
+
+def test_the_defaults() -> None:
+    options = parse_options(HUB)
+    assert options == SourceOptions(hub="log:///x.db")
+    assert options.consumer_group == "$Default"
+    assert (options.starting_position, options.ending_position) == (Positions(EARLIEST), Positions(LATEST))
+    assert options.fail_on_data_loss
+    assert options.max_events_per_trigger is None
+    assert options.columns == COLUMNS == (*EVENT_COLUMNS, "ownerLevel")
+    assert options.settings == OwnershipSettings()
+
+
+def test_every_option() -> None:
+    options = parse_options(
+        {
+            "hub": "log:///x.db",
+            "consumerGroup": "group",
+            "ownershipStore": "memory://o",
+            "checkpointStore": "memory://c",
+            "ownerId": " me ",
+            "startingPosition": '{"0": 17, "*": "latest"}',
+            "endingPosition": "2026-01-31T08:00:00Z",
+            "maxEventsPerTrigger": "1000",
+            "minEventsPerTrigger": "10",
+            "maxTriggerDelay": "5s",
+            "failOnDataLoss": "FALSE",
+            "minPartitions": "4",
+            "eventsPerTask": "100",
+            "batchRows": "50",
+            "columns": "sequencenumber, BODY",
+            "strategy": "balanced",
+            "loadBalancingInterval": "2s",
+            "partitionExpiration": "10s",
+            "requestTimeout": "1s",
+            "margin": "500ms",
+            "clockRateRatio": "1.5",
+            "stallTimeout": "1m",
+        }
+    )
+    assert options == SourceOptions(
+        hub="log:///x.db",
+        consumer_group="group",
+        ownership_store="memory://o",
+        checkpoint_store="memory://c",
+        owner_id="me",
+        starting_position=Positions.parse('{"0": 17, "*": "latest"}'),
+        ending_position=Positions.parse("2026-01-31T08:00:00Z"),
+        max_events_per_trigger=1000,
+        min_events_per_trigger=10,
+        max_trigger_delay=5.0,
+        fail_on_data_loss=False,
+        min_partitions=4,
+        events_per_task=100,
+        batch_rows=50,
+        columns=("sequenceNumber", "body"),
+        settings=OwnershipSettings(
+            strategy="balanced",
+            load_balancing_interval=2.0,
+            partition_expiration=10.0,
+            request_timeout=1.0,
+            margin=0.5,
+            clock_rate_ratio=1.5,
+            stall_timeout=60.0,
+        ),
+    )
+    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 -- as Spark sends it to tasks
+
+
+def test_every_setting_has_an_option() -> None:
+    targets = {target for target, _ in OPTIONS.values()}
+    assert {field.name for field in fields(OwnershipSettings)} <= targets
+    assert {field.name for field in fields(SourceOptions)} - {"settings"} <= targets
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase])
+def test_names_are_case_insensitive(change: object) -> None:
+    assert callable(change)
+    options = parse_options({change("hub"): "log:///x.db", change("maxEventsPerTrigger"): "7"})
+    assert options.max_events_per_trigger == 7
+
+
+def test_the_hub_may_be_what_is_loaded() -> None:
+    assert parse_options({"path": "log:///x.db"}).hub == "log:///x.db"
+
+
+# Errors
+
+
+def refused(**options: str) -> ConfigError:
+    with pytest.raises(ConfigError) as error:
+        parse_options({**HUB, **options})
+    message = str(error.value)
+    assert error.value.field in message
+    assert repr(error.value.value) in message
+    assert error.value.rule in message
+    assert error.value.remedy in message
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("maxEventPerTrigger", "Did you mean maxEventsPerTrigger?"),
+        ("startingposition ", "Did you mean startingPosition?"),
+        ("consumer_group", "Did you mean consumerGroup?"),
+        ("quux", "Leave it out"),
+    ],
+)
+def test_an_unknown_option(name: str, hint: str) -> None:
+    error = refused(**{name: "5"})
+    assert (error.field, error.value, error.remedy) == (name, "5", hint)
+    assert all(option in error.rule for option in OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "name", ["maxEventsPerTrigger", "minEventsPerTrigger", "minPartitions", "eventsPerTask", "batchRows"]
+)
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "1e3", "", "many", "1_000", "\u0661", "²"])
+def test_counts(name: str, value: str) -> None:
+    error = refused(**{name: value})
+    assert (error.field, error.value, error.rule) == (name, value, "a whole number above zero")
+
+
+@pytest.mark.parametrize("value", ["yes", "1", "", "truee"])
+def test_flags(value: str) -> None:
+    error = refused(failOnDataLoss=value)
+    assert (error.field, error.value, error.rule) == ("failOnDataLoss", value, "true or false")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["maxTriggerDelay", "loadBalancingInterval", "partitionExpiration", "requestTimeout", "margin", "stallTimeout"],
+)
+@pytest.mark.parametrize("value", ["10", "-1s", "soon", ""])
+def test_durations(name: str, value: str) -> None:
+    error = refused(**{name: value})
+    assert (error.field, error.value) == (name, value)
+    assert "ms, s, m, h or d" in error.rule
+
+
+@pytest.mark.parametrize(("value", "rule"), [("x", "a number"), ("0.5", "at least 1"), ("nan", "at least 1")])
+def test_ratios(value: str, rule: str) -> None:
+    error = refused(clockRateRatio=value)
+    assert (error.field, error.rule) == ("clockRateRatio", rule)
+
+
+@pytest.mark.parametrize("name", ["startingPosition", "endingPosition"])
+@pytest.mark.parametrize("value", ["first", "2026-01-31", '{"0": "first"}', "{"])
+def test_positions(name: str, value: str) -> None:
+    assert refused(**{name: value}).field.startswith(name)
+
+
+@pytest.mark.parametrize("value", ["", "body,", "body,body", "body,BODY", "nosuch", "body;partition", "*"])
+def test_columns(value: str) -> None:
+    error = refused(columns=value)
+    assert (error.field, error.value) == ("columns", value)
+    assert all(column in error.rule for column in COLUMNS)
+
+
+@pytest.mark.parametrize("name", ["hub", "consumerGroup", "store", "ownershipStore", "checkpointStore", "strategy"])
+@pytest.mark.parametrize("value", ["", "  "])
+def test_texts(name: str, value: str) -> None:
+    assert refused(**{name: value}).field == name
+
+
+@pytest.mark.parametrize("value", ["", "a b", "a/b", "x" * 101])
+def test_owner_ids(value: str) -> None:
+    error = refused(ownerId=value)
+    assert (error.field, error.value) == ("ownerId", value)
+    assert "letters, digits" in error.rule
+
+
+def test_a_strategy_that_there_is_not() -> None:
+    error = refused(strategy="planned")
+    assert (error.field, error.value, error.rule) == ("strategy", "planned", "one of greedy, balanced")
+
+
+def test_an_impossible_set_of_durations_names_the_option_as_users_write_it() -> None:
+    assert refused(partitionExpiration="5s").field == "partitionExpiration"
+    assert refused(loadBalancingInterval="20s").field == "partitionExpiration"
+    assert refused(stallTimeout="5s").field == "stallTimeout"
+    assert refused(requestTimeout="0s").field == "requestTimeout"
+
+
+def test_a_minimum_above_the_maximum() -> None:
+    """It would never be reached: every trigger would wait for the whole delay."""
+    error = refused(minEventsPerTrigger="11", maxEventsPerTrigger="10")
+    assert (error.field, error.value, error.rule) == (
+        "minEventsPerTrigger",
+        11,
+        "no more than maxEventsPerTrigger (10)",
+    )
+    assert parse_options({**HUB, "minEventsPerTrigger": "10", "maxEventsPerTrigger": "10"}).min_events_per_trigger == 10
+
+
+def test_no_hub() -> None:
+    with pytest.raises(ConfigError, match=r'^hub: is missing\. Name the hub: \.option\("hub"'):
+        parse_options({})
+
+
+# Stores
+
+
+def test_one_store_for_both() -> None:
+    assert require_stores(parse_options({**HUB, "store": "memory://s"})) == ("memory://s", "memory://s")
+
+
+@pytest.mark.parametrize("named", ["ownershipStore", "checkpointStore"])
+def test_one_store_and_an_exception(named: str) -> None:
+    stores = require_stores(parse_options({**HUB, "store": "memory://s", named: "memory://x"}))
+    assert sorted(stores) == ["memory://s", "memory://x"]
+    assert (stores[0] == "memory://x") == (named == "ownershipStore")
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({}, "ownershipStore"),
+        ({"checkpointStore": "x"}, "ownershipStore"),
+        ({"ownershipStore": "x"}, "checkpointStore"),
+    ],
+)
+def test_a_missing_store(given: dict[str, str], missing: str) -> None:
+    with pytest.raises(ConfigError, match=r"a stream shares partitions through a store") as error:
+        require_stores(parse_options({**HUB, **given}))
+    assert error.value.field == missing

@@ -1,0 +1,176 @@
+"""From a URL to a backend: file URLs, secrets, bad URLs, packages that are missing, backends of others."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leasehold.backends import file_of, load_backend, masked
+from leasehold.errors import ConfigError, MissingDependency, UsageError
+from leasehold.hubs import open_hub
+from leasehold.model import ConsumerGroup
+from leasehold.stores import open_store
+from leasehold.stores.memory import MemoryStore
+
+BASE = Path("/base")
+
+
+# File URLs
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///leasehold.db", "/base/leasehold.db"),
+        ("sqlite:///sub/folder/x.db", "/base/sub/folder/x.db"),
+        ("sqlite:///./x.db", "/base/x.db"),
+        ("sqlite:///../x.db", "/base/../x.db"),
+        ("sqlite:////absolute/x.db", "/absolute/x.db"),
+        ("log:////x.db", "/x.db"),
+        ("log:///with%20space%20%3F%23%25.db", "/base/with space ?#%.db"),
+        ("log:///with space é.db", "/base/with space é.db"),
+    ],
+)
+def test_three_slashes_are_relative_and_four_absolute(url: str, path: str) -> None:
+    assert file_of(url, BASE, "store") == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("sqlite://leasehold.db", "Did you mean sqlite:///leasehold.db?"),
+        ("sqlite://folder/leasehold.db", "Did you mean sqlite:///folder/leasehold.db?"),
+        ("log:///", "Name a file"),
+        ("log://", "Name a file"),
+        ("log:///x.db?mode=ro", "Name a file"),
+        ("log:///x.db#fragment", "Name a file"),
+    ],
+)
+def test_no_file_urls(url: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        file_of(url, BASE, "source.hub")
+    assert (refused.value.field, refused.value.remedy) == ("source.hub", hint)
+    scheme = url.partition(":")[0]
+    assert f"{scheme}:///relative/path or {scheme}:////absolute/path" in str(refused.value)
+
+
+def test_relative_to_the_working_directory_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store("sqlite:///x.db")
+    store.list_checkpoints(ConsumerGroup("n", "h"))
+    assert (tmp_path / "x.db").exists()
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:secret@host:6379/0", "redis://***@host:6379/0"),
+        ("postgres://user:secret@host/db", "postgres://***@host/db"),
+        ("postgres://host/db?user=me&password=secret", "postgres://host/db?user=***&password=***"),
+        ("postgres://u:secret@host/db?sslpassword=secret", "postgres://***@host/db?sslpassword=***"),
+        (
+            "eventhubs://Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=secret==",
+            "eventhubs://Endpoint=sb://x/;SharedAccessKeyName=***;SharedAccessKey=***",
+        ),
+        ("sqlite:////home/me@work/x.db", "sqlite:////home/me@work/x.db"),
+        ("log:///a=b.db", "log:///a=b.db"),
+        ("memory://name", "memory://name"),
+        ("", ""),
+    ],
+)
+def test_secrets_are_hidden(url: str, shown: str) -> None:
+    assert masked(url) == shown
+    assert "secret" not in shown
+
+
+@pytest.mark.parametrize("url", ["nosuch://user:secret@host/x?password=secret", "x://user:secret@host/x;key=secret"])
+def test_errors_show_no_secrets(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        open_store(url)
+    assert "secret" not in str(refused.value)
+
+
+# Schemes
+
+
+@pytest.mark.parametrize(
+    "url", ["", "x", "sqlite", "sqlite:x.db", "sqlite:/x.db", "nosuch://x", "SQLITE:///x.db", "://x"]
+)
+def test_no_store_urls(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"one of memory://, sqlite://") as refused:
+        open_store(url)
+    assert refused.value.field == "store"
+
+
+def test_no_hub_urls() -> None:
+    with pytest.raises(ConfigError, match="a hub is a URL that begins with one of log://") as refused:
+        open_hub("sqlite:///x.db")
+    assert refused.value.field == "hub"
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"),
+    [
+        ("pyarrow", "log"),
+        ("psycopg", "postgres"),
+        ("redis", "redis"),
+        ("azure.storage.blob", "azure"),
+        ("confluent_kafka", "kafka"),
+    ],
+)
+def test_a_missing_package_names_the_extra(
+    package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"needs_{extra}.py").write_text(f"import {package}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, package.partition(".")[0], None)  # as if it were not installed
+    with pytest.raises(MissingDependency) as missing:
+        load_backend("x://user:secret@host", "store", {"x": f"needs_{extra}:open"}, "leasehold.tests")
+    assert str(missing.value).endswith(f"pip install 'leasehold[{extra}]'")
+    assert "the store x://***@host needs" in str(missing.value)
+    assert isinstance(missing.value, UsageError)
+
+
+def test_a_module_of_ours_that_is_missing_is_a_bug_and_comes_out() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"leasehold\.stores\.nowhere"):
+        load_backend("x://y", "store", {"x": "leasehold.stores.nowhere:open"}, "leasehold.tests")
+
+
+def test_backends_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is installed, as far as Python can tell."""
+    (tmp_path / "theirs.py").write_text(
+        "from leasehold.stores.memory import MemoryStore\n"
+        "class Theirs(MemoryStore):\n"
+        "    def __init__(self, url, base, timeout):\n"
+        "        super().__init__()\n"
+        "        self.opened = url, str(base), timeout\n"
+    )
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[leasehold.stores]\ntheirs = theirs:Theirs\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    store = open_store("theirs://x", base=BASE, timeout=1.5)
+    assert isinstance(store, MemoryStore)
+    assert vars(store)["opened"] == ("theirs://x", "/base", 1.5)
+    with pytest.raises(ConfigError, match="memory://, sqlite://, theirs://"):
+        open_store("nosuch://x")
+
+
+def test_a_backend_is_imported_only_when_its_scheme_is_asked_for() -> None:
+    script = (
+        "import sys, leasehold.stores, leasehold.hubs\n"
+        "assert 'leasehold.stores.sqlite' not in sys.modules\n"
+        "leasehold.stores.open_store('memory://x')\n"
+        "assert 'leasehold.stores.memory' in sys.modules\n"
+        "assert not {'leasehold.stores.sqlite', 'sqlite3', 'pyarrow', 'pytest'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
