@@ -36,9 +36,15 @@ def run(quick: bool) -> list[Row]:
 def _fill(path: Path, rows: int) -> LogHub:
     hub = LogHub.create(path, partitions=PARTITIONS)
     each = 10_000
-    body = pa.array([b"%0200d" % number for number in range(each)], pa.binary())
-    table = pa.table({"body": body, "partitionKey": pa.array([f"key-{number % 1000}" for number in range(each)])})
     for number in range(rows // each):
+        first = number * each
+        # No two alike, as in a real stream: parquet would keep repeated ones once, in a dictionary.
+        bodies = [
+            b'{"id":"device-%07d","at":%d,%0157d}' % (n * 7919 % 9_999_991, n, n * n)
+            for n in range(first, first + each)
+        ]
+        keys = [f"key-{n % 1000}" for n in range(first, first + each)]
+        table = pa.table({"body": pa.array(bodies, pa.binary()), "partitionKey": pa.array(keys)})
         hub.append(table, partition=str(number % PARTITIONS))
     return hub
 
@@ -47,7 +53,7 @@ def _reading(spark: SparkSession, path: Path, rows: int, turns: int) -> list[Row
     parquet = str(path / "parquet")
 
     def ours() -> DataFrame:
-        options = {"hub": f"log:///{path}/hub.db", "columns": COLUMNS, "eventsPerTask": str(rows // PARTITIONS)}
+        options = {"hub": f"log:///{path}/hub.db", "columns": COLUMNS, "eventsPerTask": str(rows // 4)}
         return spark.read.format("leasehold").options(**options).load()
 
     ours().coalesce(PARTITIONS).write.parquet(parquet)

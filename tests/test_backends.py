@@ -6,10 +6,13 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from leasehold.backends import file_of, load_backend, masked
+from leasehold.backends import FILE_SCHEMES, absolute, file_of, load_backend, masked
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.hubs import open_hub
 from leasehold.model import ConsumerGroup
@@ -58,6 +61,45 @@ def test_no_file_urls(url: str, hint: str) -> None:
     assert f"{scheme}:///relative/path or {scheme}:////absolute/path" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "whole"),
+    [
+        ("sqlite:///leasehold.db", "sqlite:////base/leasehold.db"),
+        ("sqlite:////absolute/x.db", "sqlite:////absolute/x.db"),
+        ("log:///100%25 sure%3F.db", "log:////base/100%25%20sure%3F.db"),
+        ("log:///a%23b c.db", "log:////base/a%23b%20c.db"),
+        ("log:///%2541.db", "log:////base/%2541.db"),
+        ("memory://x", "memory://x"),
+        ("redis://:secret@host/0", "redis://:secret@host/0"),
+    ],
+)
+def test_made_independent_of_the_base(url: str, whole: str) -> None:
+    assert absolute(url, BASE, "store") == whole
+    assert absolute(whole, Path("/elsewhere"), "store") == whole
+
+
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1)
+
+
+@given(NAMES | st.text("%?#& a4", min_size=1), st.sampled_from(FILE_SCHEMES))
+def test_every_name_survives_being_made_absolute(name: str, scheme: str) -> None:
+    url = f"{scheme}:///folder/{quote(name)}"
+    path = file_of(url, BASE, "store")
+    assert path == BASE / "folder" / name
+    again = absolute(url, BASE, "store")
+    assert file_of(again, Path("/elsewhere"), "store") == path
+    assert absolute(again, Path("/elsewhere"), "store") == again
+
+
+def test_a_base_that_is_relative_counts_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "50% #1?"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert file_of(absolute("log:///x.db", Path(), "hub"), BASE, "hub") == folder / "x.db"
+
+
 def test_relative_to_the_working_directory_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = open_store("sqlite:///x.db")
@@ -79,8 +121,10 @@ def test_relative_to_the_working_directory_by_default(tmp_path: Path, monkeypatc
             "eventhubs://Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=secret==",
             "eventhubs://Endpoint=sb://x/;SharedAccessKeyName=***;SharedAccessKey=***",
         ),
-        ("sqlite:////home/me@work/x.db", "sqlite:////home/me@work/x.db"),
-        ("log:///a=b.db", "log:///a=b.db"),
+        ("postgres://user:se@cret@host/db", "postgres://***@host/db"),
+        ("postgres://user:se/cret@host:5432/db", "postgres://***@host:5432/db"),
+        ("redis://:@/se@/cret//@host:6379/0", "redis://***@host:6379/0"),
+        ("postgres://user:se@cret@host/db?user=me@home&password=x", "postgres://***@host/db?user=***&password=***"),
         ("memory://name", "memory://name"),
         ("", ""),
     ],
@@ -88,6 +132,17 @@ def test_relative_to_the_working_directory_by_default(tmp_path: Path, monkeypatc
 def test_secrets_are_hidden(url: str, shown: str) -> None:
     assert masked(url) == shown
     assert "secret" not in shown
+
+
+@given(st.text(st.characters(exclude_characters="?#", exclude_categories=("Z", "C"))))
+def test_no_part_of_a_password_is_shown(password: str) -> None:
+    assert masked(f"postgres://user:{password}@host/db?password=x") == "postgres://***@host/db?password=***"
+
+
+@pytest.mark.parametrize("path", ["home/me@work/x.db", "/home/me@work/x.db", "a=b.db", "a;b=c&d=e.db", "a%3Fb=c.db"])
+@pytest.mark.parametrize("scheme", FILE_SCHEMES)
+def test_file_urls_hold_no_secrets_and_are_shown_as_they_are(scheme: str, path: str) -> None:
+    assert masked(f"{scheme}:///{path}") == f"{scheme}:///{path}"
 
 
 @pytest.mark.parametrize("url", ["nosuch://user:secret@host/x?password=secret", "x://user:secret@host/x;key=secret"])
@@ -110,7 +165,7 @@ def test_no_store_urls(url: str) -> None:
 
 
 def test_no_hub_urls() -> None:
-    with pytest.raises(ConfigError, match="a hub is a URL that begins with one of log://") as refused:
+    with pytest.raises(ConfigError, match="a URL that begins with one of log://") as refused:
         open_hub("sqlite:///x.db")
     assert refused.value.field == "hub"
 

@@ -51,7 +51,7 @@ def test_all_units(number: int, unit: tuple[str, float]) -> None:
 def test_the_defaults_are_those_of_the_design() -> None:
     settings = OwnershipSettings()
     assert dataclasses.astuple(settings) == (10.0, 30.0, "greedy", 3.0, 1.0, 1.25, 600.0)
-    assert settings.shortest_expiration == 29.0
+    assert settings.shortest_expiration == 30.0
 
 
 def test_frozen() -> None:
@@ -89,9 +89,12 @@ def test_the_strategy() -> None:
 
 
 def test_an_expiration_that_a_single_slow_renewal_would_miss() -> None:
-    error = refused("partition_expiration", 28.9, "= 29 s, or a single slow renewal loses partitions")
-    assert "29s or more" in error.remedy
-    assert OwnershipSettings(partition_expiration=29.0).partition_expiration == 29.0
+    error = refused("partition_expiration", 29.9, "= 30 s, or a single slow renewal loses partitions")
+    assert "clock_rate_ratio (1.25) x (2 x load_balancing_interval (10 s) + request_timeout (3 s) + margin (1 s))" in (
+        error.rule
+    )
+    assert "30s or more" in error.remedy
+    assert OwnershipSettings(partition_expiration=30.0).partition_expiration == 30.0
 
 
 def test_an_interval_too_long_for_the_expiration_names_both() -> None:
@@ -113,7 +116,7 @@ def test_a_stall_timeout_shorter_than_the_expiration() -> None:
     slack=st.floats(-1, 1),
 )
 def test_the_rule_across_fields(interval: float, timeout: float, margin: float, ratio: float, slack: float) -> None:
-    shortest = 2 * interval * ratio + timeout + margin
+    shortest = ratio * (2 * interval + timeout + margin)
     chosen = shortest + slack
 
     def make() -> OwnershipSettings:

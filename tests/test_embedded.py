@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import sqlite3
 import threading
 import time
@@ -165,6 +164,38 @@ def test_a_missing_file_is_not_made_unless_told_to(path: Path) -> None:
     assert entries(file) == ["a"]
 
 
+def test_threads_open_a_missing_file_at_once(tmp_path: Path) -> None:
+    for turn in range(10):
+        file = make(tmp_path / str(turn) / "folder" / "file.db")
+        at_once([partial(add, file, str(n)) for n in range(8)])
+        assert entries(file) == [str(n) for n in range(8)]
+
+
+def test_processes_open_a_missing_file_at_once(tmp_path: Path) -> None:
+    """Each in several threads, through one object that was made before the fork and has opened nothing yet."""
+    files = [make(tmp_path / str(turn) / "folder" / "file.db") for turn in range(10)]
+    gate = os.pipe()
+    children = []
+    for number in range(3):
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.close(gate[1])
+                os.read(gate[0], 1)
+                for file in files:
+                    at_once([partial(add, file, f"{number}-{n}") for n in range(2)])
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(pid)
+    os.close(gate[0])
+    os.close(gate[1])  # which lets all of them go on
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
+    for file in files:
+        assert entries(file) == [f"{number}-{n}" for number in range(3) for n in range(2)]
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="it is a folder"):
         entries(make(tmp_path))
@@ -231,25 +262,98 @@ def test_pragmas_and_setup_hold_on_each_connection(path: Path) -> None:
 # Files that go away
 
 
-@pytest.mark.parametrize("victims", ["file.db", "file.db*"])
-def test_a_deleted_file_is_noticed(file: DatabaseFile, path: Path, victims: str) -> None:
-    add(file, "a")
+GONE = r"file\.db: unable to open database file \(the file does not exist: check the path\)"
+VICTIMS = pytest.mark.parametrize("victims", ["file.db", "file.db*"])
+CREATE = pytest.mark.parametrize("create", [True, False])
+
+
+def is_gone(file: DatabaseFile) -> None:
+    """Every use of the file says that it does not exist, and none makes it."""
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: entries(file),
+        lambda: add(file, "in vain"),
+        file.checkpoint,
+        lambda: entries(file),
+    )
+    for use in uses:
+        with pytest.raises(StoreUnavailable, match=GONE):
+            use()
+        assert not file.path.exists()
+
+
+@VICTIMS
+@CREATE
+def test_a_file_that_goes_missing_is_unavailable_until_it_is_put_back(path: Path, victims: str, create: bool) -> None:
+    add(make(path), "a")
+    file = make(path, create=create)
+    add(file, "b")
+    away = path.parent / "away"
+    away.mkdir()
+    moved = sorted(path.parent.glob(victims))
+    for one in moved:
+        one.rename(away / one.name)
+    is_gone(file)
+    for one in moved:
+        (away / one.name).rename(one)
+    assert entries(file) == ["a", "b"]
+    add(file, "c")
+    assert entries(make(path, create=False)) == ["a", "b", "c"]
+
+
+@VICTIMS
+@CREATE
+def test_a_deleted_file_is_not_made_anew_but_another_may_take_its_place(path: Path, victims: str, create: bool) -> None:
+    add(make(path), "a")
+    file = make(path, create=create)
+    assert entries(file) == ["a"]
     for victim in path.parent.glob(victims):
         victim.unlink()
-    assert entries(file) == []
-    add(file, "b")
-    assert entries(make(path)) == ["b"]
+    is_gone(file)
+    add(make(path), "b")
+    assert entries(file) == ["b"]
+    add(file, "c")
+    assert entries(make(path)) == ["b", "c"]
 
 
-def test_a_deleted_file_is_not_made_anew_unless_told_to(file: DatabaseFile, path: Path) -> None:
+@CREATE
+def test_a_folder_that_goes_missing(path: Path, create: bool) -> None:
+    add(make(path), "a")
+    file = make(path, create=create)
+    assert entries(file) == ["a"]
+    path.parent.rename(path.parent.with_name("moved"))
+    is_gone(file)
+    assert not path.parent.exists()
+    path.parent.with_name("moved").rename(path.parent)
+    assert entries(file) == ["a"]
+
+
+def test_a_file_that_goes_missing_is_so_for_every_thread_and_child_and_after_closing(
+    file: DatabaseFile, path: Path
+) -> None:
+    """What counts is that this object has opened it, in whichever thread."""
     add(file, "a")
-    reader = make(path, create=False)
-    assert entries(reader) == ["a"]
-    shutil.rmtree(path.parent)
-    with pytest.raises(StoreUnavailable, match="does not exist"):
-        entries(reader)
-    add(file, "b")
-    assert entries(reader) == ["b"]
+    path.rename(path.with_name("moved"))
+    at_once([partial(is_gone, file)] * 3)
+    in_child(partial(is_gone, file))
+    file.close()
+    is_gone(file)
+    path.with_name("moved").rename(path)
+    assert at_once([partial(entries, file)] * 3) == [["a"]] * 3
+
+
+def test_a_first_opening_that_fails_is_none(path: Path) -> None:
+    """Until it has been opened, the file may still be made: a refusal by `check` changes nothing about that."""
+    answers = iter([False, True])
+
+    def check(connection: sqlite3.Connection) -> None:
+        if not next(answers):
+            raise SchemaMismatch("not yet")
+
+    file = DatabaseFile(path, schema=SCHEMA, unavailable=StoreUnavailable, create=True, check=check)
+    with pytest.raises(SchemaMismatch):
+        entries(file)
+    path.unlink()
+    assert entries(file) == []
 
 
 def test_a_replaced_file_is_noticed(file: DatabaseFile, path: Path, tmp_path: Path) -> None:

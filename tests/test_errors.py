@@ -7,6 +7,8 @@ import pickle
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leasehold import errors
 from leasehold.errors import (
@@ -35,6 +37,7 @@ SAMPLES: tuple[LeaseholdError, ...] = (
     DataLoss("3", 10, 20, "Read from earliest."),
     OwnerLevelSuperseded("3", 4, 5),
     CheckpointStepBack("3", 9, 10),
+    ConfigError("hub", "log://x.db", "a log URL is log:///relative/path", "Did you mean log:///x.db?"),
 )
 CLASSES = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, LeaseholdError)]
 
@@ -66,7 +69,37 @@ def test_no_doubled_punctuation(error: LeaseholdError) -> None:
 def test_what_a_config_error_says() -> None:
     assert str(SAMPLES[0]) == "margin = -1.0: a duration of zero or more. Give a number of seconds."
     assert str(SAMPLES[1]) == "hub: is missing."
-    assert str(ConfigError("n", 0, "above zero", "Give one!")).startswith("n = 0: above zero. Give one!")
+
+
+@pytest.mark.parametrize(
+    ("rule", "remedy", "said"),
+    [
+        ("above zero", "", "n = 0: above zero."),
+        ("above zero.", "", "n = 0: above zero."),
+        ("above zero", "Give one", "n = 0: above zero. Give one."),
+        ("above zero.", "Give one.", "n = 0: above zero. Give one."),
+        ("above zero", "Give one!", "n = 0: above zero. Give one!"),
+        ("not an option", "Did you mean m?", "n = 0: not an option. Did you mean m?"),
+        ("is it above zero?", "Give one", "n = 0: is it above zero? Give one."),
+        ("above zero", 'For example "10s"', 'n = 0: above zero. For example "10s".'),
+        ("above zero", "Give 1.5", "n = 0: above zero. Give 1.5."),
+    ],
+)
+def test_a_config_error_ends_each_sentence_once(rule: str, remedy: str, said: str) -> None:
+    error = ConfigError("n", 0, rule, remedy)
+    assert str(error) == said
+    assert (error.rule, error.remedy) == (rule, remedy), "as given"
+
+
+PHRASES = st.text("ab 1", min_size=1).map(str.strip).filter(bool)
+MARKS = st.sampled_from(["", ".", "?", "!"])
+
+
+@given(PHRASES, MARKS, st.just("") | PHRASES, MARKS)
+def test_each_part_of_a_config_error_has_one_mark_at_its_end(rule: str, mark: str, remedy: str, end: str) -> None:
+    said = str(ConfigError("n", 0, rule + mark, remedy and remedy + end))
+    expected = f"n = 0: {rule}{mark or '.'}"
+    assert said == (f"{expected} {remedy}{end or '.'}" if remedy else expected)
 
 
 def test_what_the_others_say() -> None:

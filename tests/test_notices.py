@@ -116,10 +116,7 @@ def test_notices_are_frozen_values(notice: Notice) -> None:
     assert type(notice).__doc__
 
 
-def test_reasons_read_as_sentences() -> None:
-    assert {str(reason) for reason in LossReason} == {
-        "taken by another owner",
-        "not renewed in time",
-        "no progress for the stall timeout",
-        "a checkpoint met a higher owner level",
-    }
+def test_each_reason_reads_differently() -> None:
+    assert [reason.name for reason in LossReason] == ["TAKEN", "LAPSED", "STALLED", "SUPERSEDED"]
+    assert len({str(reason) for reason in LossReason}) == 4
+    assert all(str(reason) == reason.value.strip() and " " in reason.value for reason in LossReason)

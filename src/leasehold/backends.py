@@ -12,22 +12,28 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from leasehold.errors import ConfigError, MissingDependency
 
 _EXTRAS = {"pyarrow": "log", "psycopg": "postgres", "redis": "redis", "azure": "azure", "confluent_kafka": "kafka"}
 
 
+def check_scheme(url: str, field: str, builtin: Mapping[str, str], group: str) -> str:
+    """The scheme of `url`, if a backend serves it; `field` names the setting in the error. Loads nothing."""
+    scheme, found, _ = url.partition("://")
+    known = sorted({*builtin, *(point.name for point in entry_points(group=group))})
+    if not found or scheme not in known:
+        schemes = ", ".join(f"{name}://" for name in known)
+        raise ConfigError(field, masked(url), f"a URL that begins with one of {schemes}", "Correct the URL")
+    return scheme
+
+
 def load_backend(url: str, kind: str, builtin: Mapping[str, str], group: str) -> Callable[..., Any]:
     """The opener for the scheme of `url`; `kind` (`store`, `hub`, `sink`) names it in errors."""
-    scheme, found, _ = url.partition("://")
-    others = {point.name: point for point in entry_points(group=group)}
-    if not found or (scheme not in builtin and scheme not in others):
-        schemes = ", ".join(f"{name}://" for name in sorted({*builtin, *others}))
-        raise ConfigError(kind, masked(url), f"a {kind} is a URL that begins with one of {schemes}", "Correct the URL")
+    scheme = check_scheme(url, kind, builtin, group)
     if scheme not in builtin:
-        loaded: Callable[..., Any] = others[scheme].load()
+        loaded: Callable[..., Any] = entry_points(group=group)[scheme].load()
         return loaded
     module, _, name = builtin[scheme].partition(":")
     try:
@@ -57,7 +63,9 @@ def file_of(url: str, base: Path, kind: str) -> Path:
 
 def masked(url: str) -> str:
     """The URL with user, password and query values hidden, fit for messages and logs."""
-    hidden = re.sub(r"(?<=://)[^/@\s]*@", "***@", url)
+    if url.partition("://")[0] in FILE_SCHEMES:
+        return url
+    hidden = re.sub(r"(?<=://)[^\s?#]*@", "***@", url)
     return re.sub(r"(?<=[?&;])([^=&;]+)=[^&;\s]*", r"\1=***", hidden)
 
 
@@ -70,4 +78,4 @@ def absolute(url: str, base: Path, kind: str) -> str:
     scheme = url.partition("://")[0]
     if scheme not in FILE_SCHEMES:
         return url
-    return f"{scheme}:///{file_of(url, base, kind).absolute()}"
+    return f"{scheme}:///{quote(str(file_of(url, base, kind).absolute()))}"

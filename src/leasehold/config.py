@@ -36,8 +36,9 @@ class OwnershipSettings:
     clock_rate_ratio         how much faster one machine's clock may run than another's
     stall_timeout            renewal stops when the work makes no progress for this long
 
-    Refused unless two renewals fit in one expiration even if one of them takes its full time and clocks
-    differ: `partition_expiration ≥ 2 x load_balancing_interval x clock_rate_ratio + request_timeout + margin`.
+    Refused unless two renewals fit in the time that a holder may trust itself, even if one of them takes its full
+    time and clocks differ:
+    `partition_expiration ≥ clock_rate_ratio x (2 x load_balancing_interval + request_timeout + margin)`.
     """
 
     load_balancing_interval: float = 10.0
@@ -63,9 +64,9 @@ class OwnershipSettings:
             raise ConfigError(
                 "partition_expiration",
                 self.partition_expiration,
-                f"at least 2 x load_balancing_interval ({self.load_balancing_interval:g} s) x clock_rate_ratio "
-                f"({self.clock_rate_ratio:g}) + request_timeout ({self.request_timeout:g} s) + margin "
-                f"({self.margin:g} s) = {self.shortest_expiration:g} s, or a single slow renewal loses partitions",
+                f"at least clock_rate_ratio ({self.clock_rate_ratio:g}) x (2 x load_balancing_interval "
+                f"({self.load_balancing_interval:g} s) + request_timeout ({self.request_timeout:g} s) + margin "
+                f"({self.margin:g} s)) = {self.shortest_expiration:g} s, or a single slow renewal loses partitions",
                 f"Set it to {self.shortest_expiration:g}s or more, or shorten load_balancing_interval",
             )
         if self.stall_timeout < self.partition_expiration:
@@ -79,5 +80,4 @@ class OwnershipSettings:
     @property
     def shortest_expiration(self) -> float:
         """The shortest `partition_expiration` that goes with the other settings, in seconds."""
-        renewals = 2 * self.load_balancing_interval * self.clock_rate_ratio
-        return renewals + self.request_timeout + self.margin
+        return self.clock_rate_ratio * (2 * self.load_balancing_interval + self.request_timeout + self.margin)

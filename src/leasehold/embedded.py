@@ -164,6 +164,7 @@ class DatabaseFile:
         except BaseException:
             connection.close()
             raise
+        self._create = False  # a file that was there and is gone was moved or lost: an empty one is no substitute
         connection.uses -= 1
         return connection
 

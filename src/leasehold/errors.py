@@ -44,10 +44,15 @@ class ConfigError(UsageError):
     def __init__(self, field: str, value: object, rule: str, remedy: str = "") -> None:
         self.field, self.value, self.rule, self.remedy = field, value, rule, remedy
         message = f"{field} = {value!r}: {rule}" if value is not None else f"{field}: {rule}"
-        super().__init__(f"{message}. {remedy}".rstrip(" .") + ".")
+        super().__init__(_sentences(message, remedy))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str, str]]:
         return type(self), (self.field, self.value, self.rule, self.remedy)
+
+
+def _sentences(*parts: str) -> str:
+    """The parts that are not empty, each with a mark at its end."""
+    return " ".join(part if part[-1] in ".?!" else f"{part}." for part in parts if part)
 
 
 class MissingDependency(UsageError):

@@ -22,7 +22,7 @@ class LossReason(StrEnum):
     TAKEN = "taken by another owner"
     LAPSED = "not renewed in time"
     STALLED = "no progress for the stall timeout"
-    SUPERSEDED = "a checkpoint met a higher owner level"
+    SUPERSEDED = "a checkpoint was refused: another owner has been there"
 
 
 @dataclass(frozen=True, slots=True)

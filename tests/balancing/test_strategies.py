@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from leasehold.balancing import STRATEGIES, Claim, Strategy, View, make_view
@@ -95,6 +95,14 @@ def test_something_is_stolen_from_one_that_owns_two_more(strategy: Strategy, min
     assert claim.partition in theirs
 
 
+@BOTH
+def test_nobody_steals_beyond_its_share(strategy: Strategy) -> None:
+    """It would bring the two closer, and yet be a move in vain: who is short comes for it in its turn."""
+    assert plan(strategy, view(held="012", a="34567", b="8")) == []
+    assert plan(strategy, view(held="012", a="34567", b="89")) == [], "the extra one is a's"
+    assert len(plan(strategy, view(held="0", a="1234567", b="8"))) == (2 if strategy is greedy else 1)
+
+
 # Rule 4
 
 
@@ -162,9 +170,9 @@ def test_every_plan_keeps_the_rules(seen: View, strategy: Strategy, seed: int) -
     assert all(left[owner] >= minimum for owner in stolen), "nobody is stolen below its share"
     mine = seen.mine_count + len(claims) - len(seen.reclaimable)
     assert all(left[owner] >= mine for owner in stolen), "each steal brings the two closer"
-    from_free = len(set(partitions) & set(seen.free))
-    if from_free:
-        assert seen.mine_count + from_free <= minimum + (1 if extra else 0), "nobody claims beyond its share"
+    from_free = set(partitions) & set(seen.free)
+    if from_free or stolen:
+        assert mine <= minimum + (1 if extra else 0), "nobody claims beyond its share"
     if stolen:
         assert not set(seen.free) - set(partitions), "nothing is stolen while something is free"
     assert strategy(seen, Random(seed)) == claims, "the same seed gives the same plan"
@@ -235,6 +243,23 @@ def fleets(strategies: st.SearchStrategy[Strategy]) -> st.SearchStrategy[Fleet]:
     return st.builds(build, st.lists(strategies, min_size=1, max_size=8), st.lists(st.integers(-2, 7), max_size=40))
 
 
+def fewest_moves(counts: list[int]) -> int:
+    """How many partitions have to change hands to balance these: no plan can do with fewer.
+
+    Whoever owns more than `minimum + 1` must lose what is above it, whoever owns less than `minimum` must gain what
+    is missing, and the larger of the two sums suffices.
+    """
+    minimum, extra = divmod(sum(counts), len(counts))
+    surplus = sorted(counts, reverse=True)
+    return sum(max(0, count - minimum - (place < extra)) for place, count in enumerate(surplus))
+
+
+def owned(strategies: list[Strategy], counts: list[int]) -> Fleet:
+    """A fleet that owns everything: so many partitions each."""
+    owners = [number for number, count in enumerate(counts) for _ in range(count)]
+    return Fleet(strategies, len(owners), {str(p): owner for p, owner in enumerate(owners)})
+
+
 KINDS = {"balanced": st.just(balanced), "greedy": st.just(greedy), "mixed": st.sampled_from([balanced, greedy])}
 
 
@@ -263,6 +288,57 @@ def test_a_fleet_that_plans_at_the_same_moment_comes_to_rest_too(kind: str, data
     moves = fleet.moves
     assert not fleet.round(rng)
     assert fleet.moves == moves
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(50))
+def test_three_five_and_one_come_to_rest_with_two_moves(strategy: Strategy, seed: int) -> None:
+    """In whichever order: who owns three already takes nothing from who owns five."""
+    fleet, rng = owned([strategy] * 3, [3, 5, 1]), Random(seed)
+    while fleet.round(rng):
+        pass
+    assert fleet.counts() == [3, 3, 3]
+    assert fleet.moves == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data(), counts=st.lists(st.integers(1, 20), min_size=1, max_size=8), seed=st.integers(0, 2**32))
+def test_no_move_is_in_vain(kind: str, data: st.DataObject, counts: list[int], seed: int) -> None:
+    """Where everybody owns something, and so is counted by everybody, each steal is one of the fewest.
+
+    Let A be the sum of what is owned above `minimum + 1`, D the sum of what is missing to `minimum`; the fewest moves
+    are the larger of them, and A - D = `extra` - the number of instances above `minimum`. A thief below `minimum`
+    lowers D by one, and A too unless A is 0. One at `minimum` is short only if fewer than `extra` are above it, so A is
+    the larger; its victim owns two more than it, so A falls by one. Nobody is stolen down to nothing.
+    """
+    strategies = data.draw(st.lists(KINDS[kind], min_size=len(counts), max_size=len(counts)))
+    fleet, rng = owned(strategies, counts), Random(seed)
+    while fleet.round(rng):
+        assert fleet.moves + fewest_moves(fleet.counts()) == fewest_moves(counts)
+    assert fleet.balanced, fleet.counts()
+    assert fleet.moves == fewest_moves(counts)
+
+
+@given(counts=st.lists(st.integers(0, 20), min_size=1, max_size=8), seed=st.integers(0, 2**32))
+def test_what_those_cost_who_are_not_seen_yet(counts: list[int], seed: int) -> None:
+    """Who owns nothing is not counted by others, so that they, for one turn, take their share as if it were not there.
+
+    No steal makes the fewest moves more, since its victim owns two more than the thief. It can fail to make them fewer
+    only where the thief has its share of the whole fleet already, which is in its first turn: with `seen` instances of
+    `P` partitions it then goes on to at most `P // seen`, and one more if `seen` does not divide `P`.
+    """
+    assume(sum(counts) >= len(counts))
+    fleet, rng = owned([greedy] * len(counts), counts), Random(seed)
+    share, slack = fleet.partitions // len(counts), 0
+    for number in rng.sample(range(len(counts)), len(counts)):
+        seen = len({*fleet.owners.values(), number})
+        slack += max(0, -(-fleet.partitions // seen) - share)
+        fleet.turn(number, rng)
+    assert all(fleet.counts()), "after one turn of everybody, everybody is seen"
+    while fleet.round(rng):
+        pass
+    assert fleet.balanced, fleet.counts()
+    assert fewest_moves(counts) <= fleet.moves <= fewest_moves(counts) + (slack if 0 in counts else 0)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES.keys())

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from leasehold.balancing import trust_duration
 from leasehold.config import OwnershipSettings
+from leasehold.errors import ConfigError
 
 
 def test_the_defaults() -> None:
@@ -41,16 +42,39 @@ def test_with_a_clock_that_is_slower_than_agreed_it_may_not() -> None:
     assert trust_duration(30, 1.25, 0) / 0.81 < 30
 
 
-@given(interval=st.floats(0.5, 60), timeout=st.floats(0.1, 10), ratio=st.floats(1, 2))
-def test_the_shortest_expiration_leaves_room_for_two_renewals(interval: float, timeout: float, ratio: float) -> None:
-    """One renewal may fail after its full time-out; the next, an interval later, still finds trust."""
-    settings = OwnershipSettings(
-        load_balancing_interval=interval,
-        request_timeout=timeout,
-        clock_rate_ratio=ratio,
-        margin=0.0,
-        partition_expiration=2 * interval * ratio + timeout,
-        stall_timeout=3600,
-    )
-    trust = trust_duration(settings.partition_expiration, ratio, settings.margin)
-    assert trust > 2 * interval
+@given(
+    interval=st.floats(0.01, 600),
+    timeout=st.floats(0.01, 60),
+    margin=st.floats(0, 60),
+    ratio=st.floats(1, 10),
+    expiration=st.none() | st.floats(0.01, 10_000),
+)
+def test_settings_that_are_accepted_leave_room_for_two_renewals(
+    interval: float, timeout: float, margin: float, ratio: float, expiration: float | None
+) -> None:
+    """One renewal may fail after its full time-out; the next, an interval later, still finds trust.
+
+    Without an expiration, the shortest that is accepted.
+    """
+    needed = 2 * interval + timeout
+    try:
+        settings = OwnershipSettings(
+            load_balancing_interval=interval,
+            request_timeout=timeout,
+            margin=margin,
+            clock_rate_ratio=ratio,
+            partition_expiration=ratio * (needed + margin) if expiration is None else expiration,
+            stall_timeout=1e9,
+        )
+    except ConfigError:
+        assert expiration is not None, "the shortest must be accepted"
+        assert trust_duration(expiration, ratio, margin) < needed + 1e-9, "refused without need"
+    else:
+        assert trust_duration(settings.partition_expiration, ratio, margin) >= needed - 1e-9
+
+
+def test_the_defaults_leave_just_that_room() -> None:
+    settings = OwnershipSettings()
+    assert settings.partition_expiration == settings.shortest_expiration
+    trust = trust_duration(settings.partition_expiration, settings.clock_rate_ratio, settings.margin)
+    assert trust == 2 * settings.load_balancing_interval + settings.request_timeout

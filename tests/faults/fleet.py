@@ -26,7 +26,7 @@ from leasehold.hubs.log import LogHub
 from leasehold.model import Checkpoint, Ownership
 from leasehold.stores.sqlite import SqliteStore
 
-EXPIRATION = 3.0
+EXPIRATION = 2.75
 PATIENCE = 60.0
 
 GATE = """\

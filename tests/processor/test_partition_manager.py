@@ -534,6 +534,35 @@ def test_only_at_the_start(scene: Scene) -> None:
     assert owners == {first.id, second.id, other.id}, "and from now on they share as strangers"
 
 
+@pytest.mark.parametrize(
+    ("store", "method"),
+    [("checkpoints", "list_checkpoints"), ("checkpoints", "raise_owner_level"), ("ownership", "claim_ownership")],
+)
+def test_a_start_lasts_until_a_whole_cycle_has_succeeded(scene: Scene, store: str, method: str) -> None:
+    """The listing came through and what followed did not: the predecessor is taken over in the next cycle."""
+    scene.running("a")
+    again = scene.start("a")
+    for _ in range(2):
+        getattr(again, store).before[method] = unavailable
+        assert not again.manager.tick()
+        assert again.levels == {}
+        assert "list_ownership" in again.ownership.calls
+    assert again.manager.tick()
+    assert again.levels == SECOND, "at once, though nothing has expired"
+    assert [type(notice) for notice in again.take()[:2]] == [CycleFailed] * 2
+
+
+def test_a_start_ends_with_a_cycle_that_wins_nothing(scene: Scene) -> None:
+    first = scene.running("a")
+    scene.hub.ends = {}
+    second = scene.start("a")
+    assert not second.manager.tick()
+    scene.hub.ends = {str(p): 0 for p in range(4)}
+    second.manager.tick()
+    owners = [record.owner_id for record in scene.records().values()]
+    assert sorted(owners) == sorted([first.id] * 2 + [second.id] * 2), "shared, as with a stranger"
+
+
 def test_another_of_a_similar_name_is_left_alone(scene: Scene) -> None:
     a = scene.running("a")
     scene.start("aa").manager.tick()

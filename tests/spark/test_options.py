@@ -210,6 +210,15 @@ def test_a_minimum_above_the_maximum() -> None:
     assert parse_options({**HUB, "minEventsPerTrigger": "10", "maxEventsPerTrigger": "10"}).min_events_per_trigger == 10
 
 
+@pytest.mark.parametrize("order", [("hub", "path"), ("path", "hub"), ("PATH", "Hub")])
+@pytest.mark.parametrize("second", ["log:///x.db", "log:///y.db"])
+def test_the_hub_is_named_once(order: tuple[str, str], second: str) -> None:
+    """Also where both name the same one."""
+    with pytest.raises(ConfigError, match=r"the hub is named twice, by hub and by a path\. Keep one") as error:
+        parse_options({order[0]: "log:///x.db", order[1]: second})
+    assert (error.value.field, error.value.value) == (order[1], second)
+
+
 def test_no_hub() -> None:
     with pytest.raises(ConfigError, match=r'^hub: is missing\. Name the hub: \.option\("hub"'):
         parse_options({})

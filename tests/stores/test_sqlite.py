@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -230,53 +230,104 @@ def test_stopped_inside_a_transaction(path: Path, start_peer: StartPeer, then: s
 KEEPS_CLAIMING = """
 [path] = arguments
 store = SqliteStore(Path(path), timeout=60.0)
-while True:
-    meet("claiming")
+meet("ready")
+for turn in range(100):
     try:
-        store.claim_ownership([Ownership(GROUP, "peer", "peer", 1)])
+        [won] = store.claim_ownership([Ownership(GROUP, f"peer-{turn}", "peer", 1)])
     except StoreUnavailable:
-        pass
+        meet("unavailable")
+    else:
+        meet("claimed")
 """
 
+VICTIMS = pytest.mark.parametrize("victims", ["store.db", "store.db*"])
+GONE = r"store\.db: unable to open database file \(the file does not exist: check the path\)"
 
-@pytest.mark.parametrize("victims", ["store.db", "store.db*"])
-def test_file_deleted_under_two_processes(path: Path, start_peer: StartPeer, victims: str) -> None:
-    store = SqliteStore(path)
+
+def move_away(path: Path, victims: str) -> Callable[[], None]:
+    """Move the files away. Returns what puts them back."""
+    away = path.parent / "away"
+    away.mkdir()
+    moved = [(one, away / one.name) for one in path.parent.glob(victims)]
+    for before, after in moved:
+        before.rename(after)
+
+    def put_back() -> None:
+        for before, after in moved:
+            after.rename(before)
+
+    return put_back
+
+
+@VICTIMS
+@pytest.mark.parametrize("then", ["put back", "made by another"])
+def test_file_goes_missing_under_two_processes(path: Path, start_peer: StartPeer, victims: str, then: str) -> None:
+    store = SqliteStore(path, timeout=PATIENT)
     peer = start_peer(KEEPS_CLAIMING, [str(path)])
-    for _ in range(2):
-        peer.reaches("claiming")
-        peer.goes_on()
-    peer.reaches("claiming")
+    peer.reaches("ready")
+    peer.goes_on()
+    peer.reaches("claimed")
     claim(store, GROUP, "mine")
-    assert set(records(store, GROUP)) == {"mine", "peer"}
-    for victim in path.parent.glob(victims):
-        victim.unlink()
-    # Where the WAL was left behind, nobody can go on until everybody has noticed and let go of it.
-    with suppress(StoreUnavailable):
+    assert set(records(store, GROUP)) == {"mine", "peer-0"}
+    put_back = move_away(path, victims)
+    with pytest.raises(StoreUnavailable, match=GONE):
         store.list_ownership(GROUP)
     peer.goes_on()
-    peer.reaches("claiming")
+    peer.reaches("unavailable")
+    assert not path.exists(), "neither of them makes an empty one"
+    if then == "put back":
+        put_back()
+        left = {"mine", "peer-0"}
+    else:
+        claim(SqliteStore(path), GROUP, "theirs")
+        left = {"theirs"}
     peer.goes_on()
-    peer.reaches("claiming")
-    claim(store, GROUP, "mine")
-    assert set(records(store, GROUP)) == {"mine", "peer"}
-    assert set(records(SqliteStore(path), GROUP)) == {"mine", "peer"}
+    peer.reaches("claimed")
+    claim(store, GROUP, "mine, later")
+    assert set(records(store, GROUP)) == left | {"peer-2", "mine, later"}
+    assert set(records(SqliteStore(path), GROUP)) == left | {"peer-2", "mine, later"}
     peer.end()
-    assert set(records(store, GROUP)) == {"mine", "peer"}
+    assert set(records(store, GROUP)) == left | {"peer-2", "mine, later"}
 
 
 # A file that goes away, comes back or is no store
 
 
-@pytest.mark.parametrize("victims", ["store.db", "store.db*"])
-def test_file_deleted_underneath(path: Path, victims: str) -> None:
+@VICTIMS
+def test_file_moved_away_and_put_back(path: Path, victims: str) -> None:
+    """An empty store in its place would forget owner levels and progress."""
     store = SqliteStore(path)
     first = claim(store, GROUP, level=7)
-    store.update_checkpoint(Checkpoint(GROUP, "0", 10, 7))
+    checkpoint = Checkpoint(GROUP, "0", 10, 7)
+    store.update_checkpoint(checkpoint)
+    put_back = move_away(path, victims)
+    uses: list[Callable[[SqliteStore], object]] = [
+        *WRITES.values(),
+        lambda store: store.list_ownership(GROUP),
+        lambda store: store.list_checkpoints(GROUP),
+    ]
+    for use in uses:
+        with pytest.raises(StoreUnavailable, match=GONE):
+            use(store)
+        assert not path.exists()
+    put_back()
+    assert records(store, GROUP) == {"0": first}
+    assert store.list_checkpoints(GROUP) == [checkpoint]
+    [renewed] = store.renew_ownership([first])
+    assert records(SqliteStore(path), GROUP) == {"0": renewed}
+
+
+@VICTIMS
+def test_file_deleted_underneath_and_made_by_another(path: Path, victims: str) -> None:
+    store = SqliteStore(path)
+    first = claim(store, GROUP, level=7)
     for victim in path.parent.glob(victims):
         victim.unlink()
+    with pytest.raises(StoreUnavailable, match=GONE):
+        store.renew_ownership([first])
+    assert not path.exists()
+    assert records(SqliteStore(path), GROUP) == {}
     assert store.renew_ownership([first]) == [], "a record that is gone is not renewed"
-    assert store.list_checkpoints(GROUP) == []
     again = claim(store, GROUP, level=8)
     assert records(SqliteStore(path), GROUP) == {"0": again}
 
@@ -285,7 +336,11 @@ def test_folder_deleted_underneath(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "folder" / "store.db")
     claim(store, GROUP)
     shutil.rmtree(tmp_path / "folder")
-    assert records(store, GROUP) == {}
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match=GONE):
+            store.list_ownership(GROUP)
+    assert not (tmp_path / "folder").exists()
+    assert records(SqliteStore(tmp_path / "folder" / "store.db"), GROUP) == {}
     claim(store, GROUP)
 
 

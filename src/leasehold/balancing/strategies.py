@@ -5,8 +5,8 @@ should own `P // N`, and `P % N` instances one more.
 
 1. What is mine by record is always claimed again (see `view`).
 2. Free partitions come first, chosen at random, so that instances that start together rarely meet.
-3. Only when nothing is free is a partition stolen: at random from an instance that owns the most, and only
-   if that brings the two closer, which is if it owns at least two more than I do.
+3. Only when nothing is free, and I have less than my share, is a partition stolen: at random from an instance
+   that owns the most, and only if that brings the two closer, which is if it owns at least two more than I do.
 4. Nobody is stolen below `P // N`. (Follows from rule 3 for one thief; kept as a rule of its own.)
 5. `balanced` claims one partition a cycle beside rule 1, `greedy` claims until it has its fair share.
 """
@@ -57,9 +57,11 @@ def _claims(view: View, rng: Random, *, at_most: int) -> list[Claim]:
     for _ in range(at_most):
         above = sum(len(partitions) > minimum for partitions in others.values())
         quota = minimum + (1 if above < extra else 0)
-        if free and mine < quota:
+        if mine >= quota:
+            break
+        if free:
             claims.append(Claim(free.pop()))
-        elif not free and (claim := _steal(others, mine, minimum, rng)):
+        elif claim := _steal(others, mine, minimum, rng):
             claims.append(claim)
         else:
             break

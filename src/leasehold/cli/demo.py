@@ -43,7 +43,7 @@ max_events_per_trigger = 25000
 [ownership]
 store = "sqlite:///leasehold.db"
 load_balancing_interval = "1s"
-partition_expiration = "6500ms"
+partition_expiration = "7500ms"
 
 [transform]
 schema = "{SCHEMA}"

@@ -11,9 +11,9 @@ from pathlib import Path
 from leasehold.backends import load_backend
 from leasehold.hubs.base import EVENT_COLUMNS, Hub
 
-__all__ = ["EVENT_COLUMNS", "Hub", "open_hub"]
+__all__ = ["BACKENDS", "EVENT_COLUMNS", "Hub", "open_hub"]
 
-_BACKENDS = {"log": "leasehold.hubs.log:open_log_hub"}
+BACKENDS = {"log": "leasehold.hubs.log:open_log_hub"}
 
 
 def open_hub(url: str, *, base: Path | None = None) -> Hub:
@@ -23,6 +23,6 @@ def open_hub(url: str, *, base: Path | None = None) -> Hub:
     Raises `ConfigError` for a URL that cannot be read, `MissingDependency` for a driver that is not
     installed and `HubUnavailable` when there is no hub at the URL.
     """
-    opener = load_backend(url, "hub", _BACKENDS, "leasehold.hubs")
+    opener = load_backend(url, "hub", BACKENDS, "leasehold.hubs")
     hub: Hub = opener(url, base or Path.cwd())
     return hub

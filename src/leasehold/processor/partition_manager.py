@@ -117,6 +117,7 @@ class PartitionManager:
         self._holds: dict[str, Hold] = {}
         self._cycles = 0
         self._partition_ids: tuple[str, ...] = ()
+        self._just_started = True
         self._last_listing: float | None = None
         self._suspected_until = -math.inf
         self._last_progress = clock.monotonic()
@@ -216,11 +217,12 @@ class PartitionManager:
             return False
         unsure = self._renew()
         self._find_partitions()
-        just_started = self._last_listing is None
         listing = self._list()
         self._settle(unsure, listing)
-        claims = self._plan(self._view(listing, just_started), self._rng)
-        return self._claim(claims, listing)
+        claims = self._plan(self._view(listing), self._rng)
+        won = self._claim(claims, listing)
+        self._just_started = False
+        return won
 
     def _drop_lapsed(self) -> None:
         now = self._clock.monotonic()
@@ -301,14 +303,14 @@ class PartitionManager:
         grace = self.settings.load_balancing_interval * self.settings.clock_rate_ratio + self.settings.request_timeout
         self._suspected_until = self._clock.monotonic() + grace
 
-    def _view(self, listing: OwnershipListing, just_started: bool) -> View:
+    def _view(self, listing: OwnershipListing) -> View:
         return make_view(
             self._partition_ids,
             listing,
             me=self.owner_id,
             held=set(self._holds),
             expiration=self.settings.partition_expiration,
-            just_started=just_started,
+            just_started=self._just_started,
             store_suspected=self._clock.monotonic() < self._suspected_until,
         )
 

@@ -11,9 +11,9 @@ from leasehold.sinks.base import TableSpec
 if TYPE_CHECKING:
     from leasehold.sinks.sqlite import SqliteSink
 
-__all__ = ["TableSpec", "open_sink"]
+__all__ = ["BACKENDS", "TableSpec", "open_sink"]
 
-_BACKENDS = {"sqlite": "leasehold.sinks.sqlite:open_sqlite_sink"}
+BACKENDS = {"sqlite": "leasehold.sinks.sqlite:open_sqlite_sink"}
 
 
 def open_sink(url: str, spec: TableSpec, *, base: Path | None = None, timeout: float = 10.0) -> SqliteSink:
@@ -23,6 +23,6 @@ def open_sink(url: str, spec: TableSpec, *, base: Path | None = None, timeout: f
     `timeout` is the longest to wait for another writer, in seconds. Raises `ConfigError` for a URL that cannot
     be read.
     """
-    opener = load_backend(url, "sink", _BACKENDS, "leasehold.sinks")
+    opener = load_backend(url, "sink", BACKENDS, "leasehold.sinks")
     sink: SqliteSink = opener(url, spec, base or Path.cwd(), timeout)
     return sink

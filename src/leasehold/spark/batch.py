@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from leasehold.errors import ConfigError
 from leasehold.spark.entity_table import Rejected
-from leasehold.spark.pipeline_file import PipelineFile
+from leasehold.spark.pipeline_file import PipelineFile, naming
 from leasehold.spark.transform import (
     Transform,
     check_row_wise,
@@ -41,13 +41,14 @@ class BatchTransform:
     def __init__(self, file: PipelineFile, source_columns: list[str]) -> None:
         self._path = file.path
         section = file.transform
-        self._schema = self._read_schema(section.schema_, source_columns)
         self._transform: Transform = lambda events: events
         self._key = "transform"
-        if section.sql is not None:
-            self._transform, self._key = sql_transform(section.sql), "transform.sql"
-        elif section.python is not None:
-            self._transform, self._key = python_transform(section.python, file.folder), "transform.python"
+        with naming(f"{file.path}: "):
+            self._schema = None if section.schema_ is None else _read_schema(section.schema_, source_columns)
+            if section.sql is not None:
+                self._transform, self._key = sql_transform(section.sql), "transform.sql"
+            elif section.python is not None:
+                self._transform, self._key = python_transform(section.python, file.folder), "transform.python"
 
     def __call__(self, events: DataFrame) -> Rows:
         """Transform a batch. Nothing is computed yet."""
@@ -73,17 +74,15 @@ class BatchTransform:
         check_row_wise(transformed)
         return transformed
 
-    def _read_schema(self, ddl: str | None, source_columns: list[str]) -> StructType | None:
-        if ddl is None:
-            return None
-        field = f"{self._path}: transform.schema"
-        try:
-            schema = StructType.fromDDL(ddl)
-            assert isinstance(schema, StructType)
-        except PySparkException as error:
-            first_line = str(error).strip().splitlines()[0]
-            raise ConfigError(
-                field, ddl, f"not a schema ({first_line})", "For example id STRING, delay DOUBLE"
-            ) from None
-        check_schema(schema, source_columns, field)
-        return schema
+
+def _read_schema(ddl: str, source_columns: list[str]) -> StructType:
+    try:
+        schema = StructType.fromDDL(ddl)
+    except PySparkException as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            "transform.schema", ddl, f"not a schema ({first_line})", "For example id STRING, delay DOUBLE"
+        ) from None
+    assert isinstance(schema, StructType)
+    check_schema(schema, source_columns)
+    return schema

@@ -128,6 +128,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             hint = f"Did you mean {by_lower[close[0]]}?" if close else "Leave it out"
             raise ConfigError(key, value, f"not an option; the options are {', '.join(sorted(OPTIONS))}", hint)
         target, read = OPTIONS[name]
+        if target in given:
+            raise ConfigError(key, value, "the hub is named twice, by hub and by a path", "Keep one of them")
         (settings if target in _SETTINGS else given)[target] = read(value, name)
     store = given.pop("store", None)
     given.setdefault("ownership_store", store)
@@ -148,12 +150,17 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 def require_stores(options: SourceOptions) -> tuple[str, str]:
     """The URLs of the two stores. Raises `ConfigError` where one is missing."""
-    if options.ownership_store is None or options.checkpoint_store is None:
-        missing = "ownershipStore" if options.ownership_store is None else "checkpointStore"
+    why = "a stream shares partitions through a store"
+    return (
+        require_store(options.ownership_store, "ownershipStore", why),
+        require_store(options.checkpoint_store, "checkpointStore", why),
+    )
+
+
+def require_store(url: str | None, option: str, why: str) -> str:
+    """The URL of a store. Raises `ConfigError` where it is missing."""
+    if url is None:
         raise ConfigError(
-            missing,
-            None,
-            "a stream shares partitions through a store, and none is named",
-            'Name one for both: .option("store", "sqlite:///leasehold.db")',
+            option, None, f"{why}, and none is named", 'Name one: .option("store", "sqlite:///leasehold.db")'
         )
-    return options.ownership_store, options.checkpoint_store
+    return url

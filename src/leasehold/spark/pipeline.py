@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from leasehold.config import parse_duration
-from leasehold.errors import ConfigError, LeaseholdError
+from leasehold.errors import LeaseholdError
 from leasehold.hubs import open_hub
 from leasehold.sinks.base import Totals
 from leasehold.spark.batch import BatchTransform
 from leasehold.spark.entity_table import EntityTable
 from leasehold.spark.failures import Failure, Kind, pause_before_restart, sort_failure
 from leasehold.spark.options import COLUMNS
-from leasehold.spark.pipeline_file import PipelineFile
+from leasehold.spark.pipeline_file import PipelineFile, naming
 from leasehold.spark.reading import schema_of
 from leasehold.spark.scratch import Scratch
 from leasehold.spark.session import open_session
@@ -127,7 +127,7 @@ class PipelineRun:
         timeout = file.ownership.settings().request_timeout
         self._ownership = open_store(file.ownership_url, timeout=timeout)
         sink = file.sink
-        try:
+        with naming(f"{file.path}: sink."):
             return EntityTable(
                 file.sink_url,
                 sink.table,
@@ -141,8 +141,6 @@ class PipelineRun:
                 store=self._ownership,
                 group=self._group,
             )
-        except ConfigError as error:
-            raise ConfigError(f"{file.path}: sink.{error.field}", error.value, error.rule, error.remedy) from None
 
     def _check_start(self) -> None:
         checkpoints = open_store(self._file.checkpoint_url, timeout=self._file.ownership.settings().request_timeout)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
-from leasehold.backends import absolute
+from leasehold import hubs, sinks, stores
+from leasehold.backends import absolute, check_scheme
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
@@ -85,10 +87,8 @@ class OwnershipSection(_Section):
             name: parse_duration(value, name) if isinstance(value, str) and name != "strategy" else value
             for name, value in given.items()
         }
-        try:
+        with naming("ownership."):
             return OwnershipSettings(**timed)
-        except ConfigError as error:
-            raise ConfigError(f"ownership.{error.field}", error.value, error.rule, error.remedy) from None
 
 
 class TransformSection(_Section):
@@ -136,7 +136,7 @@ class PipelineFile(_Section):
     @property
     def hub_url(self) -> str:
         """The hub, with an absolute path."""
-        return absolute(self.source.hub, self.folder, "source.hub")
+        return self._absolute(self.source.hub, "source.hub", hubs.BACKENDS, "leasehold.hubs")
 
     @property
     def ownership_url(self) -> str:
@@ -151,14 +151,19 @@ class PipelineFile(_Section):
     @property
     def sink_url(self) -> str:
         """The database of the entity table, with an absolute path."""
-        return absolute(self.sink.url, self.folder, "sink.url")
+        return self._absolute(self.sink.url, "sink.url", sinks.BACKENDS, "leasehold.sinks")
 
     def _store_url(self, own: str | None, key: str) -> str:
-        return absolute(own, self.folder, key) if own else absolute(self.ownership.store or "", self.folder, key)
+        url, key = (own, key) if own else (self.ownership.store or "", "ownership.store")
+        return self._absolute(url, key, stores.BACKENDS, "leasehold.stores")
+
+    def _absolute(self, url: str, key: str, builtin: Mapping[str, str], group: str) -> str:
+        check_scheme(url, key, builtin, group)
+        return absolute(url, self.folder, key)
 
     def table_spec(self) -> TableSpec:
         """The entity table and whose it is. Raises `ConfigError` that names the key of the file."""
-        try:
+        with naming("sink."):
             return TableSpec(
                 name=self.sink.table,
                 pipeline=self.name,
@@ -167,9 +172,6 @@ class PipelineFile(_Section):
                 keys=self.sink.keys,
                 keep=self.sink.keep,
             )
-        except ConfigError as error:
-            field = "name" if error.field == "pipeline" else f"sink.{error.field}"
-            raise ConfigError(field, error.value, error.rule, error.remedy) from None
 
     def source_options(self) -> dict[str, str]:
         """The options of `format("leasehold")` that this file stands for, without the owner id."""
@@ -196,6 +198,15 @@ class PipelineFile(_Section):
         return {name: str(value) for name, value in options.items() if value is not None}
 
 
+@contextmanager
+def naming(prefix: str) -> Iterator[None]:
+    """Put `prefix` before the setting that a `ConfigError` of the block names: the file, or a section of it."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}{error.field}", error.value, error.rule, error.remedy) from error
+
+
 def read_pipeline_file(path: Path) -> PipelineFile:
     """Read and check a pipeline file. Raises `ConfigError` that names the file and the key."""
     try:
@@ -208,12 +219,10 @@ def read_pipeline_file(path: Path) -> PipelineFile:
         read = PipelineFile.model_validate({**stated, "path": path})
     except ValidationError as error:
         raise ConfigError(str(path), None, "; ".join(_told(fault) for fault in error.errors())) from None
-    try:
+    with naming(f"{path}: "):
         read.ownership.settings()
         Positions.parse(read.source.starting_position, "source.starting_position")
         _ = read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error.field}", error.value, error.rule, error.remedy) from None
     return read
 
 

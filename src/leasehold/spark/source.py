@@ -26,7 +26,7 @@ from leasehold.hubs import open_hub
 from leasehold.model import EARLIEST, PositionKind, Positions
 from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range, decode, encode, pack
-from leasehold.spark.options import SourceOptions, parse_options, require_stores
+from leasehold.spark.options import SourceOptions, parse_options, require_store, require_stores
 from leasehold.spark.reading import read_ranges, schema_of
 from leasehold.stores import open_store
 
@@ -115,13 +115,13 @@ class BatchReader(DataSourceReader):
             start, end = max(at["start"], known.begin), min(at["end"], known.end)
             ranges.append(Range(partition, start, max(start, end), 0))
         hub.close()
-        return _tasks(ranges, self._options)
+        return _tasks(ranges, self._options) or [Task(())]  # without any, Spark would call read(None)
 
     def _committed(self, *positions: Positions) -> dict[str, int]:
         kinds = {one.kind for many in positions for one in (many.default, *dict(many.by_partition).values())}
         if PositionKind.COMMITTED not in kinds:
             return {}
-        _, url = require_stores(self._options)
+        url = require_store(self._options.checkpoint_store, "checkpointStore", "committed is kept in a store")
         group = open_hub(self._options.hub).consumer_group(self._options.consumer_group)
         return {c.partition: c.next_sequence_number for c in open_store(url).list_checkpoints(group)}
 

@@ -63,7 +63,7 @@ class Parsed:
     bad: DataFrame
 
 
-def check_schema(schema: StructType, source_columns: Iterable[str], field: str) -> None:
+def check_schema(schema: StructType, source_columns: Iterable[str]) -> None:
     """Refuse a body schema whose columns clash with the source's or each other. Raises `ConfigError`."""
     names = [name.lower() for name in schema.names]
     clashes = sorted(
@@ -71,7 +71,7 @@ def check_schema(schema: StructType, source_columns: Iterable[str], field: str) 
     )
     if clashes:
         raise ConfigError(
-            field,
+            "transform.schema",
             ", ".join(clashes),
             "these columns occur twice, counting those that every event has",
             "Rename them in what is sent, or leave the schema out and read the body in SQL",
@@ -158,7 +158,7 @@ def check_row_wise(transformed: DataFrame) -> None:
     """Refuse a plan that looks at more than one row at a time. Raises `UsageError` that names the operator."""
     plan = transformed._jdf.queryExecution().analyzed()
     for node in _nodes(plan):
-        name = node.nodeName().split(" ")[0]
+        name = "a subquery" if node.subqueries().size() else node.nodeName().split(" ")[0]
         if name not in ROW_WISE:
             raise UsageError(
                 f"the transform contains {name}, which looks at more than one row at a time. A replayed range would "

@@ -12,14 +12,14 @@ from typing import Protocol
 from leasehold.backends import load_backend
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
 
-__all__ = ["CheckpointStore", "OwnershipStore", "PipelineBinding", "Store", "open_store"]
+__all__ = ["BACKENDS", "CheckpointStore", "OwnershipStore", "PipelineBinding", "Store", "open_store"]
 
 
 class Store(OwnershipStore, CheckpointStore, Protocol):
     """What `open_store` returns: every backend so far serves both protocols."""
 
 
-_BACKENDS = {
+BACKENDS = {
     "memory": "leasehold.stores.memory:open_memory_store",
     "sqlite": "leasehold.stores.sqlite:open_sqlite_store",
 }
@@ -32,6 +32,6 @@ def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> S
     `timeout` is the longest that one call may take, in seconds. Raises `ConfigError` for a URL that cannot
     be read and `MissingDependency` for a driver that is not installed.
     """
-    opener = load_backend(url, "store", _BACKENDS, "leasehold.stores")
+    opener = load_backend(url, "store", BACKENDS, "leasehold.stores")
     store: Store = opener(url, base or Path.cwd(), timeout)
     return store

@@ -59,7 +59,7 @@ def new_group(name: str = "$Default") -> ConsumerGroup:
 def groups_alike() -> list[ConsumerGroup]:
     """Groups that differ in namespace, hub or name alone, also where these parts run into one another."""
     mark = secrets.token_hex(8)
-    words = ("a", "A", "a/b", "b", "b/c", "a_b", "a%b", "á", " a")
+    words = ("a", "A", "aa", "a/b", "b", "b/b", "a_b", "a%b", "á")
     return [ConsumerGroup(f"{mark}{one}", two, three) for one, two, three in itertools.product(words, repeat=3)]
 
 

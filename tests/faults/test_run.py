@@ -1,0 +1,149 @@
+"""`leasehold run`, `status` and `reset` as commands: rejected events, refusals at the start, repairs."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from leasehold.hubs.log import LogHub
+
+PIPELINE = """\
+name = "{name}"
+[source]
+hub = "log:///hub.db"
+max_events_per_trigger = 4
+[ownership]
+store = "sqlite:///stores.db"
+load_balancing_interval = "400ms"
+partition_expiration = "2750ms"
+request_timeout = "1s"
+margin = "300ms"
+[transform]
+schema = "id STRING, n BIGINT"
+sql = "SELECT id, n, {fence} FROM events"
+[sink]
+url = "sqlite:///table.db"
+table = "entities"
+keys = ["id"]
+[spark]
+master = "local[1]"
+"""
+FENCE = "hub, partition, sequenceNumber, ownerLevel"
+
+
+class Place:
+    """A folder with a hub and a pipeline, and the commands run in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hub = LogHub.create(folder / "hub.db", partitions=2)
+        self.write()
+
+    def write(self, name: str = "first", fence: str = FENCE) -> None:
+        (self.folder / "p.toml").write_text(PIPELINE.format(name=name, fence=fence))
+
+    def send(self, partition: str, *bodies: str) -> None:
+        self.hub.append(pa.table({"body": pa.array([b.encode() for b in bodies], pa.binary())}), partition=partition)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "leasehold.cli.app", *words],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def run(self) -> dict[str, int]:
+        """Run until all is consumed; the account."""
+        done = self.command("run", "p.toml", "--available-now", "--json")
+        assert done.returncode == 0, done.stderr
+        account: dict[str, int] = json.loads(done.stdout)
+        return account
+
+    def refused(self, *words: str) -> str:
+        done = self.command(*words)
+        assert done.returncode == 1, done.stdout
+        assert done.stdout == ""
+        return done.stderr
+
+    def query(self, sql: str) -> list[tuple[object, ...]]:
+        with sqlite3.connect(self.folder / "table.db") as connection:
+            rows: list[tuple[object, ...]] = connection.execute(sql).fetchall()
+        connection.close()
+        return rows
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_rejected_events_refusals_and_repairs(place: Place) -> None:
+    connection = sqlite3.connect(place.folder / "table.db")
+    connection.execute("CREATE TABLE entities (id TEXT NOT NULL PRIMARY KEY, n INTEGER CHECK (n < 100))")
+    connection.close()
+    place.send("0", '{"id":"a","n":1}', "oops", '{"id":"a","n":500}', '{"id":"b","n":"x"}', '{"id":"b","n":2}')
+    place.send("1", '{"id":null,"n":1}', '{"id":"c","n":3}', '{"id":"c","n":4}')
+    account = place.run()
+    assert (account["applied"], account["rejected"]) == (4, 4)
+    assert place.query("SELECT id, n FROM entities ORDER BY id") == [("a", 1), ("b", 2), ("c", 4)]
+    rejected = place.query("SELECT partition, sequence_number, body, reason FROM entities_rejected ORDER BY 1, 2")
+    assert [(p, n) for p, n, _, _ in rejected] == [("0", 1), ("0", 2), ("0", 3), ("1", 0)]
+    assert rejected[0][2:] == (b"oops", "the body is not a JSON object")
+    assert "CHECK" in str(rejected[1][3])
+    assert str(rejected[2][3]).startswith("the body does not fit the schema id STRING, n BIGINT")
+    assert "id" in str(rejected[3][3])
+
+    status = place.command("status", "p.toml", "--json")
+    assert json.loads(status.stdout)["lag"] == 0
+    assert place.command("status", "p.toml").stdout.splitlines()[1].split() == ["0", "-", "1", "-", "5", "5", "0"]
+
+    # A second pipeline on the group.
+    place.write(name="second")
+    assert "belongs to the pipeline 'first'" in place.refused("run", "p.toml")
+    place.write()
+
+    # The table's database was deleted: refused, until the group is set back.
+    for path in place.folder.glob("table.db*"):
+        path.unlink()
+    said = place.refused("run", "p.toml")
+    assert "its database was deleted" in said
+    assert "leasehold reset p.toml --to earliest" in said
+    assert place.command("reset", "p.toml", "--to", "earliest").returncode == 0
+    assert place.run()["applied"] == 5  # without the CHECK, 500 is in order
+    assert place.query("SELECT id, n FROM entities ORDER BY id") == [("a", 500), ("b", 2), ("c", 4)]
+
+    # The stores were wiped: refused, until they follow the table.
+    for path in place.folder.glob("stores.db*"):
+        path.unlink()
+    said = place.refused("run", "p.toml")
+    assert "leasehold reset p.toml --to sink" in said
+    moved = place.command("reset", "p.toml", "--to", "sink", "--json")
+    assert [entry["after"] for entry in json.loads(moved.stdout)["partitions"]] == [5, 3]
+    place.send("1", '{"id":"d","n":9}')
+    account = place.run()
+    assert (account["applied"], account["replayed"], account["rejected"]) == (1, 0, 0)
+
+
+def test_what_cannot_work_is_refused_before_anything_is_read(place: Place) -> None:
+    place.send("0", '{"id":"a","n":1}')
+    place.write(fence="hub, partition, sequenceNumber")
+    assert "ownerLevel" in place.refused("run", "p.toml")
+    place.write(fence=f"{FENCE}, count(*) OVER (PARTITION BY partition) c")
+    assert "Window, which looks at more than one row" in place.refused("run", "p.toml")
+    connection = sqlite3.connect(place.folder / "table.db")
+    connection.execute("CREATE TABLE entities (id TEXT PRIMARY KEY, m INTEGER NOT NULL)")
+    connection.close()
+    place.write()
+    said = place.refused("run", "p.toml")
+    assert "n" in said
+    assert "m" in said
+    assert place.query("SELECT * FROM entities") == []

@@ -1,0 +1,109 @@
+"""The pipeline file: every key, and every way to get one wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leasehold.errors import ConfigError
+from leasehold.spark.pipeline_file import PipelineFile, read_pipeline_file
+
+WHOLE = """
+name = "flights"
+[source]
+hub = "log:///hubs/flights.db"
+consumer_group = "$Default"
+starting_position = "earliest"
+max_events_per_trigger = 50000
+[ownership]
+store = "sqlite:///leasehold.db"
+strategy = "greedy"
+load_balancing_interval = "2s"
+partition_expiration = "10s"
+[transform]
+schema = "id STRING, delay DOUBLE"
+sql = "SELECT id, delay, hub, partition, sequenceNumber, ownerLevel FROM events"
+[sink]
+url = "sqlite:///entities.db"
+table = "flights"
+mode = "upsert"
+keys = ["id"]
+[spark]
+"spark.sql.shuffle.partitions" = 4
+"spark.ui.enabled" = true
+"""
+
+
+def read(tmp_path: Path, text: str) -> PipelineFile:
+    path = tmp_path / "flights.toml"
+    path.write_text(text)
+    return read_pipeline_file(path)
+
+
+def test_the_file_of_the_documentation(tmp_path: Path) -> None:
+    file = read(tmp_path, WHOLE)
+    assert file.hub_url == f"log:///{tmp_path}/hubs/flights.db"
+    assert file.ownership_url == file.checkpoint_url == f"sqlite:///{tmp_path}/leasehold.db"
+    assert file.sink_url == f"sqlite:///{tmp_path}/entities.db"
+    assert file.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "true"}
+    assert file.ownership.settings().partition_expiration == 10.0
+    assert file.source_options()["loadBalancingInterval"] == "2s"
+    assert file.table_spec().keys == ("id",)
+
+
+def test_four_slashes_are_absolute_and_two_stores_may_differ(tmp_path: Path) -> None:
+    text = WHOLE.replace("log:///hubs/flights.db", "log:////data/f.db").replace(
+        'store = "sqlite:///leasehold.db"', 'ownership_store = "memory://a"\ncheckpoint_store = "sqlite:////c.db"'
+    )
+    file = read(tmp_path, text)
+    assert (file.hub_url, file.ownership_url) == ("log:////data/f.db", "memory://a")
+    assert file.checkpoint_url == "sqlite:////c.db"
+
+
+@pytest.mark.parametrize(
+    ("position", "option"),
+    [
+        ('"latest"', "latest"),
+        ("17", "17"),
+        ('{ 0 = 5, 1 = "latest" }', '{"0": "5", "1": "latest"}'),
+        ('"2026-01-31T08:00:00Z"', "2026-01-31T08:00:00Z"),
+    ],
+)
+def test_positions(tmp_path: Path, position: str, option: str) -> None:
+    file = read(tmp_path, WHOLE.replace('starting_position = "earliest"', f"starting_position = {position}"))
+    assert file.source_options()["startingPosition"] == option
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('hub = "log', 'hug = "log', "source.hub: is missing; source.hug: is not a key of a pipeline file"),
+        ("[sink]", "[sunk]", "sink: is missing"),
+        ('"10s"', '"10"', "ownership.partition_expiration: '10' is not of the form"),
+        ('"10s"', '"5s"', r"ownership.partition_expiration = 5.0: at least .* = 10 s"),
+        ("50000", '"many"', "source.max_events_per_trigger: Input should be a valid integer"),
+        ("50000", "0", "source.max_events_per_trigger: Input should be greater than 0"),
+        ('"greedy"', '"lazy"', "ownership.strategy = 'lazy': one of greedy"),
+        ('"earliest"', '"soon"', "source.starting_position = 'soon': a position is"),
+        ("log:///hubs", "log://hubs", r"source.hub = .*Did you mean log:///hubs/flights.db"),
+        ("log:///hubs", "loc:///hubs", "source.hub.*begins with one of.* log://"),
+        ("sqlite:///entities", "mysql:///entities", "sink.url.*begins with one of.* sqlite://"),
+        ("sqlite:///leasehold", "sqllite:///leasehold", "ownership.*begins with one of.* sqlite://"),
+        ('store = "sqlite:///leasehold.db"', "", "ownership: name a store for both, or"),
+        ('keys = ["id"]', "", "sink.keys"),
+        ('mode = "upsert"', 'mode = "merge"', "sink.mode: Input should be 'upsert' or 'append'"),
+        ("[transform]", '[transform]\npython = "a:b"', "transform: sql and python are both given"),
+        ('name = "flights"', 'name = "a b"', "name: 'a b' must be letters"),
+        ("[source]", "[source", "not valid TOML"),
+    ],
+)
+def test_what_is_refused_names_file_and_key(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in WHOLE
+    with pytest.raises(ConfigError, match=rf"flights\.toml: .*{said}"):
+        read(tmp_path, WHOLE.replace(old, new, 1))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_pipeline_file(tmp_path / "none.toml")

@@ -1,0 +1,233 @@
+"""`format("leasehold")` on Spark: batch and streaming, with a real log and a real store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from leasehold.hubs.log import LogHub
+from leasehold.model import Event
+from leasehold.stores.sqlite import SqliteStore
+
+FAST = {"loadBalancingInterval": "200ms", "partitionExpiration": "2s", "requestTimeout": "1s", "margin": "200ms"}
+
+
+@dataclass
+class Bench:
+    """A log, a store and what streams have read."""
+
+    spark: SparkSession
+    folder: Path
+    hub: LogHub
+    seen: list[tuple[str, int]] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+
+    @property
+    def store(self) -> SqliteStore:
+        return SqliteStore(self.folder / "store.db")
+
+    def send(self, partition: str, count: int) -> None:
+        bodies = [b"%d" % number for number in range(count)]
+        self.hub.append(pa.table({"body": pa.array(bodies, pa.binary())}), partition=partition)
+
+    def batch(self, **options: str) -> DataFrame:
+        return self.spark.read.format("leasehold").options(hub=self.hub.url, **options).load()
+
+    def stream(self, name: str, *, available_now: bool = False, **options: str) -> StreamingQuery:
+        """Start a stream that notes what it reads; `name` is its owner id and its checkpoint folder."""
+
+        def note(batch: DataFrame, batch_id: int) -> None:
+            rows = batch.select("partition", "sequenceNumber").toArrow().to_pylist()
+            self.batches.append(len(rows))
+            self.seen += [(row["partition"], row["sequenceNumber"]) for row in rows]
+
+        url = f"sqlite:///{self.folder}/store.db"
+        stores = {} if "ownershipStore" in options else {"store": url}
+        everything = {"hub": self.hub.url, "ownerId": name, **stores, **FAST, **options}
+        writer = self.spark.readStream.format("leasehold").options(**everything).load().writeStream.foreachBatch(note)
+        writer = writer.option("checkpointLocation", str(self.folder / name))
+        return writer.trigger(availableNow=True).start() if available_now else writer.start()
+
+    def everything(self) -> list[tuple[str, int]]:
+        places = self.hub.partition_properties().values()
+        return [(place.partition, number) for place in places for number in range(place.end)]
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Bench:
+    return Bench(spark, tmp_path, LogHub.create(tmp_path / "hub.db", partitions=3))
+
+
+def until(condition: Callable[[], object], what: str, patience: float = 30) -> None:
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {patience:g} s for {what}"
+        time.sleep(0.02)
+
+
+def test_batch_reads_all_columns_as_they_were_sent(bench: Bench) -> None:
+    bench.hub.send([Event(b"\x00\xff", "key", {"a": "1"}, "me"), Event(b"", None)], partition="1")
+    rows = bench.batch().orderBy("sequenceNumber").collect()
+    first = rows[0].asDict()
+    assert first.pop("enqueuedTime").year >= 2025
+    assert first == {
+        "body": bytearray(b"\x00\xff"),
+        "partition": "1",
+        "offset": "0",
+        "sequenceNumber": 0,
+        "publisher": "me",
+        "partitionKey": "key",
+        "properties": {"a": "1"},
+        "systemProperties": {},
+        "hub": bench.hub.identity,
+        "ownerLevel": 0,
+    }
+    assert (rows[1].body, rows[1].partitionKey, rows[1].publisher) == (bytearray(), None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"0": (0, 50), "1": (0, 20)}),
+        ({"startingPosition": '{"0": 10, "1": 20}'}, {"0": (10, 50)}),
+        ({"startingPosition": '{"0": 45, "*": "latest"}'}, {"0": (45, 50)}),
+        ({"endingPosition": '{"0": 7, "1": "earliest"}', "minPartitions": "5"}, {"0": (0, 7)}),
+        ({"startingPosition": "2000-01-01T00:00:00Z", "eventsPerTask": "3"}, {"0": (0, 50), "1": (0, 20)}),
+        ({"startingPosition": "2999-01-01T00:00:00+01:00"}, {}),
+    ],
+)
+def test_batch_positions(bench: Bench, options: dict[str, str], expected: dict[str, tuple[int, int]]) -> None:
+    bench.send("0", 50)
+    bench.send("1", 20)
+    rows = bench.batch(columns="sequenceNumber,partition", **options).toArrow().to_pylist()
+    wanted = [(p, number) for p, (start, end) in expected.items() for number in range(start, end)]
+    assert sorted((row["partition"], row["sequenceNumber"]) for row in rows) == wanted
+
+
+def test_batch_of_what_is_not_committed_yet(bench: Bench) -> None:
+    bench.send("0", 30)
+    bench.stream("one", available_now=True).awaitTermination(60)
+    bench.send("0", 5)
+    url = f"sqlite:///{bench.folder}/store.db"
+    assert bench.batch(startingPosition="committed", store=url).count() == 5
+    assert bench.batch(endingPosition="committed", store=url).count() == 30
+    with pytest.raises(PySparkException, match="checkpointStore"):
+        bench.batch(startingPosition="committed").count()
+
+
+def test_a_start_before_the_beginning_is_a_loss(bench: Bench) -> None:
+    bench.send("0", 10)
+    bench.send("0", 10)
+    bench.hub.retain(max_bytes=1)
+    assert bench.hub.partition_properties(["0"])["0"].begin > 0
+    with pytest.raises(PySparkException, match=r"partition 0: events \[5, \d+\).*are gone"):
+        bench.batch(startingPosition='{"0": 5}').count()
+    left = bench.batch(startingPosition='{"0": 5}', failOnDataLoss="false").count()
+    assert left == 20 - bench.hub.partition_properties(["0"])["0"].begin
+
+
+def test_a_bad_option_is_one_error_that_says_what_is_allowed(bench: Bench) -> None:
+    with pytest.raises(
+        PySparkException, match=r"maxeventspertriger = '5': not an option.*Did you mean maxEventsPerTrig"
+    ):
+        bench.stream("x", maxEventsPerTriger="5")
+    with pytest.raises(PySparkException, match=r"minPartitions = 'many': a whole number above zero"):
+        bench.stream("x", minPartitions="many")
+    with pytest.raises(PySparkException, match=r"partitionExpiration = 1.0: at least .* = 5 s"):
+        bench.stream("x", partitionExpiration="1s", loadBalancingInterval="1s", requestTimeout="1s", margin="1s")
+    query = bench.spark.readStream.format("leasehold").option("hub", bench.hub.url).load().writeStream.format("noop")
+    with pytest.raises(PySparkException, match="a stream shares partitions through a store"):
+        query.start().awaitTermination(30)
+
+
+def test_available_now_reads_everything_once_in_limited_batches(bench: Bench) -> None:
+    for partition, count in (("0", 50), ("1", 5), ("2", 20)):
+        bench.send(partition, count)
+    query = bench.stream("one", available_now=True, maxEventsPerTrigger="15")
+    assert query.awaitTermination(60)
+    assert sorted(bench.seen) == bench.everything()
+    assert max(bench.batches) == 15
+    reached = {
+        c.partition: c.next_sequence_number for c in bench.store.list_checkpoints(bench.hub.consumer_group("$Default"))
+    }
+    assert reached == {"0": 50, "1": 5, "2": 20}
+    progress = query.lastProgress
+    assert progress is not None
+    report: dict[str, Any] = json.loads(progress.sources[0].latestOffset or "{}")
+    assert (report["owned"], report["partitionCount"], report["lag"]) == (3, 3, 0)
+    assert report["partitions"]["1"] == {"ownerLevel": 1, "position": 5, "lag": 0}
+
+
+def test_a_stream_notices_new_partitions_and_relinquishes_when_it_stops(bench: Bench) -> None:
+    group = bench.hub.consumer_group("$Default")
+    bench.send("0", 10)
+    query = bench.stream("one", startingPosition="latest")
+    until(lambda: len(bench.store.list_checkpoints(group)) == 3, "the start to be recorded")
+    bench.send("0", 3)
+    until(lambda: len(bench.seen) == 3, "three events")
+    bench.hub.grow(4)
+    bench.send("3", 7)
+    until(lambda: len(bench.seen) == 10, "the events of the new partition")
+    assert sorted(bench.seen) == [("0", n) for n in range(10, 13)] + [("3", n) for n in range(7)]
+    query.stop()
+    until(lambda: all(r.owner_id == "" for r in bench.store.list_ownership(group).records), "the release", 5)
+
+
+def test_two_streams_share_and_one_takes_the_others_place(bench: Bench) -> None:
+    group = bench.hub.consumer_group("$Default")
+
+    def owners() -> list[str]:
+        return sorted(r.owner_id.partition("/")[0] for r in bench.store.list_ownership(group).records)
+
+    first = bench.stream("first")
+    until(lambda: owners() == ["first"] * 3, "the first to own all")
+    second = bench.stream("second")
+    until(lambda: owners() == ["first", "first", "second"], "the second to own one")
+    for partition in "012":
+        bench.send(partition, 10)
+    until(lambda: len(set(bench.seen)) == 30, "all events")
+    first.stop()
+    until(lambda: owners() == ["second"] * 3, "the second to own all")
+    bench.send("0", 10)
+    until(lambda: len(set(bench.seen)) == 40, "all events")
+    assert set(bench.seen) == set(bench.everything())
+    second.stop()
+
+
+def test_min_events_wait_no_longer_than_the_delay(bench: Bench) -> None:
+    query = bench.stream("one", minEventsPerTrigger="10", maxTriggerDelay="3s")
+    bench.send("0", 4)
+    until(lambda: bench.seen, "the delay to pass")
+    before = len(bench.batches)
+    bench.send("0", 10)
+    until(lambda: len(bench.seen) == 14, "enough events", 2.9)
+    assert [size for size in bench.batches[before:] if size] == [10]
+    query.stop()
+
+
+def test_separate_stores_and_a_new_checkpoint_folder(bench: Bench) -> None:
+    stores = {name: f"sqlite:///{bench.folder}/{name}.db" for name in ("ownershipStore", "checkpointStore")}
+    bench.send("0", 10)
+    bench.stream("one", available_now=True, **stores).awaitTermination(60)
+    bench.send("0", 10)
+    bench.stream("two", available_now=True, **stores).awaitTermination(60)
+    assert sorted(bench.seen) == bench.everything()
+
+
+def test_a_checkpoint_folder_of_another_hub_is_refused(bench: Bench) -> None:
+    bench.send("0", 10)
+    bench.stream("one", available_now=True).awaitTermination(60)
+    other = Bench(bench.spark, bench.folder, LogHub.create(bench.folder / "other.db", partitions=1))
+    other.send("0", 10)
+    with pytest.raises(PySparkException, match="the Spark checkpoint folder belongs to hub"):
+        other.stream("one", available_now=True).awaitTermination(60)
