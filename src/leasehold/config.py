@@ -67,7 +67,7 @@ class OwnershipSettings:
                 f"at least clock_rate_ratio ({self.clock_rate_ratio:g}) x (2 x load_balancing_interval "
                 f"({self.load_balancing_interval:g} s) + request_timeout ({self.request_timeout:g} s) + margin "
                 f"({self.margin:g} s)) = {self.shortest_expiration:g} s, or a single slow renewal loses partitions",
-                f"Set it to {self.shortest_expiration:g}s or more, or shorten load_balancing_interval",
+                f"Set it to {math.ceil(self.shortest_expiration * 10) / 10:g}s or more, or shorten load_balancing_interval",
             )
         if self.stall_timeout < self.partition_expiration:
             raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -238,7 +239,7 @@ def fleets(strategies: st.SearchStrategy[Strategy]) -> st.SearchStrategy[Fleet]:
 
     def build(strategies: list[Strategy], owners: list[int]) -> Fleet:
         known = {str(p): owner for p, owner in enumerate(owners) if 0 <= owner < len(strategies)}
-        return Fleet(strategies, len(owners), known)
+        return Fleet(list(strategies), len(owners), known)
 
     return st.builds(build, st.lists(strategies, min_size=1, max_size=8), st.lists(st.integers(-2, 7), max_size=40))
 
@@ -254,10 +255,10 @@ def fewest_moves(counts: list[int]) -> int:
     return sum(max(0, count - minimum - (place < extra)) for place, count in enumerate(surplus))
 
 
-def owned(strategies: list[Strategy], counts: list[int]) -> Fleet:
+def owned(strategies: Sequence[Strategy], counts: list[int]) -> Fleet:
     """A fleet that owns everything: so many partitions each."""
     owners = [number for number, count in enumerate(counts) for _ in range(count)]
-    return Fleet(strategies, len(owners), {str(p): owner for p, owner in enumerate(owners)})
+    return Fleet(list(strategies), len(owners), {str(p): owner for p, owner in enumerate(owners)})
 
 
 KINDS = {"balanced": st.just(balanced), "greedy": st.just(greedy), "mixed": st.sampled_from([balanced, greedy])}

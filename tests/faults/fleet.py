@@ -69,6 +69,7 @@ table = "entities"
 [spark]
 master = "local[1]"
 "spark.driver.memory" = "600m"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.sql.shuffle.partitions" = 1
 """
 

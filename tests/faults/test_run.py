@@ -33,6 +33,7 @@ table = "entities"
 keys = ["id"]
 [spark]
 master = "local[1]"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
 FENCE = "hub, partition, sequenceNumber, ownerLevel"
 

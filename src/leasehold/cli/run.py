@@ -65,6 +65,7 @@ def run(file: Path, available_now: bool, owner_id: str | None, output: Output) -
             raise MissingDependency("leasehold run", "spark") from error
         raise
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it repeats, with a traceback, every error that we tell
     stop = _stop_on_signals()
     pipeline = PipelineRun(
         pipeline_file, owner_name=owner_id, available_now=available_now, report=_reporter(output, time.monotonic)

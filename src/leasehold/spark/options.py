@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from leasehold.backends import masked
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS
@@ -128,8 +129,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             hint = f"Did you mean {by_lower[close[0]]}?" if close else "Leave it out"
             raise ConfigError(key, value, f"not an option; the options are {', '.join(sorted(OPTIONS))}", hint)
         target, read = OPTIONS[name]
-        if target in given:
-            raise ConfigError(key, value, "the hub is named twice, by hub and by a path", "Keep one of them")
+        if target == "hub" and target in given:
+            raise ConfigError(key, masked(value), "the hub is named twice, by hub and by a path", "Keep one of them")
         (settings if target in _SETTINGS else given)[target] = read(value, name)
     store = given.pop("store", None)
     given.setdefault("ownership_store", store)

@@ -226,6 +226,8 @@ class PipelineRun:
             self._table.apply_batch(rows.good, rejected=rows.rejected)
         except BaseException as error:
             self._raised = error
+            if not isinstance(error, LeaseholdError):
+                logger.exception("a batch failed in an unforeseen way")
             raise
         self._failures = 0
         self._report(self._progress())
