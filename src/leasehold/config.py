@@ -61,13 +61,14 @@ class OwnershipSettings:
         if self.strategy not in STRATEGIES:
             raise ConfigError("strategy", self.strategy, f"one of {', '.join(STRATEGIES)}", "greedy is the default")
         if self.partition_expiration < self.shortest_expiration:
+            enough = math.ceil(self.shortest_expiration * 10) / 10
             raise ConfigError(
                 "partition_expiration",
                 self.partition_expiration,
                 f"at least clock_rate_ratio ({self.clock_rate_ratio:g}) x (2 x load_balancing_interval "
                 f"({self.load_balancing_interval:g} s) + request_timeout ({self.request_timeout:g} s) + margin "
                 f"({self.margin:g} s)) = {self.shortest_expiration:g} s, or a single slow renewal loses partitions",
-                f"Set it to {math.ceil(self.shortest_expiration * 10) / 10:g}s or more, or shorten load_balancing_interval",
+                f"Set it to {enough:g}s or more, or shorten load_balancing_interval",
             )
         if self.stall_timeout < self.partition_expiration:
             raise ConfigError(
