@@ -83,7 +83,7 @@ def test_the_clock_rate_ratio(value: float) -> None:
 
 
 def test_the_strategy() -> None:
-    error = refused("strategy", "planned", "one of greedy, balanced")
+    error = refused("strategy", "random", "one of greedy, balanced, planned")
     assert "greedy is the default" in str(error)
     assert set(STRATEGIES) == set(IMPLEMENTED)
 

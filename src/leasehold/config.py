@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from leasehold.errors import ConfigError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-STRATEGIES = ("greedy", "balanced")
+STRATEGIES = ("greedy", "balanced", "planned")
 
 
 def parse_duration(text: str, field: str) -> float:
@@ -30,7 +30,8 @@ class OwnershipSettings:
 
     load_balancing_interval  between two dispatch cycles of an instance
     partition_expiration     an ownership not renewed for longer than this may be taken by anybody
-    strategy                 `greedy` (claim the whole fair share) or `balanced` (one claim a cycle)
+    strategy                 `greedy` (claim the whole fair share), `balanced` (one claim a cycle) or `planned` (all
+                             compute the same target, in which nothing moves that need not)
     request_timeout          the longest that one call to a store may take
     margin                   how much earlier than the store a holder ends its trust in its own hold
     clock_rate_ratio         how much faster one machine's clock may run than another's

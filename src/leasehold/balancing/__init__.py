@@ -4,8 +4,13 @@ Nothing here does I/O, reads a clock or draws from a global random number genera
 arguments, with ages already computed, and a plan goes out. Whoever calls performs it.
 """
 
-from leasehold.balancing.strategies import STRATEGIES, Claim, Strategy
+from collections.abc import Mapping
+
+from leasehold.balancing.planned import Member, Target, planned, target
+from leasehold.balancing.strategies import Claim, Strategy, balanced, greedy
 from leasehold.balancing.trust import trust_duration
 from leasehold.balancing.view import View, make_view
 
-__all__ = ["STRATEGIES", "Claim", "Strategy", "View", "make_view", "trust_duration"]
+__all__ = ["STRATEGIES", "Claim", "Member", "Strategy", "Target", "View", "make_view", "target", "trust_duration"]
+
+STRATEGIES: Mapping[str, Strategy] = {"greedy": greedy, "balanced": balanced, "planned": planned}

@@ -1,7 +1,7 @@
 """Which partitions to claim next.
 
-Owns the two strategies known from the Azure event processors. With P partitions and N instances everyone
-should own `P // N`, and `P % N` instances one more.
+Owns the two strategies known from the Azure event processors; `planned` has a file of its own. With P partitions and
+N instances everyone should own `P // N`, and `P % N` instances one more.
 
 1. What is mine by record is always claimed again (see `view`).
 2. Free partitions come first, chosen at random, so that instances that start together rarely meet.
@@ -13,7 +13,7 @@ should own `P // N`, and `P % N` instances one more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,9 +42,6 @@ def balanced(view: View, rng: Random) -> list[Claim]:
 def greedy(view: View, rng: Random) -> list[Claim]:
     """Claim until I have my fair share."""
     return _claims(view, rng, at_most=view.partition_count)
-
-
-STRATEGIES: Mapping[str, Strategy] = {"greedy": greedy, "balanced": balanced}
 
 
 def _claims(view: View, rng: Random, *, at_most: int) -> list[Claim]:
