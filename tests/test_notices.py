@@ -62,7 +62,7 @@ def test_a_subscriber_that_raises_is_logged_and_the_others_are_served(caplog: py
     notices.publish(ALL[0])
     assert seen == [ALL[0]]
     assert "a subscriber failed on OwnershipClaimed(partition='0'" in caplog.text
-    assert "ZeroDivisionError: mine" in caplog.text
+    assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
 def test_unsubscribed() -> None:

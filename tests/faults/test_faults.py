@@ -93,9 +93,20 @@ def test_paused_for_longer_than_the_expiration(fleet: Fleet) -> None:
             time.sleep(1.5 * EXPIRATION)
             assert len(fleet.owned_by("blue")) == 2
         _settle(fleet)
-    accounts = blue.stop(), green.stop()
-    assert accounts[0]["refused"] > 0
-    assert [account["restarts"] for account in accounts] == [0, 0]
+
+    # Green's JVM is gone: nobody renews for it, and its source's process ends.
+    source, python = green.source, green.python
+    green.expected_to_fail = True
+    green.jvm.kill()
+    fleet.send(100)
+    until(lambda: len(fleet.owned_by("blue")) == 4, "blue to own all")
+    fleet.wait_consumed()
+    fleet.check_table()
+    until(lambda: not source.is_running(), "the source's process to end")
+    until(lambda: green.process.poll() not in (None, 0) or not python.is_running(), "the application to fail")
+    account = blue.stop()
+    assert account["refused"] > 0
+    assert account["restarts"] == 0
 
 
 def _settle(fleet: Fleet) -> None:

@@ -134,6 +134,16 @@ def test_rejected_events_refusals_and_repairs(place: Place) -> None:
     assert (account["applied"], account["replayed"], account["rejected"]) == (1, 0, 0)
 
 
+def test_a_batch_that_keeps_failing_is_named(place: Place) -> None:
+    place.send("1", '{"id":"a","n":1}', '{"id":"b","n":2}', '{"id":"c","n":0}')
+    place.write(fence=f"{FENCE}, IF(n > 0, n, CAST(raise_error('never zero') AS BIGINT)) AS checked")
+    said = place.refused("run", "p.toml", "--available-now")
+    assert "never zero" in said
+    assert "(batch: partition 1 [0, 3))" in said
+    assert said.count("restarting in") == 3
+    assert place.query("SELECT * FROM entities") == []
+
+
 def test_what_cannot_work_is_refused_before_anything_is_read(place: Place) -> None:
     place.send("0", '{"id":"a","n":1}')
     place.write(fence="hub, partition, sequenceNumber")

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from leasehold.errors import ConfigError, StoreUnavailable
-from leasehold.model import BEFORE_FIRST, LATEST, Checkpoint, Positions
+from leasehold.model import BEFORE_FIRST, LATEST, Checkpoint, Ownership, Positions
 from leasehold.notices import (
     CheckpointUpdated,
     CycleFailed,
@@ -203,7 +203,8 @@ def test_stalled_is_dropped_and_reclaimed_after_progress(scene: Scene) -> None:
     scene.clock.advance(10)
     assert not a.manager.tick()
     assert a.levels == {}
-    a.manager.note_progress()
+    assert a.manager.note_progress()
+    assert not a.manager.note_progress()
     a.settle()
     assert a.levels == SECOND
 
@@ -833,3 +834,11 @@ def test_an_unexpected_error_counts_as_a_cycle_and_comes_out(scene: Scene) -> No
     assert a.manager.cycles == 1
     a.settle()
     assert a.levels == ALL
+
+
+def test_a_group_whose_checkpoints_were_lost_starts_at_earliest(scene: Scene) -> None:
+    scene.hub.ends["0"] = 100
+    scene.ownership.claim_ownership([Ownership(GROUP, "1", "", 4)])
+    a = scene.start(positions=Positions(LATEST))
+    a.settle()
+    assert {p: hold.start for p, hold in a.manager.held().items()} == {"0": 0, "1": 0, "2": 0, "3": 0}

@@ -15,6 +15,7 @@ from leasehold.errors import (
     SchemaMismatch,
     SinkError,
     SinkUnavailable,
+    UsageError,
 )
 from leasehold.sinks.base import BatchResult, RefusedRange, TableSpec, Totals
 from leasehold.sinks.fence import Watermark
@@ -141,7 +142,7 @@ def test_a_table_that_was_dropped_is_not_silently_made_anew(path: Path) -> None:
     for it in (table, sink(path)):
         with pytest.raises(SinkError, match=r"reset PIPELINE\.toml --to earliest"):
             it.apply(batch([E("b", number=1)]))
-    table.set_watermarks("h", {"0": Watermark()})
+    table.set_watermarks("h", {"0": Watermark(-1, 1)})
     assert table.apply(batch([E("a", "again", version=1)], by_version=True)).applied == 1
     run(path, "DROP TABLE leasehold_key_flights")
     with pytest.raises(SinkError, match="leasehold_key_flights has been dropped"):
@@ -188,3 +189,45 @@ def test_an_error_that_appears_later_in_the_sql_is_not_transient(path: Path) -> 
 def test_totals_add_up() -> None:
     result = BatchResult(1, 2, (RefusedRange("h", "0", 1, 2, 3), RefusedRange("h", "1", 1, 2, 4)), 5, 6)
     assert Totals().plus(result).plus(result) == Totals(2, 2, 4, 14, 10, 12)
+
+
+def test_a_reset_that_wakes_up_too_late_changes_nothing(path: Path) -> None:
+    table = sink(path, "append")
+    table.apply(batch([E("a", level=7), E("b", partition="1", level=5)]))
+    with pytest.raises(UsageError, match=r"partition 0.*level 6, and level 7 has been here"):
+        table.set_watermarks("h", {"1": Watermark(-1, 6), "0": Watermark(-1, 6)})
+    assert table.watermarks("h") == {"0": Watermark(0, 7), "1": Watermark(0, 5)}
+
+
+def test_a_second_consumer_group_of_a_hub_is_refused(path: Path) -> None:
+    sink(path, consumer_group="one").apply(batch([E("a", "old"), E("a", "new", number=1)]))
+    other = sink(path, consumer_group="two")
+    with pytest.raises(AlreadyInUse, match=r"by the consumer group 'one', and 'two' would apply the same events"):
+        other.apply(batch([E("a", "old")]))
+    with pytest.raises(AlreadyInUse):
+        other.set_watermarks("h", {"0": Watermark()})
+    assert look(path) == [("a", "new", None)]
+    other.apply(batch([E("b", hub="another")]))
+
+
+def test_a_database_that_another_instance_made_anew_is_not_gone_on_in(path: Path) -> None:
+    table = sink(path, "append")
+    table.apply(batch([E("a"), E("b", number=1)]))
+    for each in path.parent.glob("t.db*"):
+        each.unlink()
+    with pytest.raises(SinkUnavailable):
+        table.apply(batch([E("c", number=2)]))
+    started_meanwhile = sink(path, "append")
+    assert started_meanwhile.watermarks("h") == {}
+    with pytest.raises(AlreadyInUse, match="not the one that this instance has written to"):
+        table.apply(batch([E("c", number=2)]))
+    assert started_meanwhile.row_count() == 0
+
+
+@pytest.mark.parametrize("name", ["excluded", "Excluded", "leasehold row", "select", 'a"b'])
+def test_tables_of_any_name_are_updated(path: Path, name: str) -> None:
+    table = sink(path, name=name)
+    table.apply(batch([E("a", "x")]))
+    table.apply(batch([E("a", "y", number=1)]))
+    quoted = '"' + name.replace('"', '""') + '"'
+    assert look(path, f"SELECT tail, status FROM {quoted}") == [("a", "y")]

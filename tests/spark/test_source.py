@@ -15,8 +15,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from leasehold.errors import HubError
 from leasehold.hubs.log import LogHub
 from leasehold.model import Event
+from leasehold.spark.offsets import Range
+from leasehold.spark.reading import read_ranges
 from leasehold.stores.sqlite import SqliteStore
 
 FAST = {"loadBalancingInterval": "200ms", "partitionExpiration": "2s", "requestTimeout": "1s", "margin": "200ms"}
@@ -43,7 +46,9 @@ class Bench:
     def batch(self, **options: str) -> DataFrame:
         return self.spark.read.format("leasehold").options(hub=self.hub.url, **options).load()
 
-    def stream(self, name: str, *, available_now: bool = False, **options: str) -> StreamingQuery:
+    def stream(
+        self, name: str, *, available_now: bool = False, interval: str | None = None, **options: str
+    ) -> StreamingQuery:
         """Start a stream that notes what it reads; `name` is its owner id and its checkpoint folder."""
 
         def note(batch: DataFrame, batch_id: int) -> None:
@@ -56,6 +61,8 @@ class Bench:
         everything = {"hub": self.hub.url, "ownerId": name, **stores, **FAST, **options}
         writer = self.spark.readStream.format("leasehold").options(**everything).load().writeStream.foreachBatch(note)
         writer = writer.option("checkpointLocation", str(self.folder / name))
+        if interval is not None:
+            writer = writer.trigger(processingTime=interval)
         return writer.trigger(availableNow=True).start() if available_now else writer.start()
 
     def everything(self) -> list[tuple[str, int]]:
@@ -231,3 +238,19 @@ def test_a_checkpoint_folder_of_another_hub_is_refused(bench: Bench) -> None:
     other.send("0", 10)
     with pytest.raises(PySparkException, match="the Spark checkpoint folder belongs to hub"):
         other.stream("one", available_now=True).awaitTermination(60)
+
+
+def test_triggers_further_apart_than_the_stall_timeout_go_on_reading(bench: Bench) -> None:
+    query = bench.stream("slow", interval="3 seconds", stallTimeout="2s")
+    try:
+        for count in (5, 10):
+            bench.send("0", 5)
+            until(lambda: len(bench.seen) == count, f"{count} events")  # noqa: B023 - called before it changes
+    finally:
+        query.stop()
+
+
+def test_a_range_beyond_the_end_of_a_restored_hub_is_no_gap(bench: Bench) -> None:
+    bench.send("0", 5)
+    with pytest.raises(HubError, match="it has lost acknowledged events or was restored"):
+        list(read_ranges(bench.hub.url, [Range("0", 2, 9, 1)], ["body"], batch_rows=10, fail_on_data_loss=False))

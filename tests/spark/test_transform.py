@@ -46,6 +46,7 @@ BODIES: list[tuple[bytes | None, object]] = [
     (b'{"id":"\xff"}', "the body is not valid UTF-8"),
     (None, "the event has no body"),
 ]
+HUGE = "a number in the body has an exponent of four digits or more, which no DECIMAL holds"
 
 
 def events(spark: SparkSession, bodies: list[bytes | None]) -> DataFrame:
@@ -146,3 +147,22 @@ def test_a_bad_transform_names_file_and_key(spark: SparkSession, tmp_path: Path,
     file = pipeline(tmp_path, transform)
     with pytest.raises(ConfigError, match=rf"p\.toml: {said}"):
         BatchTransform(file, list(COLUMNS)).dry_run(spark.createDataFrame([], schema_of(COLUMNS)))
+
+
+@pytest.mark.timeout(60)
+def test_an_exponent_that_would_keep_spark_busy_for_hours_is_rejected(spark: SparkSession) -> None:
+    schema = StructType.fromDDL("id STRING, some ARRAY<STRUCT<m: DECIMAL(20,2)>>")
+    assert isinstance(schema, StructType)
+    bodies = [b'{"id":"a","some":[{"m":1e400000000}]}', b'{"some":[{"m": -1.5E-0999999999 }]}']
+    bodies += [b'{"id":"1e400000000","some":[{"m":12e3}]}', b'{"id":",1e99999"}']
+    parsed = parse_json(events(spark, list(bodies)), schema)
+    assert [row.id for row in parsed.good.collect()] == ["1e400000000", ",1e99999"]
+    assert [row.reason for row in parsed.bad.collect()] == [HUGE, HUGE]
+
+
+def test_columns_are_found_however_the_query_writes_them(spark: SparkSession) -> None:
+    nothing = spark.createDataFrame([], schema_of(COLUMNS))
+    assert used_columns(nothing.selectExpr("enqueuedtime", "upper(PARTITIONKEY) AS k"), COLUMNS) == {
+        "enqueuedTime",
+        "partitionKey",
+    }

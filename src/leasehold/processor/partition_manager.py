@@ -147,10 +147,16 @@ class PartitionManager:
         with self._changed:
             return self._changed.wait_for(lambda: self._cycles >= number, timeout)
 
-    def note_progress(self) -> None:
-        """Say that the work is going on; without it, renewal stops after the stall timeout."""
+    def note_progress(self) -> bool:
+        """Say that the work is going on; without it, renewal stops after the stall timeout.
+
+        Returns whether it had stopped: what was held then is claimed again by the next cycle.
+        """
         with self._lock:
-            self._last_progress = self._clock.monotonic()
+            now = self._clock.monotonic()
+            stalled = now - self._last_progress > self.settings.stall_timeout
+            self._last_progress = now
+        return stalled
 
     def update_checkpoint(
         self, partition: str, owner_level: int, sequence_number: int, offset: str | None = None
@@ -319,7 +325,10 @@ class PartitionManager:
             return False
         progress = {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.list_checkpoints(self._group)}
         if not progress:
-            progress = self._record_starts(self._partition_ids, self._positions)
+            # A group that has levels has started before: its checkpoints were lost, and only earliest skips nothing.
+            new = not any(record.owner_level for record in listing.records)
+            positions = self._positions if new else Positions(EARLIEST)
+            progress = self._record_starts(self._partition_ids, positions)
         appeared = [claim.partition for claim in claims if claim.partition not in progress]
         progress |= self._record_starts(appeared, Positions(EARLIEST))
         records = {record.partition: record for record in listing.records}

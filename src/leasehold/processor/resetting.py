@@ -55,6 +55,8 @@ def reset_group(
 
     Ties the group to `binding`. Raises `UsageError` while an owner is alive, with nothing changed.
     """
+    # Listed first: whatever anybody writes from here on, makes the claims below fail.
+    records = {record.partition: record for record in ownership.list_ownership(group).records}
     rows = group_progress(hub, group, ownership, checkpoints, expiration)
     if alive := sorted({row.owner for row in rows if row.alive}):
         raise UsageError(
@@ -63,7 +65,7 @@ def reset_group(
         )
     marks = sink.watermarks(hub.identity)
     moves = [Moved(row.partition, row.checkpoint, _target(hub, row, marks, to)) for row in rows]
-    claimed = _claim_all(group, ownership, rows, marks)
+    claimed = _claim_all(group, ownership, records, rows, marks)
     try:
         levels = {record.partition: record.owner_level for record in claimed}
         sink.set_watermarks(
@@ -90,10 +92,10 @@ def _target(hub: Hub, row: PartitionProgress, marks: Mapping[str, Watermark], to
 def _claim_all(
     group: ConsumerGroup,
     ownership: OwnershipStore,
+    records: Mapping[str, Ownership],
     rows: Sequence[PartitionProgress],
     marks: Mapping[str, Watermark],
 ) -> list[Ownership]:
-    records = {record.partition: record for record in ownership.list_ownership(group).records}
     owner = str(OwnerId("reset"))
     claims = []
     for row in rows:

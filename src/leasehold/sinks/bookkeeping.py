@@ -167,6 +167,22 @@ def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[s
     }
 
 
+def check_reader(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[str]) -> None:
+    """Refuse a second consumer group of a hub: its watermarks would let all events through once more."""
+    for hub in hubs:
+        row = connection.execute(
+            "SELECT consumer_group FROM leasehold_watermark "
+            "WHERE pipeline = ? AND entity_table = ? AND hub = ? AND consumer_group <> ? LIMIT 1",
+            (spec.pipeline, spec.name, hub, spec.consumer_group),
+        ).fetchone()
+        if row:
+            raise AlreadyInUse(
+                f"the table {spec.name} has been filled from this hub by the consumer group {row[0]!r}, and "
+                f"{spec.consumer_group!r} would apply the same events a second time. Use the group {row[0]!r}, or "
+                "another table"
+            )
+
+
 def set_watermarks(connection: sqlite3.Connection, spec: TableSpec, marks: Mapping[Lane, Watermark]) -> None:
     """Write watermarks as they are given."""
     connection.executemany(

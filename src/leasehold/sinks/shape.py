@@ -243,7 +243,8 @@ def _affinity(declared: str, *, strict: bool) -> str:
 def _layout(spec: TableSpec, fields: Sequence[pa.Field]) -> Layout:
     names = tuple(field.name for field in fields)
     bound = ", ".join("?" * len(names))
-    insert = f"INSERT INTO {quoted(spec.name)} ({', '.join(map(quoted, names))}) VALUES ({bound})"
+    # The alias, since a table may be called excluded.
+    insert = f"INSERT INTO {quoted(spec.name)} AS leasehold_row ({', '.join(map(quoted, names))}) VALUES ({bound})"
     if not spec.keys:
         return Layout(names, (), insert, None)
     keys = ordered_keys(spec)

@@ -35,7 +35,7 @@ import pyarrow as pa
 from leasehold.backends import file_of
 from leasehold.clock import Clock, SystemClock
 from leasehold.embedded import DatabaseFile
-from leasehold.errors import ConfigError, SinkError, SinkUnavailable
+from leasehold.errors import AlreadyInUse, ConfigError, SinkError, SinkUnavailable, UsageError
 from leasehold.sinks import bookkeeping, fence
 from leasehold.sinks.base import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.batch import Arrangement, Batch, arrange
@@ -82,6 +82,7 @@ class SqliteSink:
             create=True,
             timeout=timeout,
         )
+        self._identity: str | None = None
         # The layout last checked, with what it was checked against. Replaced whole, so threads may race for it.
         self._checked: tuple[sqlite3.Connection, int, pa.Schema, Layout] | None = None
 
@@ -103,8 +104,7 @@ class SqliteSink:
         judged: set[fence.Range] = set()
         while True:
             try:
-                with self._writing() as connection:
-                    bookkeeping.claim(connection, self.spec)
+                with self._claimed() as connection:
                     version, layout = self._layout(connection, batch.rows.schema)
                     result = self._apply(connection, layout, batch, arrangement, judged if level_of else None)
             except _Unjudged as unjudged:
@@ -119,20 +119,18 @@ class SqliteSink:
 
     def check(self, schema: pa.Schema) -> None:
         """Make the table, or compare it with what is there, before there is any row. Raises `SchemaMismatch`."""
-        with self._writing() as connection:
-            bookkeeping.claim(connection, self.spec)
+        with self._claimed() as connection:
             version, layout = self._layout(connection, schema)
         self._checked = (connection, version, schema, layout)
 
     def identity(self) -> str:
         """The UUID of this pipeline's table, made on first use and lost only with the file."""
-        with self._writing() as connection:
+        with self._claimed() as connection:
             return bookkeeping.claim(connection, self.spec)
 
     def watermarks(self, hub: str) -> dict[str, Watermark]:
         """The watermark of each partition of `hub` that has one."""
-        with self._writing() as connection:
-            bookkeeping.claim(connection, self.spec)
+        with self._claimed() as connection:
             marks = bookkeeping.watermarks(connection, self.spec, [hub])
         return {partition: mark for (_, partition), mark in marks.items()}
 
@@ -141,9 +139,18 @@ class SqliteSink:
 
         The rows of the table stay. Events above a lowered watermark are applied again: an upserted table comes
         out right, an appended one holds them twice. If the table has been dropped, it will be made anew.
+        Raises `UsageError`, with nothing changed, where a higher owner level has been: its owner goes on from there.
         """
-        with self._writing() as connection:
-            bookkeeping.claim(connection, self.spec)
+        with self._claimed() as connection:
+            bookkeeping.check_reader(connection, self.spec, [hub])
+            stored = bookkeeping.watermarks(connection, self.spec, [hub])
+            for partition, mark in marks.items():
+                if (level := stored.get((hub, partition), mark).owner_level) > mark.owner_level:
+                    raise UsageError(
+                        f"partition {partition}: the watermarks of the table {self.spec.name} are to be set at owner "
+                        f"level {mark.owner_level}, and level {level} has been here meanwhile. Nothing was changed. "
+                        "Stop every instance and try again"
+                    )
             bookkeeping.forget_dropped(connection, self.spec)
             bookkeeping.set_watermarks(connection, self.spec, {(hub, name): mark for name, mark in marks.items()})
 
@@ -181,7 +188,9 @@ class SqliteSink:
         judged: set[fence.Range] | None,
     ) -> BatchResult:
         ranges = [stretch.range for stretch in arrangement.stretches]
-        stored = bookkeeping.watermarks(connection, self.spec, sorted({each.hub for each in ranges}))
+        hubs = sorted({each.hub for each in ranges})
+        bookkeeping.check_reader(connection, self.spec, hubs)
+        stored = bookkeeping.watermarks(connection, self.spec, hubs)
         plan = fence.plan(stored, ranges)
         unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)
         if unjudged:
@@ -232,6 +241,24 @@ class SqliteSink:
                 each.watermark_level,
                 "" if certain else ". Without a store nobody can say whether that is a former owner's late batch",
             )
+
+    @contextmanager
+    def _claimed(self) -> Iterator[sqlite3.Connection]:
+        """A transaction on this pipeline's table, in the database where it has been since this object first saw it.
+
+        A database that was deleted under a running instance may be there again, empty: made by another one that
+        was started meanwhile. Going on in it would leave out all that the first one held.
+        """
+        with self._writing() as connection:
+            identity = bookkeeping.claim(connection, self.spec)
+            if self._identity not in (None, identity):
+                raise AlreadyInUse(
+                    f"{self._path}: the table {self.spec.name} is not the one that this instance has written to: the "
+                    "database was deleted or replaced while it was running. Stop all instances and put the database "
+                    "back, or fill the new table from the beginning: leasehold reset PIPELINE.toml --to earliest"
+                )
+            yield connection
+        self._identity = identity  # only now: a rollback undoes a new one
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -2,6 +2,8 @@
 
 Owns the sorting of failures. A *transient* one (a store, hub or database away for a while) restarts the query
 for as long as it takes. A *permanent* one stops the instance at once: the same work would fail the same way.
+A *lost* one (events of the batch at hand are gone) counts only if that batch is still to be read: others may long
+have worked on a batch that is replayed, so it is tried once more without the scratch folder.
 Anything else is *unknown*: the query is restarted too, but a batch that keeps failing stops the instance.
 """
 
@@ -25,6 +27,7 @@ class Kind(StrEnum):
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
+    LOST = "lost"
     UNKNOWN = "unknown"
 
 
@@ -59,7 +62,9 @@ def sort_failure(text: str, raised: BaseException | None, end_offset: str = "") 
 def _kind(error: type[BaseException]) -> Kind:
     if error in errors.TRANSIENT:
         return Kind.TRANSIENT
-    certain = (errors.UsageError, errors.DataLoss, errors.KeyFromTwoPartitions, errors.OwnerLevelWentBack)
+    if issubclass(error, errors.DataLoss):
+        return Kind.LOST
+    certain = (errors.UsageError, errors.KeyFromTwoPartitions, errors.OwnerLevelWentBack)
     return Kind.PERMANENT if issubclass(error, certain) else Kind.UNKNOWN
 
 

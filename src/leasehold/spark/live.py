@@ -73,7 +73,11 @@ class LiveStream:
 
         A store that is away costs nothing: Spark names the same ranges again on the next trigger.
         """
-        self.manager.note_progress()
+        if self.manager.note_progress():
+            # Triggers may be further apart than the stall timeout: without waiting, each would find nothing held.
+            settings = self._options.settings
+            patience = settings.load_balancing_interval + settings.request_timeout
+            self.manager.wait_for_cycle(self.manager.cycles + 1, patience)
         for one in ranges:
             key = one.partition, one.owner_level
             if self._written.get(key) == one.end:

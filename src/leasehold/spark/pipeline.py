@@ -6,6 +6,7 @@ failure is either waited out (a store, hub or database away) or told with the ra
 
     start ─▶ running ──failed, transient──▶ pause ─▶ running …
                 │ └────failed, unknown────▶ pause ─▶ running …   (at most ATTEMPTS times at one batch)
+                │ └────failed, lost───────▶ pause ─▶ running …   (once, without the scratch folder)
                 │ └────failed, permanent, or too often──▶ failed: raises
                 └──stopped, or all consumed──▶ done
 
@@ -21,14 +22,16 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import DataFrame
 
 from leasehold.config import parse_duration
-from leasehold.errors import LeaseholdError
+from leasehold.errors import AlreadyInUse, LeaseholdError
 from leasehold.hubs import open_hub
 from leasehold.sinks.base import Totals
 from leasehold.spark.batch import BatchTransform
@@ -95,6 +98,7 @@ class PipelineRun:
         self._raised: BaseException | None = None
         self._restarts = 0
         self._failures = 0
+        self._applied = self._confirmed = False
         self._query: StreamingQuery | None = None
         self._table = self._open_table()
 
@@ -112,9 +116,16 @@ class PipelineRun:
             try:
                 events, transform = self._prepare(spark)
                 self._keep_running(events, transform, scratch, stop)
+                done = self._progress()
+            except (Py4JNetworkError, ConnectionError) as error:
+                raise PipelineFailed(
+                    "Spark's Java process has ended: it was killed, or ran out of memory (spark.driver.memory). "
+                    "Start this instance again; what it held goes to the others or comes back to it"
+                ) from error
             finally:
-                spark.stop()
-        return self._progress()
+                with suppress(Py4JError, ConnectionError):
+                    spark.stop()
+        return done
 
     # Before the first event
 
@@ -126,6 +137,7 @@ class PipelineRun:
         hub.close()
         timeout = file.ownership.settings().request_timeout
         self._ownership = open_store(file.ownership_url, timeout=timeout)
+        self._checkpoints = open_store(file.checkpoint_url, timeout=timeout)
         sink = file.sink
         with naming(f"{file.path}: sink."):
             return EntityTable(
@@ -143,15 +155,28 @@ class PipelineRun:
             )
 
     def _check_start(self) -> None:
-        checkpoints = open_store(self._file.checkpoint_url, timeout=self._file.ownership.settings().request_timeout)
         check_start(
             self._group,
-            self._ownership,
-            checkpoints,
-            PipelineBinding(self._file.name, self._table.sink_identity()),
+            self._checkpoints,
+            self._binding(),
             self._table.watermarks(self._hub_identity),
             str(self._file.path),
         )
+
+    def _binding(self) -> PipelineBinding:
+        return PipelineBinding(self._file.name, self._table.sink_identity())
+
+    def _confirm_binding(self) -> None:
+        """Look once more before the first batch: until somebody has read, a later starter may have tied the group."""
+        if self._confirmed:
+            return
+        bound = self._checkpoints.bind_pipeline(self._group, self._binding())
+        if bound != self._binding():
+            raise AlreadyInUse(
+                f"consumer group {self._group.name!r} was tied to another table of pipeline {bound.pipeline!r} while "
+                "this instance started: its file names another sink. Let all instances of a pipeline name the same one"
+            )
+        self._confirmed = True
 
     def _session(self) -> SparkSession:
         conf = dict(self._file.spark)
@@ -180,19 +205,29 @@ class PipelineRun:
     ) -> None:
         failed_batch = ""
         attempts = 0
+        fresh = False
         while not stop.is_set():
-            self._raised = None
+            self._raised, self._applied, self._confirmed = None, False, False
             query = self._query = self._start(events, transform, scratch)
             failure = self._wait(query, stop)
             if failure is None:
                 return
-            attempts = attempts + 1 if failure.batch == failed_batch else 1
-            failed_batch = failure.batch
-            if failure.kind is Kind.PERMANENT or (failure.kind is Kind.UNKNOWN and attempts >= ATTEMPTS):
+            if failure.kind is Kind.UNKNOWN:
+                # The batch that failed is planned anew, with other ends, once the scratch folder is cleared.
+                again = failure.batch == failed_batch or not self._applied
+                attempts = attempts + 1 if again else 1
+                failed_batch = failure.batch
+            lost = failure.kind is Kind.LOST
+            if (
+                failure.kind is Kind.PERMANENT
+                or (failure.kind is Kind.UNKNOWN and attempts >= ATTEMPTS)
+                or (lost and fresh and not self._applied)
+            ):
                 at = f" (batch: {failure.batch})" if failure.batch else ""
                 raise PipelineFailed(f"{failure.message}{at}")
-            if failure.kind is Kind.UNKNOWN and attempts > 1:
-                scratch.clear()  # it may be what is broken, and nothing is lost with it
+            fresh = lost or (failure.kind is Kind.UNKNOWN and attempts > 1)
+            if fresh:
+                scratch.clear()  # it may be what is broken or outdated, and nothing is lost with it
             self._restarts += 1
             self._failures += 1
             pause = pause_before_restart(self._failures, self._rng.random())
@@ -222,6 +257,7 @@ class PipelineRun:
 
     def _apply(self, batch: DataFrame, transform: BatchTransform) -> None:
         try:
+            self._confirm_binding()
             rows = transform(batch)
             self._table.apply_batch(rows.good, rejected=rows.rejected)
         except BaseException as error:
@@ -230,6 +266,7 @@ class PipelineRun:
                 logger.exception("a batch failed in an unforeseen way")
             raise
         self._failures = 0
+        self._applied = True
         self._report(self._progress())
 
     def _progress(self, note: str = "") -> Progress:

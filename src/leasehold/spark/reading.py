@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from leasehold.errors import DataLoss
+from leasehold.errors import DataLoss, HubError
 from leasehold.hubs import Hub, open_hub
 from leasehold.spark.offsets import Range
 
@@ -69,7 +69,14 @@ def _with_level(batch: pa.RecordBatch, owner_level: int, columns: Sequence[str])
 
 def _check_complete(hub: Hub, one: Range, fail_on_data_loss: bool) -> None:
     """Fewer events than numbers is a loss if the hub begins later now; else the hub has gaps (compaction)."""
-    begin = hub.partition_properties([one.partition])[one.partition].begin
+    known = hub.partition_properties([one.partition])[one.partition]
+    if known.end < one.end:
+        raise HubError(
+            f"partition {one.partition}: events [{one.start}, {one.end}) were to be read, and the hub ends at "
+            f"{known.end}: it has lost acknowledged events or was restored from an older copy. Restore the hub, or "
+            "read it under another consumer group."
+        )
+    begin = known.begin
     if begin <= one.start:
         return
     if fail_on_data_loss:

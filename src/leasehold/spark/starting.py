@@ -12,19 +12,18 @@ from collections.abc import Mapping
 from leasehold.errors import AlreadyInUse, OwnerLevelWentBack
 from leasehold.model import ConsumerGroup
 from leasehold.sinks.fence import Watermark
-from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
+from leasehold.stores.base import CheckpointStore, PipelineBinding
 
 
 def check_start(
     group: ConsumerGroup,
-    ownership: OwnershipStore,
     checkpoints: CheckpointStore,
     binding: PipelineBinding,
     watermarks: Mapping[str, Watermark],
     file: str,
 ) -> None:
     """Bind the group to this pipeline and its table, or refuse. `file` names the pipeline file in messages."""
-    check_levels(group, ownership, checkpoints, watermarks, file)
+    check_levels(group, checkpoints, watermarks, file)
     bound = checkpoints.bind_pipeline(group, binding)
     if bound == binding:
         return
@@ -46,20 +45,21 @@ def check_start(
 
 def check_levels(
     group: ConsumerGroup,
-    ownership: OwnershipStore,
     checkpoints: CheckpointStore,
     watermarks: Mapping[str, Watermark],
     file: str,
 ) -> None:
-    """Refuse stores that know less of the owner levels than the table: they were wiped or restored."""
-    known = {record.partition: record.owner_level for record in ownership.list_ownership(group).records}
-    for checkpoint in checkpoints.list_checkpoints(group):
-        known[checkpoint.partition] = max(known.get(checkpoint.partition, 0), checkpoint.owner_level)
+    """Refuse checkpoints that know less of the owner levels than the table: they were wiped or restored.
+
+    A level is in the checkpoint before anything is read at it. What the ownership records know does not help: the
+    next level would be high enough, but the place to start at is lost. A reset that was killed half way shows here too.
+    """
+    known = {checkpoint.partition: checkpoint.owner_level for checkpoint in checkpoints.list_checkpoints(group)}
     behind = {p: mark.owner_level for p, mark in watermarks.items() if mark.owner_level > known.get(p, 0)}
     if behind:
         partition, level = min(behind.items())
         raise OwnerLevelWentBack(
-            f"the table has seen owner level {level} of partition {partition}, and the stores know "
-            f"{known.get(partition, 0)}: a store was wiped or restored from an older copy, and nothing that is read "
-            f"now could be written. Make the stores follow the table: leasehold reset {file} --to sink"
+            f"the table has seen owner level {level} of partition {partition}, and the checkpoint store knows "
+            f"{known.get(partition, 0)}: a store was wiped or restored from an older copy, or a reset was cut short: "
+            f"where to go on is not known. Make the stores follow the table: leasehold reset {file} --to sink"
         )

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows it by
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructField, StructType
 
 from leasehold.errors import ConfigError, UsageError
 
@@ -32,6 +32,8 @@ _PARSER = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
+_HUGE_EXPONENT = r"[:\[,]\s*-?[0-9]+(\.[0-9]+)?[eE][+-]?0*[1-9][0-9]{3,}\s*[,}\]]"
+"""A number such as 1e400000000: Spark would write out all its digits to round it to a DECIMAL, for hours."""
 BAD_COUNT = "leasehold_bad_count"
 """The observed metric that counts rejected bodies."""
 ROW_WISE = frozenset(
@@ -85,6 +87,8 @@ def parse_json(source: DataFrame, schema: StructType) -> Parsed:
         F.concat(F.expr("left(__leasehold_text, length(__leasehold_text) - 1)"), F.lit(f',"{_END}":1}}'))
     )
     wider = StructType([*schema.fields, StructField(_END, StringType()), StructField(_CORRUPT, StringType())])
+    if _holds_decimals(schema):
+        marked = F.when(text.rlike(_HUGE_EXPONENT), F.lit(None)).otherwise(marked)
     parsed = source.withColumn("__leasehold_text", text).withColumn(_JSON, F.from_json(marked, wider, _PARSER))
     fits = (
         F.expr("is_valid_utf8(__leasehold_text)")
@@ -100,6 +104,16 @@ def parse_json(source: DataFrame, schema: StructType) -> Parsed:
     return Parsed(good, _reasons(parsed, schema))
 
 
+def _holds_decimals(type_: DataType) -> bool:
+    if isinstance(type_, StructType):
+        return any(_holds_decimals(field.dataType) for field in type_.fields)
+    if isinstance(type_, MapType):
+        return _holds_decimals(type_.valueType)
+    if isinstance(type_, ArrayType):
+        return _holds_decimals(type_.elementType)
+    return isinstance(type_, DecimalType)
+
+
 def _quoted(name: str) -> str:
     return name.replace("`", "``")
 
@@ -111,6 +125,10 @@ def _reasons(parsed: DataFrame, schema: StructType) -> DataFrame:
         F.when(F.col("body").isNull(), F.lit("the event has no body"))
         .when(~F.expr("is_valid_utf8(__leasehold_text)"), F.lit("the body is not valid UTF-8"))
         .when(~is_json | ~text.startswith("{") | ~text.endswith("}"), F.lit("the body is not a JSON object"))
+        .when(
+            F.lit(_holds_decimals(schema)) & text.rlike(_HUGE_EXPONENT),
+            F.lit("a number in the body has an exponent of four digits or more, which no DECIMAL holds"),
+        )
         .when(F.col(f"{_JSON}.{_CORRUPT}").isNull(), F.lit("the body is more than one JSON object"))
         .otherwise(F.lit(f"the body does not fit the schema {_ddl(schema)}"))
     )
@@ -189,7 +207,7 @@ def used_columns(transformed: DataFrame, source_columns: Iterable[str]) -> set[s
     used = set()
     for node in _nodes(plan):
         references = node.references().toSeq()
-        used |= {references.apply(position).name() for position in range(references.size())}
+        used |= {references.apply(position).name().lower() for position in range(references.size())}
     output = plan.output()
-    used |= {output.apply(position).name() for position in range(output.size())}
-    return used & set(source_columns)
+    used |= {output.apply(position).name().lower() for position in range(output.size())}
+    return {column for column in source_columns if column.lower() in used}  # named as the query writes them

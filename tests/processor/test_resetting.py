@@ -1,0 +1,67 @@
+"""Setting the place of a group, while others get in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from leasehold.errors import UsageError
+from leasehold.model import EARLIEST, Checkpoint, Ownership, Positions
+from leasehold.processor.resetting import Moved, reset_group
+from leasehold.sinks.fence import Watermark
+from leasehold.stores.base import PipelineBinding
+from leasehold.stores.memory import MemoryStore
+from tests.processor.fleet import GROUP, Hub
+
+
+class Sink:
+    """Watermarks, and something that happens while they are read."""
+
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.marks = {"0": Watermark(99, 1)}
+        self._meanwhile = meanwhile
+
+    def watermarks(self, hub: str) -> dict[str, Watermark]:
+        self._meanwhile()
+        return dict(self.marks)
+
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        self.marks.update(marks)
+
+
+def reset(store: MemoryStore, sink: Sink) -> list[Moved]:
+    hub = Hub(1)
+    hub.ends["0"] = 100
+    binding = PipelineBinding("p", "s")
+    return reset_group(hub, GROUP, store, store, sink, binding, to=Positions(EARLIEST), expiration=30)
+
+
+def worked_on() -> MemoryStore:
+    store = MemoryStore()
+    held = store.claim_ownership([Ownership(GROUP, "0", "a/1", 1)])
+    store.raise_owner_level([Checkpoint(GROUP, "0", 99, 1)])
+    store.relinquish_ownership(held)
+    return store
+
+
+def test_a_reset_moves_checkpoints_and_watermarks_at_a_new_level() -> None:
+    store, sink = worked_on(), Sink()
+    assert reset(store, sink) == [Moved("0", 100, 0)]
+    assert sink.marks == {"0": Watermark(-1, 2)}
+    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", -1, 2, "-1")]
+
+
+def test_an_instance_that_came_and_went_while_it_began_stops_it() -> None:
+    store = worked_on()
+
+    def meanwhile() -> None:
+        (record,) = store.list_ownership(GROUP).records
+        (held,) = store.claim_ownership([Ownership(GROUP, "0", "b/1", 5, record.etag)])
+        store.relinquish_ownership([held])
+
+    sink = Sink(meanwhile)
+    with pytest.raises(UsageError, match="an instance started while the reset began, and nothing was changed"):
+        reset(store, sink)
+    assert sink.marks == {"0": Watermark(99, 1)}
+    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", 99, 1)]
