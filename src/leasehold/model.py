@@ -49,9 +49,12 @@ class OwnerId:
     incarnation: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w.:@-]{1,100}", self.name):
+        if not re.fullmatch(r"\w[\w.:@-]{0,99}", self.name):
             raise ConfigError(
-                "owner_id", self.name, "1 to 100 letters, digits or any of . _ : @ -", "Choose another name"
+                "owner_id",
+                self.name,
+                "1 to 100 letters, digits or any of . _ : @ -, the first a letter or digit",
+                "Choose another name",
             )
 
     def __str__(self) -> str:

@@ -95,6 +95,7 @@ def test_positions(tmp_path: Path, position: str, option: str) -> None:
         ('mode = "upsert"', 'mode = "merge"', "sink.mode: Input should be 'upsert' or 'append'"),
         ("[transform]", '[transform]\npython = "a:b"', "transform: sql and python are both given"),
         ('name = "flights"', 'name = "a b"', "name: 'a b' must be letters"),
+        ('name = "flights"', 'name = ".."', r"name: '\.\.' must be letters"),
         ("[source]", "[source", "not valid TOML"),
     ],
 )

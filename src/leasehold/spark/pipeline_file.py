@@ -121,7 +121,7 @@ class PipelineFile(_Section):
     """A whole pipeline file. `path` is where it was read from."""
 
     path: Path = Field(exclude=True)
-    name: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
+    name: Annotated[str, Field(pattern=r"^\w[\w.-]{0,99}$")]
     source: SourceSection
     ownership: OwnershipSection
     transform: TransformSection = TransformSection()
@@ -235,6 +235,6 @@ def _told(fault: Any) -> str:
         "value_error": str(fault.get("ctx", {}).get("error", fault["msg"])),
         "string_pattern_mismatch": f"{fault['input']!r} is not of the form it must have, for example 10s"
         if key != "name"
-        else f"{fault['input']!r} must be letters, digits, . _ or -",
+        else f"{fault['input']!r} must be letters, digits, . _ or -, the first a letter or digit",
     }.get(fault["type"], f"{fault['msg']}, not {fault['input']!r}")
     return f"{key}: {said}"

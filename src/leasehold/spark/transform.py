@@ -12,6 +12,7 @@ re-cut range would give them other rows to work on, and the result would not be 
 from __future__ import annotations
 
 import importlib
+import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringT
 from leasehold.errors import ConfigError, UsageError
 
 VIEW = "events"
-_JSON, _END, _CORRUPT = "__leasehold_json", "__leasehold_end", "__leasehold_corrupt"
+_JSON, _CORRUPT = "__leasehold_json", "__leasehold_corrupt"
+_END = f"__leasehold_end_{secrets.token_hex(8)}"  # nobody who sends a body can know it
 _PARSER = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
