@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from leasehold.cli.demo_data import FlightEvents
 from leasehold.hubs.log import LogHub
 from leasehold.spark import open_session
 
@@ -25,26 +26,18 @@ PARTITIONS = 8
 
 def run(quick: bool) -> list[Row]:
     """Rows of the table of figures."""
-    rows = 160_000 if quick else 1_600_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        hub = _fill(path / "hub.db", rows)
+        hub = _fill(path / "hub.db", 30_000 if quick else None)
+        rows = sum(place.end for place in hub.partition_properties().values())
         spark = open_session("bench", {"spark.driver.memory": "2g"})
         return [*_reading(spark, path, rows, 2 if quick else 5), *_micro_batches(spark, path, hub, 5 if quick else 20)]
 
 
-def _fill(path: Path, rows: int) -> LogHub:
+def _fill(path: Path, flights: int | None) -> LogHub:
+    """The events of the demo, twice, spread evenly over the partitions: real bodies."""
     hub = LogHub.create(path, partitions=PARTITIONS)
-    each = 10_000
-    for number in range(rows // each):
-        first = number * each
-        # No two alike, as in a real stream: parquet would keep repeated ones once, in a dictionary.
-        bodies = [
-            b'{"id":"device-%07d","at":%d,%0157d}' % (n * 7919 % 9_999_991, n, n * n)
-            for n in range(first, first + each)
-        ]
-        keys = [f"key-{n % 1000}" for n in range(first, first + each)]
-        table = pa.table({"body": pa.array(bodies, pa.binary()), "partitionKey": pa.array(keys)})
+    for number, table in enumerate([*FlightEvents(flights).tables(10_000)] * 2):
         hub.append(table, partition=str(number % PARTITIONS))
     return hub
 
@@ -60,9 +53,10 @@ def _reading(spark: SparkSession, path: Path, rows: int, turns: int) -> list[Row
     sides: dict[str, Callable[[], DataFrame]] = {"parquet": lambda: spark.read.parquet(parquet), "source": ours}
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(turns + 1):
-        for name, frame in sides.items():
+        for name, made in sides.items():
+            frame = made()
             started = time.perf_counter()
-            frame().write.format("noop").mode("overwrite").save()
+            frame.write.format("noop").mode("overwrite").save()
             if turn:  # the first one warms up
                 taken[name].append(time.perf_counter() - started)
     speed = {name: rows / statistics.median(times) for name, times in taken.items()}
