@@ -52,7 +52,7 @@ def run(quick: bool) -> list[Row]:
         for name, partition in (("1,000", "0"), ("10,000", "1")):
             taken = min(_seconds(lambda p=partition: _read(log, p, total)) for _ in range(3))  # type: ignore[misc]
             rate = total / taken
-            results.append((f"read, from batches of {name}", rate, "events/s", rate / limit, ">= 8,000,000"))
+            results.append((f"read, from batches of {name}", rate, "events/s", rate / limit, ""))
         results.append(("plain SELECT of equal blobs", limit, "events/s", None, ""))
         plain.close()
         log.close()
