@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from leasehold.errors import AlreadyInUse
+from leasehold.hubs.log import LogHub
 from leasehold.spark.failures import Failure, Kind
 from leasehold.spark.pipeline import ATTEMPTS, PipelineFailed, PipelineRun
+from leasehold.spark.pipeline_file import read_pipeline_file
 from leasehold.spark.scratch import Scratch
 
 
@@ -77,3 +80,22 @@ def test_a_loss_counts_only_without_an_old_batch(tmp_path: Path) -> None:
     run = Run([(LOST, False), (LOST, False)])
     with pytest.raises(PipelineFailed, match="gone"):
         run.go(tmp_path)
+
+
+def test_a_group_tied_to_another_table_while_this_one_started_is_noticed(tmp_path: Path) -> None:
+    """Both instances found a group in which nobody had read, and the later one tied it to its own table."""
+    LogHub.create(tmp_path / "hub.db", partitions=1)
+    runs = []
+    for number in (1, 2):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(
+            'name = "p"\n[source]\nhub = "log:///hub.db"\n[ownership]\nstore = "sqlite:///stores.db"\n'
+            f'[sink]\nurl = "sqlite:///table{number}.db"\ntable = "t"\nmode = "append"\n'
+        )
+        runs.append(PipelineRun(read_pipeline_file(path)))
+    first, second = runs
+    first._check_start()
+    second._check_start()
+    second._confirm_binding()
+    with pytest.raises(AlreadyInUse, match="was tied to another table of pipeline 'p'"):
+        first._confirm_binding()
