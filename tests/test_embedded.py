@@ -16,7 +16,7 @@ import pytest
 
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import LeaseholdError, SchemaMismatch, StoreUnavailable
-from leasehold.testing.stores import at_once
+from leasehold.testing.groups import at_once
 
 SCHEMA = ("CREATE TABLE IF NOT EXISTS entry (value TEXT)",)
 

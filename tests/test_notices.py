@@ -17,7 +17,7 @@ from leasehold.notices import (
     OwnershipLost,
     OwnershipRelinquished,
 )
-from leasehold.testing.stores import at_once
+from leasehold.testing.groups import at_once
 
 ALL: tuple[Notice, ...] = (
     OwnershipClaimed("0", 1, ""),

@@ -1,0 +1,52 @@
+"""What the contracts of stores share: groups that nobody else uses, names that are hard to keep apart, and threads."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from leasehold.model import ConsumerGroup
+
+HOSTILE_NAMES = (
+    *("0", "00", "1", " 1", "1 ", "1.0", "1e0", "-1"),
+    *("name", "Name", "NAME", "nAme", "na me", "na\tme", "na\nme"),
+    *("é", "e\u0301", "É", "ß", "ss", "İ", "i", "\u0131", "Å", "\u212b", "日本", "😀", "\u202eabc", "a\u200bb"),
+    *("%", "%%", "_", "*", "?", "[a-z]", "a%25", "a%2F", "a/b", "a//b", "/a", "a\\b", "a:b", "a::b", "a|b", "a#b"),
+    *("'", "''", '"', "`", "; DROP TABLE leasehold_ownership; --", "' OR '1'='1", "$1", ":p", "{p}", "%(p)s", "\\x00"),
+    *("null", "NULL", "None", "true", "$Default", "..", "."),
+    *("x" * 200 + end for end in ("", "a", "b")),
+)
+"""Names that differ, however little: no two of them may meet in one record."""
+
+LARGEST = 2**63 - 1
+"""The highest sequence number and owner level that a record must be able to carry."""
+
+T = TypeVar("T")
+
+
+def new_group(name: str = "$Default") -> ConsumerGroup:
+    """A group that no other test uses."""
+    return ConsumerGroup("tests.example", secrets.token_hex(8), name)
+
+
+def groups_alike() -> list[ConsumerGroup]:
+    """Groups that differ in namespace, hub or name alone, also where these parts run into one another."""
+    mark = secrets.token_hex(8)
+    words = ("a", "A", "aa", "a/b", "b", "b/b", "a_b", "a%b", "á")
+    return [ConsumerGroup(f"{mark}{one}", two, three) for one, two, three in itertools.product(words, repeat=3)]
+
+
+def at_once(jobs: Sequence[Callable[[], T]]) -> list[T]:
+    """Run every job in a thread of its own, all released at the same moment; return what they returned."""
+    barrier = threading.Barrier(len(jobs))
+
+    def run(job: Callable[[], T]) -> T:
+        barrier.wait()
+        return job()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return list(pool.map(run, jobs))
