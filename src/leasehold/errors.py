@@ -121,7 +121,9 @@ class OwnerLevelWentBack(SinkError):
 
 
 class NotTheOwner(LeaseholdError):
-    """Somebody else holds the partition now; whatever was done for it since does not count."""
+    """Somebody else holds `partition` now; whatever was done for it since does not count."""
+
+    partition: str
 
 
 class OwnerLevelSuperseded(NotTheOwner):

@@ -73,6 +73,12 @@ class Ownership:
     `owner_level` rises by one at every acquisition. `etag` changes with every write of the record and is
     `None` for a record that does not exist yet. `last_modified` is in the store's own time, to be compared
     only with the `as_of` of a listing of the same store.
+
+    The rest is about how the partition came to its owner, and a store may be unable to keep it. `nonce` is
+    new with each claim, so that a claim whose reply was lost is known again. `successor` is the instance
+    that a relinquished partition was handed over to, which holds nothing until it has claimed. `claimed_at`
+    is the sequence number that the checkpoint stood at when the partition was claimed, `failures` counts
+    the owners that have come to a bad end since it last moved, and `last_error` says how the latest did.
     """
 
     group: ConsumerGroup
@@ -81,14 +87,52 @@ class Ownership:
     owner_level: int
     etag: str | None = None
     last_modified: float = 0.0
+    nonce: str = ""
+    successor: str = ""
+    claimed_at: int = BEFORE_FIRST
+    failures: int = 0
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """An instance of a consumer group announces itself, so that one which owns nothing is counted.
+
+    `pipeline` names what the instance works for, `""` where it does not say. `strategy`, `capacity` and
+    `maximum` (of partitions, `None` for no limit) are what others need to know to plan its share.
+    `created` is when the record was first written, in the store's own time as `last_modified` is; `etag`
+    changes with every write. All three are the store's to set.
+    """
+
+    group: ConsumerGroup
+    owner_id: str
+    pipeline: str = ""
+    strategy: str = ""
+    capacity: float = 1.0
+    maximum: int | None = None
+    created: float = 0.0
+    last_modified: float = 0.0
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`asker` asks whoever owns a partition at `owner_level` to hand it over. Void at any other level."""
+
+    group: ConsumerGroup
+    partition: str
+    owner_level: int
+    asker: str
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipListing:
-    """All ownership records of a group, and the store's own time at which they were read."""
+    """All records of a group, and the store's own time at which they were read: 0 if it has no clock."""
 
     records: tuple[Ownership, ...]
     as_of: float
+    presences: tuple[Presence, ...] = ()
+    asks: tuple[Ask, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

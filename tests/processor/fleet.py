@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
-from leasehold.errors import ConfigError, HubUnavailable, StoreUnavailable
+from leasehold.errors import ConfigError, HubUnavailable, NotTheOwner, StoreUnavailable
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.model import (
     EARLIEST,
+    Ask,
     Checkpoint,
     ConsumerGroup,
     Event,
@@ -25,6 +26,7 @@ from leasehold.model import (
     PartitionProperties,
     PositionKind,
     Positions,
+    Presence,
 )
 from leasehold.notices import Notice
 from leasehold.processor import PartitionManager
@@ -96,6 +98,7 @@ class TroubledStore:
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
+        self.features = inner.features
         self.away = False
         self.before: dict[str, Callable[[], None]] = {}
         self.after: dict[str, Callable[[], None]] = {}
@@ -120,8 +123,8 @@ class TroubledStore:
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
         return self._call("claim_ownership", claims)  # type: ignore[no-any-return]
 
-    def renew_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
-        return self._call("renew_ownership", held)  # type: ignore[no-any-return]
+    def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
+        return self._call("renew_ownership", held, presence)  # type: ignore[no-any-return]
 
     def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
         return self._call("relinquish_ownership", held)  # type: ignore[no-any-return]
@@ -132,8 +135,17 @@ class TroubledStore:
     def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
         return self._call("raise_owner_level", starts)  # type: ignore[no-any-return]
 
-    def update_checkpoint(self, checkpoint: Checkpoint) -> None:
-        self._call("update_checkpoint", checkpoint)
+    def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
+        self._call("withdraw_presence", group, owner_ids)
+
+    def ask(self, asks: Sequence[Ask]) -> None:
+        self._call("ask", asks)
+
+    def withdraw_asks(self, asks: Sequence[Ask]) -> None:
+        self._call("withdraw_asks", asks)
+
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
+        return self._call("update_checkpoints", checkpoints)  # type: ignore[no-any-return]
 
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         return self._call("bind_pipeline", group, binding)  # type: ignore[no-any-return]

@@ -16,8 +16,8 @@ from random import Random
 import pytest
 
 from leasehold.config import STRATEGIES, OwnershipSettings
-from leasehold.errors import StoreUnavailable
-from leasehold.model import Checkpoint, Ownership
+from leasehold.errors import NotTheOwner, StoreUnavailable
+from leasehold.model import Checkpoint, Ownership, Presence
 from leasehold.notices import CycleFailed
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.clock import ManualClock
@@ -27,7 +27,7 @@ SEEDS = 400
 STEPS = 40
 EXPIRATION = OwnershipSettings().partition_expiration
 OWNERSHIP_CALLS = ("list_ownership", "claim_ownership", "renew_ownership")
-CHECKPOINT_CALLS = ("list_checkpoints", "raise_owner_level", "update_checkpoint")
+CHECKPOINT_CALLS = ("list_checkpoints", "raise_owner_level", "update_checkpoints")
 
 
 class DriftingClock:
@@ -66,9 +66,9 @@ class WitnessedOwnership(MemoryStore):
                 self.stolen.add((earlier.partition, earlier.owner_id, earlier.owner_level))
         return won
 
-    def renew_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+    def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
         before = {record.partition: record for record in self.list_ownership(GROUP).records}
-        renewed = super().renew_ownership(held)
+        renewed = super().renew_ownership(held, presence)
         for record in renewed:
             earlier = before[record.partition]
             assert (record.owner_id, record.owner_level) == (earlier.owner_id, earlier.owner_level)
@@ -84,10 +84,11 @@ class WitnessedCheckpoints(MemoryStore):
         self.check(before)
         return stands
 
-    def update_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         before = self.progress()
-        super().update_checkpoint(checkpoint)
+        refused = super().update_checkpoints(checkpoints)
         self.check(before)
+        return refused
 
     def progress(self) -> dict[str, Checkpoint]:
         return {checkpoint.partition: checkpoint for checkpoint in self.list_checkpoints(GROUP)}

@@ -54,7 +54,7 @@ def test_the_level_is_in_the_checkpoint_before_the_partition_is_held(scene: Scen
 
 
 def test_a_hold_starts_after_the_checkpoint(scene: Scene) -> None:
-    scene.checkpoints.update_checkpoint(Checkpoint(GROUP, "0", 41, 0))
+    scene.checkpoints.update_checkpoints([Checkpoint(GROUP, "0", 41, 0)])
     a = scene.running()
     assert {p: hold.start for p, hold in a.manager.held().items()} == {"0": 42, "1": 0, "2": 0, "3": 0}
 
@@ -767,7 +767,7 @@ def test_a_checkpoint_of_an_earlier_level_does_nothing(scene: Scene) -> None:
 
 def test_a_store_that_is_away_is_the_callers_to_retry(scene: Scene) -> None:
     a = scene.running()
-    a.checkpoints.lose_reply("update_checkpoint")
+    a.checkpoints.lose_reply("update_checkpoints")
     with pytest.raises(StoreUnavailable):
         a.manager.update_checkpoint("0", 1, 7)
     assert a.manager.update_checkpoint("0", 1, 7)
@@ -793,7 +793,7 @@ def test_a_loss_that_comes_late_does_not_end_a_newer_hold(scene: Scene) -> None:
         a.manager.relinquish()
         a.settle()
 
-    a.checkpoints.before["update_checkpoint"] = meanwhile
+    a.checkpoints.before["update_checkpoints"] = meanwhile
     assert not a.manager.update_checkpoint("0", 1, 7)
     assert a.levels == SECOND
 

@@ -19,6 +19,7 @@ from leasehold.model import ConsumerGroup, Ownership, OwnershipListing
 from leasehold.sinks.base import BatchResult
 from leasehold.sinks.fence import Watermark
 from leasehold.spark.entity_table import EntityTable
+from leasehold.stores.base import StoreFeatures
 
 FENCE = "hub STRING, partition STRING, sequenceNumber BIGINT, ownerLevel BIGINT"
 
@@ -165,6 +166,8 @@ def test_text_that_is_not_utf8_is_rejected(spark: SparkSession, tmp_path: Path) 
 class Records:
     """An ownership store of which only the listing counts here."""
 
+    features = StoreFeatures(shared=False)
+
     def __init__(self, level: int | None) -> None:
         self.level = level
 
@@ -172,10 +175,11 @@ class Records:
         records = () if self.level is None else (Ownership(group, "0", "me/1", self.level, "e"),)
         return OwnershipListing(records, 0.0)
 
-    def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
+    def _unexpected(self, *arguments: object) -> Any:
         raise NotImplementedError
 
-    renew_ownership = relinquish_ownership = claim_ownership
+    claim_ownership = renew_ownership = relinquish_ownership = _unexpected
+    withdraw_presence = ask = withdraw_asks = _unexpected
 
 
 GROUP = ConsumerGroup("n", "h")

@@ -44,7 +44,7 @@ def test_a_name_is_one_store_in_the_whole_process(tmp_path: Path) -> None:
 def test_ownership_and_checkpoints_do_not_mix() -> None:
     store, group = MemoryStore(), ConsumerGroup("n", "h")
     claimed = claim(store, group)
-    store.update_checkpoint(Checkpoint(group, "1", 10, 1))
+    store.update_checkpoints([Checkpoint(group, "1", 10, 1)])
     assert records(store, group) == {"0": claimed}
     assert [one.partition for one in store.list_checkpoints(group)] == ["1"]
 

@@ -299,7 +299,7 @@ def test_file_moved_away_and_put_back(path: Path, victims: str) -> None:
     store = SqliteStore(path)
     first = claim(store, GROUP, level=7)
     checkpoint = Checkpoint(GROUP, "0", 10, 7)
-    store.update_checkpoint(checkpoint)
+    store.update_checkpoints([checkpoint])
     put_back = move_away(path, victims)
     uses: list[Callable[[SqliteStore], object]] = [
         *WRITES.values(),
@@ -391,7 +391,7 @@ WRITES: dict[str, Callable[[SqliteStore], object]] = {
     "renew": lambda store: store.renew_ownership([Ownership(GROUP, "0", "me", 1, "etag")]),
     "relinquish": lambda store: store.relinquish_ownership([Ownership(GROUP, "0", "me", 1, "etag")]),
     "raise": lambda store: store.raise_owner_level([Checkpoint(GROUP, "0", 1, 1)]),
-    "update": lambda store: store.update_checkpoint(Checkpoint(GROUP, "0", 1, 1)),
+    "update": lambda store: store.update_checkpoints([Checkpoint(GROUP, "0", 1, 1)]),
     "bind": lambda store: store.bind_pipeline(GROUP, PipelineBinding("p", "s")),
     "rebind": lambda store: store.rebind_pipeline(GROUP, PipelineBinding("p", "s")),
 }

@@ -35,7 +35,7 @@ from random import Random
 from leasehold.balancing import STRATEGIES, Claim, View, make_view, trust_duration
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
-from leasehold.errors import HubUnavailable, NotTheOwner, StoreUnavailable, UsageError
+from leasehold.errors import HubUnavailable, StoreUnavailable, UsageError
 from leasehold.hubs.base import Hub
 from leasehold.model import (
     EARLIEST,
@@ -166,19 +166,25 @@ class PartitionManager:
         Does nothing and returns False when that level is not held (any more) or is refused by the store as
         superseded. May raise `StoreUnavailable`; the same call may be made again.
         """
-        hold = self.held().get(partition)
-        if hold is None or hold.owner_level != owner_level:
-            return False
-        try:
-            self._checkpoints.update_checkpoint(
-                Checkpoint(self._group, partition, sequence_number, owner_level, offset)
+        checkpoint = Checkpoint(self._group, partition, sequence_number, owner_level, offset)
+        return bool(self.update_checkpoints([checkpoint]))
+
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+        """As `update_checkpoint`, for many partitions in one call to the store. Returns what was recorded."""
+        held = self.held()
+        mine = [c for c in checkpoints if c.partition in held and held[c.partition].owner_level == c.owner_level]
+        if not mine:
+            return []
+        refused = {refusal.partition for refusal in self._checkpoints.update_checkpoints(mine)}
+        if refused:
+            logger.info("partitions %s have gone on to other owners", ", ".join(sorted(refused)))
+        self._drop({partition: held[partition] for partition in refused}, LossReason.SUPERSEDED)
+        recorded = [checkpoint for checkpoint in mine if checkpoint.partition not in refused]
+        for checkpoint in recorded:
+            self.notices.publish(
+                CheckpointUpdated(checkpoint.partition, checkpoint.owner_level, checkpoint.sequence_number)
             )
-        except NotTheOwner as refused:
-            logger.info("%s", refused)
-            self._drop({partition: hold}, LossReason.SUPERSEDED)
-            return False
-        self.notices.publish(CheckpointUpdated(partition, owner_level, sequence_number))
-        return True
+        return recorded
 
     # The dispatch cycle
 

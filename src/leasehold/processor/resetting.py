@@ -71,10 +71,14 @@ def reset_group(
         sink.set_watermarks(
             hub.identity, {move.partition: Watermark(move.after - 1, levels[move.partition]) for move in moves}
         )
-        for move in moves:
-            checkpoints.update_checkpoint(
+        refused = checkpoints.update_checkpoints(
+            [
                 Checkpoint(group, move.partition, move.after - 1, levels[move.partition], str(move.after - 1))
-            )
+                for move in moves
+            ]
+        )
+        if refused:
+            raise refused[0]
         checkpoints.rebind_pipeline(group, binding)
     finally:
         ownership.relinquish_ownership(claimed)

@@ -11,19 +11,44 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from leasehold.model import Checkpoint, ConsumerGroup, Ownership, OwnershipListing
+from leasehold.errors import NotTheOwner
+from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFeatures:
+    """What a store can do.
+
+    shared               processes on different hosts may share it
+    own_clock            ages come from a clock of its own; without one, from "unchanged since seen"
+    presence             it keeps presence records and asks
+    batches              many records are written in one request
+    fenced_checkpoints   a lower owner level is refused whoever wrote the record
+    """
+
+    shared: bool
+    own_clock: bool = True
+    presence: bool = True
+    batches: bool = True
+    fenced_checkpoints: bool = True
 
 
 @runtime_checkable
 class OwnershipStore(Protocol):
-    """Who holds which partition of a consumer group."""
+    """Who holds which partition of a consumer group, who is there, and who asks for what."""
+
+    @property
+    def features(self) -> StoreFeatures:
+        """What this store can do. Without `presence` its three methods do nothing, and listings have none."""
+        ...
 
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
         """All records of the group, also relinquished and expired ones, and none of another group.
 
         `as_of` and every `last_modified` come from one clock, the store's, so that the age of a record is
         `as_of - last_modified` whatever the clock of the caller says. A record that the store knows to be
-        from before a restart of that clock is reported as infinitely old.
+        from before a restart of that clock is reported as infinitely old. A store without a clock of its own
+        gives 0 for all of these, and whoever lists finds out ages by what changes and what does not.
         """
         ...
 
@@ -32,23 +57,37 @@ class OwnershipStore(Protocol):
 
         An `etag` of `None` claims a record that must not exist. Each claim is decided alone: of many that
         name the same ETag exactly one wins, and the losers are simply not in the result. What is returned
-        carries the new ETag and the owner id and level of the claim, and is on disk.
+        carries the new ETag and everything else of the claim, and is on disk.
         """
         ...
 
-    def renew_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+    def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
         """Refresh the age of those records whose `etag` still is the record's, and return them.
 
         As `claim_ownership`, but owner and level must be the record's, and a renewal may be lost with the
-        power: the record then only looks older than it is.
+        power: the record then only looks older than it is. `presence` is written too, in the same request
+        where the store can: made if it is not there, else refreshed.
         """
         ...
 
     def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
         """Give up those records whose `etag` still is the record's, and return them.
 
-        The record stays, with an empty owner id and its level, so that the next level is higher.
+        The record stays, with an empty owner id and its level, so that the next level is higher, and with the
+        successor, failures and last error that it is given here.
         """
+        ...
+
+    def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
+        """Remove these presence records, as far as they are there."""
+        ...
+
+    def ask(self, asks: Sequence[Ask]) -> None:
+        """Write asks, at most one a partition: a later one takes the place of an earlier one."""
+        ...
+
+    def withdraw_asks(self, asks: Sequence[Ask]) -> None:
+        """Remove these asks, unless others have taken their place."""
         ...
 
 
@@ -77,12 +116,12 @@ class CheckpointStore(Protocol):
         """
         ...
 
-    def update_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Record progress, on disk.
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
+        """Record progress, on disk, and return what was refused. Each checkpoint is decided alone.
 
-        A level below the record's raises `OwnerLevelSuperseded`. A sequence number behind the record's at
-        the same level raises `CheckpointStepBack`; the same sequence number is accepted. A higher level may
-        step back. A refused update changes nothing.
+        A level below the record's is refused with `OwnerLevelSuperseded`. A sequence number behind the
+        record's at the same level is refused with `CheckpointStepBack`; the same sequence number is accepted.
+        A higher level may step back. A refused checkpoint changes nothing.
         """
         ...
 

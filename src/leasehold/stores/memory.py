@@ -13,38 +13,69 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import ConfigError
-from leasehold.model import Checkpoint, ConsumerGroup, Ownership, OwnershipListing
-from leasehold.stores.base import PipelineBinding
-from leasehold.stores.rules import check_update, raised
+from leasehold.errors import ConfigError, NotTheOwner
+from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
+from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.rules import raised, refusal
 
 _Key = tuple[ConsumerGroup, str]
 
 
 class MemoryStore:
-    """Ownership and checkpoints in dictionaries."""
+    """Ownership and checkpoints in dictionaries. `features` can be narrowed, to see how things go without."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, features: StoreFeatures | None = None) -> None:
+        self.features = features or StoreFeatures(shared=False)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._etags = itertools.count(1)
         self._ownership: dict[_Key, Ownership] = {}
+        self._presences: dict[_Key, Presence] = {}
+        self._asks: dict[_Key, Ask] = {}
         self._checkpoints: dict[_Key, Checkpoint] = {}
         self._bindings: dict[ConsumerGroup, PipelineBinding] = {}
 
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
         with self._lock:
-            records = tuple(record for record in self._ownership.values() if record.group == group)
-            return OwnershipListing(records, self._clock.monotonic())
+            return OwnershipListing(
+                tuple(record for record in self._ownership.values() if record.group == group),
+                self._now(),
+                tuple(presence for presence in self._presences.values() if presence.group == group),
+                tuple(ask for ask in self._asks.values() if ask.group == group),
+            )
 
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
         return self._write(claims)
 
-    def renew_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+    def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
+        if presence is not None and self.features.presence:
+            with self._lock:
+                key, now = (presence.group, presence.owner_id), self._now()
+                created = self._presences[key].created if key in self._presences else now
+                self._presences[key] = dataclasses.replace(
+                    presence, created=created, last_modified=now, etag=str(next(self._etags))
+                )
         return self._write(held)
 
     def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
         return self._write([dataclasses.replace(record, owner_id="") for record in held])
+
+    def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
+        with self._lock:
+            for owner_id in owner_ids:
+                self._presences.pop((group, owner_id), None)
+
+    def ask(self, asks: Sequence[Ask]) -> None:
+        if self.features.presence:
+            with self._lock:
+                self._asks.update({(ask.group, ask.partition): ask for ask in asks})
+
+    def withdraw_asks(self, asks: Sequence[Ask]) -> None:
+        with self._lock:
+            for ask in asks:
+                key = ask.group, ask.partition
+                if self._asks.get(key) == ask:
+                    del self._asks[key]
 
     def _write(self, records: Sequence[Ownership]) -> list[Ownership]:
         won = []
@@ -54,10 +85,13 @@ class MemoryStore:
                 stored = self._ownership.get(key)
                 if record.etag == (stored.etag if stored else None):
                     self._ownership[key] = dataclasses.replace(
-                        record, etag=str(next(self._etags)), last_modified=self._clock.monotonic()
+                        record, etag=str(next(self._etags)), last_modified=self._now()
                     )
                     won.append(self._ownership[key])
         return won
+
+    def _now(self) -> float:
+        return self._clock.monotonic() if self.features.own_clock else 0.0
 
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
         with self._lock:
@@ -70,11 +104,17 @@ class MemoryStore:
                 self._checkpoints[key] = raised(self._checkpoints.get(key), start)
             return [self._checkpoints[start.group, start.partition] for start in starts]
 
-    def update_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
+        refused = []
         with self._lock:
-            key = checkpoint.group, checkpoint.partition
-            check_update(self._checkpoints.get(key), checkpoint)
-            self._checkpoints[key] = checkpoint
+            for checkpoint in checkpoints:
+                key = checkpoint.group, checkpoint.partition
+                refusing = refusal(self._checkpoints.get(key), checkpoint)
+                if refusing is None:
+                    self._checkpoints[key] = checkpoint
+                else:
+                    refused.append(refusing)
+        return refused
 
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         with self._lock:

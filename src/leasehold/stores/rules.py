@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from leasehold.errors import CheckpointStepBack, OwnerLevelSuperseded
+from leasehold.errors import CheckpointStepBack, NotTheOwner, OwnerLevelSuperseded
 from leasehold.model import Checkpoint
 
 
@@ -17,11 +17,12 @@ def raised(stored: Checkpoint | None, start: Checkpoint) -> Checkpoint:
     return dataclasses.replace(stored, owner_level=start.owner_level)
 
 
-def check_update(stored: Checkpoint | None, update: Checkpoint) -> None:
-    """Refuse a lower owner level (`OwnerLevelSuperseded`) and a step back within one (`CheckpointStepBack`)."""
+def refusal(stored: Checkpoint | None, update: Checkpoint) -> NotTheOwner | None:
+    """Why an update is refused: a lower owner level, or a step back within one. None if it is not."""
     if stored is None or update.owner_level > stored.owner_level:
-        return
+        return None
     if update.owner_level < stored.owner_level:
-        raise OwnerLevelSuperseded(update.partition, update.owner_level, stored.owner_level)
+        return OwnerLevelSuperseded(update.partition, update.owner_level, stored.owner_level)
     if update.sequence_number < stored.sequence_number:
-        raise CheckpointStepBack(update.partition, update.sequence_number, stored.sequence_number)
+        return CheckpointStepBack(update.partition, update.sequence_number, stored.sequence_number)
+    return None

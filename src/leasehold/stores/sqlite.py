@@ -1,6 +1,7 @@
 """Ownership and checkpoints in one SQLite file, for all processes of one host.
 
-Owns the tables `leasehold_ownership`, `leasehold_checkpoint` and `leasehold_binding`. Its clock is the
+Owns the tables `leasehold_ownership`, `leasehold_presence`, `leasehold_ask`, `leasehold_checkpoint` and
+`leasehold_binding`. Its clock is the
 boot id with the boot-time clock: a record from before a reboot is infinitely old, since whoever wrote it
 is gone. Refuses nothing about hosts: do not put the file on a network file system, where neither SQLite's
 locks nor this clock hold.
@@ -22,16 +23,27 @@ from pathlib import Path
 from leasehold.backends import file_of
 from leasehold.clock import Clock, SystemClock, boot_id
 from leasehold.embedded import DatabaseFile
-from leasehold.errors import StoreUnavailable
-from leasehold.model import Checkpoint, ConsumerGroup, Ownership, OwnershipListing
-from leasehold.stores.base import PipelineBinding
-from leasehold.stores.rules import check_update, raised
+from leasehold.errors import NotTheOwner, StoreUnavailable
+from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
+from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.rules import raised, refusal
 
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS leasehold_ownership (
         namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
         owner_id TEXT NOT NULL, owner_level INTEGER NOT NULL, etag TEXT NOT NULL,
         boot_id TEXT NOT NULL, last_modified REAL NOT NULL,
+        nonce TEXT NOT NULL, successor TEXT NOT NULL, claimed_at INTEGER NOT NULL,
+        failures INTEGER NOT NULL, last_error TEXT NOT NULL,
+        PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS leasehold_presence (
+        namespace TEXT, hub TEXT, consumer_group TEXT, owner_id TEXT,
+        pipeline TEXT NOT NULL, strategy TEXT NOT NULL, capacity REAL NOT NULL, maximum INTEGER,
+        boot_id TEXT NOT NULL, created REAL NOT NULL, last_modified REAL NOT NULL, etag TEXT NOT NULL,
+        PRIMARY KEY (namespace, hub, consumer_group, owner_id)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS leasehold_ask (
+        namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
+        owner_level INTEGER NOT NULL, asker TEXT NOT NULL,
         PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS leasehold_checkpoint (
         namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
@@ -50,7 +62,7 @@ def _group_key(group: ConsumerGroup) -> tuple[str, str, str]:
     return group.namespace, group.hub, group.name
 
 
-def _key(record: Ownership | Checkpoint) -> tuple[str, str, str, str]:
+def _key(record: Ownership | Checkpoint | Ask) -> tuple[str, str, str, str]:
     return *_group_key(record.group), record.partition
 
 
@@ -60,6 +72,8 @@ class SqliteStore:
     `timeout` is the longest that a call waits for another writer, in seconds.
     """
 
+    features = StoreFeatures(shared=False)
+
     def __init__(
         self, path: Path, *, timeout: float = 3.0, clock: Clock | None = None, boot: str | None = None
     ) -> None:
@@ -68,18 +82,34 @@ class SqliteStore:
         self._boot = boot or boot_id()
 
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
+        key = _group_key(group)
         with self._file.reading() as connection:
-            rows = connection.execute(
-                "SELECT partition, owner_id, owner_level, etag, boot_id, last_modified FROM leasehold_ownership "
-                f"WHERE {_OF_GROUP}",
-                _group_key(group),
+            owned = connection.execute(
+                "SELECT partition, owner_id, owner_level, etag, boot_id, last_modified, nonce, successor, claimed_at, "
+                f"failures, last_error FROM leasehold_ownership WHERE {_OF_GROUP}",
+                key,
+            ).fetchall()
+            present = connection.execute(
+                "SELECT owner_id, pipeline, strategy, capacity, maximum, created, boot_id, last_modified, etag "
+                f"FROM leasehold_presence WHERE {_OF_GROUP}",
+                key,
+            ).fetchall()
+            asked = connection.execute(
+                f"SELECT partition, owner_level, asker FROM leasehold_ask WHERE {_OF_GROUP}", key
             ).fetchall()
             as_of = self._clock.monotonic()
-        records = tuple(
-            Ownership(group, partition, owner, level, etag, self._age_base(boot, modified, as_of))
-            for partition, owner, level, etag, boot, modified in rows
+        return OwnershipListing(
+            tuple(
+                Ownership(group, partition, owner, level, etag, self._age_base(boot, modified, as_of), *rest)
+                for partition, owner, level, etag, boot, modified, *rest in owned
+            ),
+            as_of,
+            tuple(
+                Presence(group, *declared, last_modified=self._age_base(boot, modified, as_of), etag=etag)
+                for *declared, boot, modified, etag in present
+            ),
+            tuple(Ask(group, *row) for row in asked),
         )
-        return OwnershipListing(records, as_of)
 
     def _age_base(self, boot: str, modified: float, as_of: float) -> float:
         # A clock that has gone back is another boot's, also where the system gives no boot id.
@@ -88,18 +118,22 @@ class SqliteStore:
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
         return self._write(claims, durable=True)
 
-    def renew_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
-        return self._write(held, durable=False)
+    def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
+        return self._write(held, durable=False, presence=presence)
 
     def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
         return self._write([dataclasses.replace(record, owner_id="") for record in held], durable=True)
 
-    def _write(self, records: Sequence[Ownership], *, durable: bool) -> list[Ownership]:
-        if not records:
+    def _write(
+        self, records: Sequence[Ownership], *, durable: bool, presence: Presence | None = None
+    ) -> list[Ownership]:
+        if not records and presence is None:
             return []
         won = []
         with self._file.writing(durable=durable) as connection:
             now = self._clock.monotonic()
+            if presence is not None:
+                self._put_presence(connection, presence, now)
             for record in records:
                 new = dataclasses.replace(record, etag=secrets.token_hex(8), last_modified=now)
                 if self._put(connection, new, expected=record.etag):
@@ -107,21 +141,60 @@ class SqliteStore:
         return won
 
     def _put(self, connection: sqlite3.Connection, record: Ownership, *, expected: str | None) -> bool:
-        values = (record.owner_id, record.owner_level, record.etag, self._boot, record.last_modified)
+        values = (
+            *(record.owner_id, record.owner_level, record.etag, self._boot, record.last_modified),
+            *(record.nonce, record.successor, record.claimed_at, record.failures, record.last_error),
+        )
         if expected is None:
             cursor = connection.execute(
                 "INSERT INTO leasehold_ownership (namespace, hub, consumer_group, partition, "
-                "owner_id, owner_level, etag, boot_id, last_modified) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT DO NOTHING",
+                "owner_id, owner_level, etag, boot_id, last_modified, nonce, successor, claimed_at, failures, "
+                "last_error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (*_key(record), *values),
             )
         else:
             cursor = connection.execute(
                 "UPDATE leasehold_ownership SET owner_id = ?, owner_level = ?, etag = ?, boot_id = ?, "
-                f"last_modified = ? WHERE {_OF_PARTITION} AND etag = ?",
+                "last_modified = ?, nonce = ?, successor = ?, claimed_at = ?, failures = ?, last_error = ? "
+                f"WHERE {_OF_PARTITION} AND etag = ?",
                 (*values, *_key(record), expected),
             )
         return cursor.rowcount == 1
+
+    def _put_presence(self, connection: sqlite3.Connection, presence: Presence, now: float) -> None:
+        connection.execute(
+            "INSERT INTO leasehold_presence VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+            "pipeline = excluded.pipeline, strategy = excluded.strategy, capacity = excluded.capacity, "
+            "maximum = excluded.maximum, boot_id = excluded.boot_id, last_modified = excluded.last_modified, "
+            "etag = excluded.etag",
+            (
+                *(*_group_key(presence.group), presence.owner_id),
+                *(presence.pipeline, presence.strategy, presence.capacity, presence.maximum),
+                *(self._boot, now, now, secrets.token_hex(8)),
+            ),
+        )
+
+    def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
+        with self._file.writing(durable=False) as connection:
+            connection.executemany(
+                f"DELETE FROM leasehold_presence WHERE {_OF_GROUP} AND owner_id = ?",
+                [(*_group_key(group), owner_id) for owner_id in owner_ids],
+            )
+
+    def ask(self, asks: Sequence[Ask]) -> None:
+        with self._file.writing(durable=False) as connection:
+            connection.executemany(
+                "INSERT INTO leasehold_ask VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+                "owner_level = excluded.owner_level, asker = excluded.asker",
+                [(*_key(ask), ask.owner_level, ask.asker) for ask in asks],
+            )
+
+    def withdraw_asks(self, asks: Sequence[Ask]) -> None:
+        with self._file.writing(durable=False) as connection:
+            connection.executemany(
+                f"DELETE FROM leasehold_ask WHERE {_OF_PARTITION} AND owner_level = ? AND asker = ?",
+                [(*_key(ask), ask.owner_level, ask.asker) for ask in asks],
+            )
 
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
         with self._file.reading() as connection:
@@ -141,10 +214,18 @@ class SqliteStore:
                 self._put_checkpoint(connection, records[_key(start)])
         return [records[_key(start)] for start in starts]
 
-    def update_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
+        refused: list[NotTheOwner] = []
+        if not checkpoints:
+            return refused
         with self._file.writing() as connection:
-            check_update(self._checkpoint(connection, checkpoint), checkpoint)
-            self._put_checkpoint(connection, checkpoint)
+            for checkpoint in checkpoints:
+                refusing = refusal(self._checkpoint(connection, checkpoint), checkpoint)
+                if refusing is None:
+                    self._put_checkpoint(connection, checkpoint)
+                else:
+                    refused.append(refusing)
+        return refused
 
     def _checkpoint(self, connection: sqlite3.Connection, like: Checkpoint) -> Checkpoint | None:
         row = connection.execute(

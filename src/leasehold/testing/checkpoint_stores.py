@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from leasehold.errors import CheckpointStepBack, NotTheOwner, OwnerLevelSuperseded
+from leasehold.errors import CheckpointStepBack, OwnerLevelSuperseded
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.stores.base import CheckpointStore, PipelineBinding
 from leasehold.testing.groups import HOSTILE_NAMES, LARGEST, at_once, groups_alike, new_group
@@ -41,7 +41,7 @@ class CheckpointStoreContract:
     def test_lists_every_partition_that_has_one(self, store: CheckpointStore, group: ConsumerGroup) -> None:
         written = [Checkpoint(group, str(p), 10 * p, 1, f"offset-{p}") for p in range(20)]
         for one in written:
-            store.update_checkpoint(one)
+            update(store, one)
         assert checkpoints(store, group) == {one.partition: one for one in written}
 
     def test_lists_no_checkpoints_of_another_group(self, store: CheckpointStore) -> None:
@@ -54,7 +54,7 @@ class CheckpointStoreContract:
         written = [Checkpoint(group, name, n, 1, name) for n, name in enumerate(HOSTILE_NAMES)]
         assert store.raise_owner_level(written) == written
         for one in written:
-            store.update_checkpoint(dataclasses.replace(one, sequence_number=one.sequence_number + 1))
+            update(store, dataclasses.replace(one, sequence_number=one.sequence_number + 1))
         assert {c.partition: (c.sequence_number, c.offset) for c in store.list_checkpoints(group)} == {
             name: (n + 1, name) for n, name in enumerate(HOSTILE_NAMES)
         }
@@ -68,7 +68,7 @@ class CheckpointStoreContract:
             Checkpoint(group, "largest", LARGEST, LARGEST, str(LARGEST)),
         ]
         for one in written:
-            store.update_checkpoint(one)
+            update(store, one)
         assert checkpoints(store, group) == {one.partition: one for one in written}
 
     # raise_owner_level
@@ -83,7 +83,7 @@ class CheckpointStoreContract:
     def test_raising_keeps_the_place(
         self, store: CheckpointStore, reopen: Callable[[], CheckpointStore], group: ConsumerGroup
     ) -> None:
-        store.update_checkpoint(Checkpoint(group, "0", 41, 1, "forty-one"))
+        update(store, Checkpoint(group, "0", 41, 1, "forty-one"))
         stands = Checkpoint(group, "0", 41, 2, "forty-one")
         assert store.raise_owner_level([Checkpoint(group, "0", 7, 2, "seven")]) == [stands]
         assert reopen().list_checkpoints(group) == [stands]
@@ -91,12 +91,12 @@ class CheckpointStoreContract:
     @pytest.mark.parametrize("level", [1, 4, 5])
     def test_raising_never_lowers(self, store: CheckpointStore, group: ConsumerGroup, level: int) -> None:
         stands = Checkpoint(group, "0", 41, 5, "41")
-        store.update_checkpoint(stands)
+        update(store, stands)
         assert store.raise_owner_level([Checkpoint(group, "0", 99, level, "99")]) == [stands]
         assert store.list_checkpoints(group) == [stands]
 
     def test_raising_several_partitions_at_once(self, store: CheckpointStore, group: ConsumerGroup) -> None:
-        store.update_checkpoint(Checkpoint(group, "1", 10, 5))
+        update(store, Checkpoint(group, "1", 10, 5))
         stands = store.raise_owner_level([Checkpoint(group, p, 0, 3) for p in ("2", "1", "0")])
         assert stands == [Checkpoint(group, "2", 0, 3), Checkpoint(group, "1", 10, 5), Checkpoint(group, "0", 0, 3)]
         assert checkpoints(store, group) == {one.partition: one for one in stands}
@@ -121,55 +121,55 @@ class CheckpointStoreContract:
         assert stands.owner_level == 15
         assert all(one.owner_level >= number for number, one in enumerate(answers))
 
-    # update_checkpoint
+    # update_checkpoints
 
     def test_progress_is_recorded(
         self, store: CheckpointStore, reopen: Callable[[], CheckpointStore], group: ConsumerGroup
     ) -> None:
         store.raise_owner_level([Checkpoint(group, "0", BEFORE_FIRST, 1)])
-        store.update_checkpoint(Checkpoint(group, "0", 99, 1, "offset"))
+        update(store, Checkpoint(group, "0", 99, 1, "offset"))
         assert reopen().list_checkpoints(group) == [Checkpoint(group, "0", 99, 1, "offset")]
 
     def test_a_lower_level_is_superseded_and_changes_nothing(
         self, store: CheckpointStore, group: ConsumerGroup
     ) -> None:
         stands = Checkpoint(group, "0", 10, 3, "ten")
-        store.update_checkpoint(stands)
+        update(store, stands)
         with pytest.raises(OwnerLevelSuperseded) as refused:
-            store.update_checkpoint(Checkpoint(group, "0", 11, 2, "eleven"))
+            update(store, Checkpoint(group, "0", 11, 2, "eleven"))
         assert (refused.value.partition, refused.value.owner_level, refused.value.highest) == ("0", 2, 3)
         assert store.list_checkpoints(group) == [stands]
 
     def test_a_raised_level_refuses_the_former_owner(self, store: CheckpointStore, group: ConsumerGroup) -> None:
-        store.update_checkpoint(Checkpoint(group, "0", 10, 1, "ten"))
+        update(store, Checkpoint(group, "0", 10, 1, "ten"))
         store.raise_owner_level([Checkpoint(group, "0", 0, 2)])
         with pytest.raises(OwnerLevelSuperseded):
-            store.update_checkpoint(Checkpoint(group, "0", 11, 1, "eleven"))
+            update(store, Checkpoint(group, "0", 11, 1, "eleven"))
         assert store.list_checkpoints(group) == [Checkpoint(group, "0", 10, 2, "ten")]
 
     def test_a_step_back_at_the_same_level_is_refused_and_changes_nothing(
         self, store: CheckpointStore, group: ConsumerGroup
     ) -> None:
         stands = Checkpoint(group, "0", 10, 3, "ten")
-        store.update_checkpoint(stands)
+        update(store, stands)
         with pytest.raises(CheckpointStepBack) as refused:
-            store.update_checkpoint(Checkpoint(group, "0", 9, 3, "nine"))
+            update(store, Checkpoint(group, "0", 9, 3, "nine"))
         assert (refused.value.partition, refused.value.sequence_number, refused.value.latest) == ("0", 9, 10)
         assert store.list_checkpoints(group) == [stands]
 
     def test_the_same_sequence_number_is_accepted(self, store: CheckpointStore, group: ConsumerGroup) -> None:
         for _ in range(2):
-            store.update_checkpoint(Checkpoint(group, "0", 10, 3, "ten"))
+            update(store, Checkpoint(group, "0", 10, 3, "ten"))
         assert store.list_checkpoints(group) == [Checkpoint(group, "0", 10, 3, "ten")]
 
     def test_a_higher_level_may_step_back(self, store: CheckpointStore, group: ConsumerGroup) -> None:
-        store.update_checkpoint(Checkpoint(group, "0", 10, 3, "ten"))
-        store.update_checkpoint(Checkpoint(group, "0", 4, 4, "four"))
+        update(store, Checkpoint(group, "0", 10, 3, "ten"))
+        update(store, Checkpoint(group, "0", 4, 4, "four"))
         assert store.list_checkpoints(group) == [Checkpoint(group, "0", 4, 4, "four")]
 
     def test_an_offset_may_go_away(self, store: CheckpointStore, group: ConsumerGroup) -> None:
-        store.update_checkpoint(Checkpoint(group, "0", 10, 3, "ten"))
-        store.update_checkpoint(Checkpoint(group, "0", 11, 3, None))
+        update(store, Checkpoint(group, "0", 10, 3, "ten"))
+        update(store, Checkpoint(group, "0", 11, 3, None))
         assert store.list_checkpoints(group) == [Checkpoint(group, "0", 11, 3, None)]
 
     def test_of_many_updates_at_once_the_furthest_stands(
@@ -225,7 +225,7 @@ class CheckpointStoreContract:
         assert bound == ["another", *(f"pipeline-{number}" for number in range(1, len(groups)))]
 
     def test_a_binding_leaves_checkpoints_alone(self, store: CheckpointStore, group: ConsumerGroup) -> None:
-        store.update_checkpoint(Checkpoint(group, "0", 10, 1))
+        update(store, Checkpoint(group, "0", 10, 1))
         store.bind_pipeline(group, PipelineBinding("flights", "sink"))
         assert store.list_checkpoints(group) == [Checkpoint(group, "0", 10, 1)]
 
@@ -237,10 +237,12 @@ def checkpoints(store: CheckpointStore, group: ConsumerGroup) -> dict[str, Check
     return {one.partition: one for one in listed}
 
 
+def update(store: CheckpointStore, checkpoint: Checkpoint) -> None:
+    """Update one checkpoint, and raise what refuses it."""
+    for refused in store.update_checkpoints([checkpoint]):
+        raise refused
+
+
 def accepted(store: CheckpointStore, checkpoint: Checkpoint) -> bool:
     """Whether the store takes an update of a checkpoint."""
-    try:
-        store.update_checkpoint(checkpoint)
-    except NotTheOwner:
-        return False
-    return True
+    return not store.update_checkpoints([checkpoint])
