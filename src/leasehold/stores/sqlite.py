@@ -105,8 +105,8 @@ class SqliteStore:
             ),
             as_of,
             tuple(
-                Presence(group, *declared, last_modified=self._age_base(boot, modified, as_of), etag=etag)
-                for *declared, boot, modified, etag in present
+                Presence(group, owner, line, strategy, size, most, created, self._age_base(boot, seen, as_of), etag)
+                for owner, line, strategy, size, most, created, boot, seen, etag in present
             ),
             tuple(Ask(group, *row) for row in asked),
         )
