@@ -51,8 +51,10 @@ def run(quick: bool) -> list[Row]:
 
 
 def _view(owned: Mapping[str, tuple[str, ...]], me: str, free: tuple[str, ...] = ()) -> View:
+    """What an instance sees that all know, and that knows all: by their presence."""
     others = tuple((owner, theirs) for owner, theirs in sorted(owned.items()) if owner != me)
-    return View(owned.get(me, ()), (), free, others)
+    members = dict.fromkeys({me, *owned}, Member())
+    return View(owned.get(me, ()), (), free, others, me=me, members=members)
 
 
 def _milliseconds(action: Callable[[], object], times: int) -> float:

@@ -45,7 +45,7 @@ def _first_checkpoint(path: Path, hub: LogHub, process: subprocess.Popen[bytes])
     """When the first batch was done, and how many events it had."""
     store, group = SqliteStore(path / "leasehold.db"), hub.consumer_group("$Default")
     while process.poll() is None:
-        done = sum(row.checkpoint or 0 for row in group_progress(hub, group, store, store, 60.0))
+        done = sum(row.checkpoint or 0 for row in group_progress(hub, group, store, store, 60.0).partitions)
         if done:
             return time.perf_counter(), done
         time.sleep(0.05)

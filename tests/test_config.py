@@ -50,7 +50,7 @@ def test_all_units(number: int, unit: tuple[str, float]) -> None:
 
 def test_the_defaults_are_those_of_the_design() -> None:
     settings = OwnershipSettings()
-    assert dataclasses.astuple(settings) == (10.0, 30.0, "greedy", 3.0, 1.0, 1.25, 600.0)
+    assert dataclasses.astuple(settings) == (10.0, 30.0, "planned", 3.0, 1.0, 1.25, 600.0, 30.0, 1.0, 1.0, None)
     assert settings.shortest_expiration == 30.0
 
 
@@ -64,7 +64,8 @@ BAD = [math.nan, math.inf, -math.inf, 0.0, -1.0]
 
 @pytest.mark.parametrize("value", BAD)
 @pytest.mark.parametrize(
-    "field", ["load_balancing_interval", "partition_expiration", "request_timeout", "stall_timeout"]
+    "field",
+    ["load_balancing_interval", "partition_expiration", "request_timeout", "stall_timeout", "hand_over_timeout"],
 )
 def test_durations_above_zero(field: str, value: float) -> None:
     refused(field, value, "above zero")
@@ -76,6 +77,23 @@ def test_the_margin(value: float) -> None:
     assert OwnershipSettings(margin=0.0).margin == 0.0
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -0.1])
+def test_the_settle_delay(value: float) -> None:
+    refused("settle_delay", value, "zero or more")
+    assert OwnershipSettings(settle_delay=0.0).settle_delay == 0.0
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_the_capacity(value: float) -> None:
+    refused("capacity", value, "above zero")
+    assert OwnershipSettings(capacity=0.1).capacity == 0.1
+
+
+def test_the_maximum() -> None:
+    refused("maximum_partitions", -1, "zero or more")
+    assert OwnershipSettings(maximum_partitions=0).maximum_partitions == 0
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.99, 0.0, -1.0])
 def test_the_clock_rate_ratio(value: float) -> None:
     refused("clock_rate_ratio", value, "at least 1")
@@ -83,8 +101,8 @@ def test_the_clock_rate_ratio(value: float) -> None:
 
 
 def test_the_strategy() -> None:
-    error = refused("strategy", "random", "one of greedy, balanced, planned")
-    assert "greedy is the default" in str(error)
+    error = refused("strategy", "random", "one of planned, greedy, balanced")
+    assert "planned is the default" in str(error)
     assert set(STRATEGIES) == set(IMPLEMENTED)
 
 

@@ -10,19 +10,25 @@ from leasehold.notices import (
     CheckpointUpdated,
     CycleFailed,
     EventsLost,
+    HandOverAsked,
     LossReason,
     Notice,
     Notices,
     OwnershipClaimed,
     OwnershipLost,
     OwnershipRelinquished,
+    PartitionsUnserved,
+    PartitionSuspected,
 )
 from leasehold.testing.groups import at_once
 
 ALL: tuple[Notice, ...] = (
     OwnershipClaimed("0", 1, ""),
     OwnershipLost("0", 1, LossReason.TAKEN),
-    OwnershipRelinquished("0", 1),
+    OwnershipRelinquished("0", 1, "b/1"),
+    HandOverAsked("0", 1, "b/1"),
+    PartitionSuspected("0", 2, "it ended"),
+    PartitionsUnserved(("0",)),
     CheckpointUpdated("0", 1, 17),
     CycleFailed(ValueError("x")),
     EventsLost("0", 1, 2),

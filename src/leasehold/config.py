@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from leasehold.errors import ConfigError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-STRATEGIES = ("greedy", "balanced", "planned")
+_ABOVE_ZERO = (
+    "load_balancing_interval",
+    "partition_expiration",
+    "request_timeout",
+    "stall_timeout",
+    "hand_over_timeout",
+)
+STRATEGIES = ("planned", "greedy", "balanced")
 
 
 def parse_duration(text: str, field: str) -> float:
@@ -30,12 +37,17 @@ class OwnershipSettings:
 
     load_balancing_interval  between two dispatch cycles of an instance
     partition_expiration     an ownership not renewed for longer than this may be taken by anybody
-    strategy                 `greedy` (claim the whole fair share), `balanced` (one claim a cycle) or `planned` (all
-                             compute the same target, in which nothing moves that need not)
+    strategy                 `planned` (all compute the same target, in which nothing moves that need not), `greedy`
+                             (claim the whole fair share) or `balanced` (one claim a cycle)
     request_timeout          the longest that one call to a store may take
     margin                   how much earlier than the store a holder ends its trust in its own hold
     clock_rate_ratio         how much faster one machine's clock may run than another's
     stall_timeout            renewal stops when the work makes no progress for this long
+    hand_over_timeout        how long to wait for the live owner of a partition, once asked, before it is stolen
+    settle_delay             the pause between announcing itself and the first claim, so that instances which start
+                             together see each other
+    capacity                 this instance's share beside that of others: 2 is twice as much as 1
+    maximum_partitions       the most partitions that this instance takes; None for no limit
 
     Refused unless two renewals fit in the time that a holder may trust itself, even if one of them takes its full
     time and clocks differ:
@@ -44,23 +56,35 @@ class OwnershipSettings:
 
     load_balancing_interval: float = 10.0
     partition_expiration: float = 30.0
-    strategy: str = "greedy"
+    strategy: str = "planned"
     request_timeout: float = 3.0
     margin: float = 1.0
     clock_rate_ratio: float = 1.25
     stall_timeout: float = 600.0
+    hand_over_timeout: float = 30.0
+    settle_delay: float = 1.0
+    capacity: float = 1.0
+    maximum_partitions: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("load_balancing_interval", "partition_expiration", "request_timeout", "stall_timeout"):
+        for name in _ABOVE_ZERO:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(name, value, "a duration above zero", "Give a number of seconds")
-        if not (math.isfinite(self.margin) and self.margin >= 0):
-            raise ConfigError("margin", self.margin, "a duration of zero or more", "Give a number of seconds")
+        for name in ("margin", "settle_delay"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ConfigError(name, value, "a duration of zero or more", "Give a number of seconds")
+        if not (math.isfinite(self.capacity) and self.capacity > 0):
+            raise ConfigError("capacity", self.capacity, "a number above zero", "1 is the default")
+        if self.maximum_partitions is not None and self.maximum_partitions < 0:
+            raise ConfigError(
+                "maximum_partitions", self.maximum_partitions, "zero or more", "Leave it out for no limit"
+            )
         if not (math.isfinite(self.clock_rate_ratio) and self.clock_rate_ratio >= 1):
             raise ConfigError("clock_rate_ratio", self.clock_rate_ratio, "at least 1", "1.25 is the default")
         if self.strategy not in STRATEGIES:
-            raise ConfigError("strategy", self.strategy, f"one of {', '.join(STRATEGIES)}", "greedy is the default")
+            raise ConfigError("strategy", self.strategy, f"one of {', '.join(STRATEGIES)}", "planned is the default")
         if self.partition_expiration < self.shortest_expiration:
             enough = math.ceil(self.shortest_expiration * 10) / 10
             raise ConfigError(

@@ -50,10 +50,36 @@ class OwnershipLost(Notice):
 
 @dataclass(frozen=True, slots=True)
 class OwnershipRelinquished(Notice):
-    """`partition` was given up by ourselves."""
+    """`partition` was given up by ourselves: handed over to `successor`, or free for anybody if that is `""`."""
 
     partition: str
     owner_level: int
+    successor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverAsked(Notice):
+    """`asker` waits for `partition`, which is to be drained: to finish what is begun and begin nothing."""
+
+    partition: str
+    owner_level: int
+    asker: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSuspected(Notice):
+    """`failures` owners of `partition` in a row came to a bad end and its checkpoint stood still: it is taken last."""
+
+    partition: str
+    failures: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsUnserved(Notice):
+    """No instance has room for these partitions, by the maxima that all have declared. None: all are served again."""
+
+    partitions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

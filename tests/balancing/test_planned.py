@@ -484,7 +484,7 @@ def test_every_plan_is_what_the_target_gives_me(seen: View, seed: int) -> None:
 def views(owners: Mapping[str, Iterable[str]], free: tuple[str, ...]) -> list[View]:
     """What each of these sees."""
     return [
-        View(tuple(mine), (), free, tuple((other, tuple(p)) for other, p in owners.items() if other != me))
+        View(tuple(mine), (), free, tuple((other, tuple(p)) for other, p in owners.items() if other != me), me=me)
         for me, mine in owners.items()
     ]
 

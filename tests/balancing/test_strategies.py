@@ -11,15 +11,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from leasehold.balancing import STRATEGIES, Claim, Strategy, View, make_view
+from leasehold.balancing import STRATEGIES, Claim, Limits, Me, Strategy, View, make_view
 from leasehold.balancing.strategies import balanced, greedy
-from leasehold.model import ConsumerGroup, OwnerId, Ownership, OwnershipListing
+from leasehold.model import ConsumerGroup, OwnerId, Ownership, OwnershipListing, Presence
 
 BOTH = pytest.mark.parametrize("strategy", [balanced, greedy])
 
 
 def view(*, held: str = "", reclaimable: str = "", free: str = "", **others: str) -> View:
-    return View(tuple(held), tuple(reclaimable), tuple(free), tuple((o, tuple(p)) for o, p in others.items()))
+    """As it is without presence: I am known to others by what I own."""
+    theirs = tuple((owner, tuple(partitions)) for owner, partitions in others.items())
+    return View(tuple(held), tuple(reclaimable), tuple(free), theirs, known=bool(held or reclaimable))
 
 
 def plan(strategy: Strategy, seen: View, seed: int = 0) -> list[Claim]:
@@ -142,7 +144,7 @@ def test_nothing_to_do(strategy: Strategy) -> None:
 
 
 VIEWS = st.builds(
-    lambda owners: View(
+    lambda owners, known: View(
         tuple(str(p) for p, who in enumerate(owners) if who == 0),
         tuple(str(p) for p, who in enumerate(owners) if who == 1),
         tuple(str(p) for p, who in enumerate(owners) if who == 2),
@@ -150,8 +152,10 @@ VIEWS = st.builds(
             (f"o{other}", tuple(str(p) for p, who in enumerate(owners) if who == other))
             for other in set(owners) - {0, 1, 2}
         ),
+        known=known,
     ),
     st.lists(st.integers(0, 8), max_size=64),
+    st.booleans(),
 )
 
 
@@ -182,14 +186,22 @@ def test_every_plan_keeps_the_rules(seen: View, strategy: Strategy, seed: int) -
 # Fleets
 
 
+GROUP = ConsumerGroup("n", "h")
+
+
 @dataclass
 class Fleet:
-    """Instances that plan in turn against a perfect store."""
+    """Instances that plan in turn against a perfect store, where all is handed over at once; `announced`: by presence.
+
+    `maxima` are those of the instances, for those who have one.
+    """
 
     strategies: list[Strategy]
     partitions: int
     owners: dict[str, int] = field(default_factory=dict)
     moves: int = 0
+    announced: bool = False
+    maxima: dict[int, int] = field(default_factory=dict)
 
     def turn(self, number: int, rng: Random, listing: OwnershipListing | None = None) -> list[Claim]:
         """One instance plans by what it sees (default: what is), and claims what nobody has claimed since."""
@@ -198,10 +210,12 @@ class Fleet:
         view = make_view(
             [str(p) for p in range(self.partitions)],
             seen,
-            me=OwnerId(f"i{number}", "x"),
-            held=[p for p, owner in self.owners.items() if owner == number],
-            expiration=30,
-            just_started=False,
+            me=Me(
+                owner_id=OwnerId(f"i{number}", "x"),
+                held=[p for p, owner in self.owners.items() if owner == number],
+                presence=self.presence(number),
+            ),
+            limits=Limits(expiration=30, reservation=13),
             store_suspected=False,
         )
         claims = self.strategies[number](view, rng)
@@ -220,9 +234,14 @@ class Fleet:
         order = rng.sample(range(len(self.strategies)), len(self.strategies))
         return any(claims for claims in [self.turn(number, rng, listing) for number in order])
 
+    def presence(self, number: int) -> Presence:
+        [name] = [name for name, strategy in STRATEGIES.items() if strategy is self.strategies[number]]
+        return Presence(GROUP, f"i{number}/x", strategy=name, maximum=self.maxima.get(number))
+
     def listing(self) -> OwnershipListing:
-        group = ConsumerGroup("n", "h")
-        return OwnershipListing(tuple(Ownership(group, p, f"i{o}/x", 1, "e") for p, o in self.owners.items()), 0.0)
+        records = tuple(Ownership(GROUP, p, f"i{o}/x", 1, "e") for p, o in self.owners.items())
+        everybody = range(len(self.strategies)) if self.announced else ()
+        return OwnershipListing(records, 0.0, tuple(self.presence(number) for number in everybody))
 
     def counts(self) -> list[int]:
         owned = Counter(self.owners.values())

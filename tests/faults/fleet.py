@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
 
 from leasehold.hubs.log import LogHub
-from leasehold.model import Checkpoint, Ownership
+from leasehold.model import Ask, Checkpoint, Ownership
 from leasehold.stores.sqlite import SqliteStore
 
 EXPIRATION = 2.75
@@ -43,6 +44,8 @@ def transform(events):
         gate = HERE / ("gate-" + os.environ["LEASEHOLD_OWNER"])
         while gate.exists():
             time.sleep(0.02)
+        if (HERE / "poison").exists() and events.where("n < 0").count():
+            raise RuntimeError("a poisonous event")
     dry_run_done = True
     return events.select("id", "n", "hub", "partition", "sequenceNumber", "ownerLevel")
 """
@@ -172,6 +175,17 @@ class Fleet:
             self.hub.append(pa.table({"body": pa.array(bodies, pa.binary())}), partition=partition)
             self._sent[partition] += rows
 
+    def poison(self, partition: str) -> None:
+        """Append an event that fails every batch it is in, until it is cured."""
+        (self.folder / "poison").touch()
+        self._sent[partition].append(("poison", -1))
+        body = json.dumps({"id": "poison", "n": -1}).encode()
+        self.hub.append(pa.table({"body": pa.array([body], pa.binary())}), partition=partition)
+
+    def cure(self) -> None:
+        """The poison works no more."""
+        (self.folder / "poison").unlink()
+
     def forget_sent(self) -> None:
         """What was sent so far is not to be expected in the table."""
         self._skipped = {partition: len(rows) for partition, rows in self._sent.items()}
@@ -203,6 +217,17 @@ class Fleet:
     def checkpoints(self) -> dict[str, Checkpoint]:
         """The checkpoints by partition."""
         return {checkpoint.partition: checkpoint for checkpoint in self.store.list_checkpoints(self.group)}
+
+    def asks(self) -> list[Ask]:
+        """Who asks for what."""
+        return list(self.store.list_ownership(self.group).asks)
+
+    def status(self) -> dict[str, Any]:
+        """What `leasehold status` says."""
+        command = [sys.executable, "-m", "leasehold.cli.app", "status", "pipeline.toml", "--json"]
+        said = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True, timeout=60)
+        told: dict[str, Any] = json.loads(said.stdout)
+        return told
 
     def owned_by(self, name: str) -> set[str]:
         """The partitions whose record names this instance."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fleet import EXPIRATION, Fleet, paused, until
+from tests.faults.fleet import EXPIRATION, PATIENCE, Fleet, paused, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -152,6 +152,63 @@ def test_two_available_now_runs(fleet: Fleet) -> None:
     accounts = [instance.account() for instance in both]
     assert sum(account["applied"] for account in accounts) == 2000
     fleet.check_table()
+
+
+@pytest.mark.parametrize("fleet", [APPEND], indirect=True)
+def test_a_join_reads_no_event_twice(fleet: Fleet) -> None:
+    """Blue is in the middle of a batch when green asks for half of what it has; green gets it when that is done."""
+    fleet.send(400)
+    blue = fleet.launch("blue")
+    fleet.wait_owned(blue=4)
+    fleet.wait_consumed()
+    levels = {p: record.owner_level for p, record in fleet.records().items()}
+    fleet.close_gate("blue")
+    fleet.send(200)
+    fleet.wait_in_batch("blue")
+    green = fleet.launch("green")
+    until(lambda: len(fleet.asks()) == 2, "green to ask for its share")
+    time.sleep(EXPIRATION)  # nobody takes what a live instance is busy with
+    assert len(fleet.owned_by("blue")) == 4
+    fleet.send(200)
+    fleet.open_gate("blue")
+    fleet.wait_owned(blue=2, green=2)
+    fleet.send(200)
+    fleet.wait_consumed()
+    fleet.check_table()
+    assert sorted(record.owner_level - levels[p] for p, record in fleet.records().items()) == [0, 0, 1, 1]
+    accounts = [instance.stop() for instance in (green, blue)]
+    assert [(one["replayed"], one["refused"]) for one in accounts] == [(0, 0), (0, 0)]
+    assert sum(one["applied"] for one in accounts) == 4000
+
+
+@pytest.mark.parametrize("fleet", [APPEND], indirect=True)
+def test_a_poison_partition_stops_no_other(fleet: Fleet) -> None:
+    """One event kills whoever reads it: its partition is taken last and by itself, and the others go on."""
+    fleet.send(20)
+    fleet.poison("1")
+    fleet.send(20)
+    blue = fleet.launch("blue")
+    others = [p for p in fleet.hub.partition_ids() if p != "1"]
+
+    def consumed() -> bool:
+        fleet.check_alive()
+        reached = fleet.checkpoints()
+        ends = fleet.hub.partition_properties()
+        return all(p in reached and reached[p].next_sequence_number == ends[p].end for p in others)
+
+    until(consumed, "the other partitions to be consumed", 2 * PATIENCE)
+
+    def suspects() -> list[tuple[str, bool]]:
+        return [(one["partition"], "a poisonous event" in one["lastError"]) for one in fleet.status()["suspects"]]
+
+    until(lambda: suspects() == [("1", True)], "the partition to be a suspect, with its error")
+    fleet.send(20, *others)
+    until(consumed, "the other partitions to be consumed while the poison is there", 2 * PATIENCE)
+    fleet.cure()
+    fleet.wait_consumed()
+    fleet.check_table()
+    assert blue.process.poll() is None
+    assert fleet.status()["suspects"] == []
 
 
 def test_latest_loses_nothing_when_batch_0_is_killed(tmp_path: Path) -> None:

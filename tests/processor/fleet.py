@@ -5,6 +5,7 @@ The stores are real ones in memory; trouble comes between them and the manager, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from leasehold.model import (
 from leasehold.notices import Notice
 from leasehold.processor import PartitionManager
 from leasehold.stores import Store
-from leasehold.stores.base import PipelineBinding
+from leasehold.stores.base import PipelineBinding, StoreFeatures
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.clock import ManualClock
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP = ConsumerGroup("n", "h")
-SETTINGS = OwnershipSettings()
+SETTINGS = OwnershipSettings(settle_delay=0, strategy="greedy")
 """The defaults: interval 10 s, expiration 30 s, request time-out 3 s; trust is 23 s."""
 TRUST = 23.0
 
@@ -63,7 +64,8 @@ class Hub:
         return tuple(self.ends)
 
     def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
-        wanted = self.partition_ids() if partitions is None else partitions
+        known = self.partition_ids()
+        wanted = known if partitions is None else partitions
         return {p: PartitionProperties(p, 0, self.ends[p]) for p in wanted}
 
     def resolve(self, partition: str, position: EventPosition) -> int:
@@ -177,8 +179,11 @@ class Instance:
         settings: OwnershipSettings = SETTINGS,
         positions: Positions | None = None,
         seed: int = 0,
+        pipeline: str = "",
+        last_error: str = "",
     ) -> None:
         self.name = name
+        self.clock = clock
         self.ownership = TroubledStore(ownership)
         self.checkpoints = TroubledStore(checkpoints)
         self.notices: list[Notice] = []
@@ -192,6 +197,8 @@ class Instance:
             positions=positions or Positions(EARLIEST),
             clock=clock,
             rng=Random(seed),
+            pipeline=pipeline,
+            last_error=last_error,
         )
         self.manager.notices.subscribe(self.notices.append, Notice)
 
@@ -211,6 +218,11 @@ class Instance:
                 return
         raise AssertionError("an instance goes on winning for ever")
 
+    def drain(self) -> list[str]:
+        """Let go of what is asked for, as a worker does that has nothing begun. Returns what that was."""
+        asked = {p: hold.owner_level for p, hold in self.manager.held().items() if hold.asked_by}
+        return [partition for partition, level in asked.items() if self.manager.let_go(partition, level)]
+
     def take(self) -> list[Notice]:
         """The notices since the last time."""
         taken = self.notices[:]
@@ -218,14 +230,28 @@ class Instance:
         return taken
 
 
+class DriftingClock:
+    """The clock of one machine: another start and another rate than the store's, and a wall clock of its own."""
+
+    def __init__(self, base: ManualClock, rate: float = 1.0, start: float = 0.0, wall: float = 0.0) -> None:
+        self._base, self._rate, self._start, self._wall = base, rate, start, wall
+
+    def wall(self) -> float:
+        return self._wall + self._rate * self._base.monotonic()
+
+    def monotonic(self) -> float:
+        return self._start + self._rate * self._base.monotonic()
+
+
 class Scene:
     """A hub, two stores and a clock, for instances to share."""
 
-    def __init__(self, partitions: int = 4) -> None:
+    def __init__(self, partitions: int = 4, features: StoreFeatures | None = None) -> None:
         self.hub = Hub(partitions)
         self.clock = ManualClock()
-        self.ownership = MemoryStore(self.clock)
+        self.ownership = MemoryStore(self.clock, features)
         self.checkpoints = MemoryStore(self.clock)
+        self._seeds = itertools.count()
 
     def start(
         self,
@@ -233,16 +259,22 @@ class Scene:
         *,
         settings: OwnershipSettings = SETTINGS,
         positions: Positions | None = None,
+        clock: Clock | None = None,
+        pipeline: str = "",
+        last_error: str = "",
     ) -> Instance:
         """A new instance that has not ticked yet."""
         return Instance(
             self.hub,
-            self.clock,
+            clock or self.clock,
             self.ownership,
             self.checkpoints,
             name=name,
             settings=settings,
             positions=positions,
+            seed=next(self._seeds),
+            pipeline=pipeline,
+            last_error=last_error,
         )
 
     def running(self, name: str = "a", *, settings: OwnershipSettings = SETTINGS) -> Instance:
@@ -260,6 +292,34 @@ class Scene:
             for one in instances:
                 one.manager.note_progress()
                 one.settle()
+                if one.drain():
+                    one.settle()
+
+    def share(self, *instances: Instance) -> None:
+        """Let them share at once: whoever is asked for a partition lets go of it."""
+        quiet = 0
+        for _ in range(100):
+            for one in instances:
+                one.settle()
+            drained = [one for one in instances if one.drain()]
+            for one in drained:
+                one.settle()
+            quiet = 0 if drained else quiet + 1
+            if quiet == 2:  # in the first one, the last may have asked the first
+                return
+        raise AssertionError("they go on handing over for ever")
+
+    def unheard(self, *instances: Instance) -> None:
+        """Nobody knows of them but by what they own, until they renew: they cannot be asked, and are stolen from."""
+        self.ownership.withdraw_presence(GROUP, [one.id for one in instances])
+
+    def asks(self) -> dict[str, str]:
+        """Who asks, by partition."""
+        return {ask.partition: ask.asker for ask in self.ownership.list_ownership(GROUP).asks}
+
+    def present(self) -> set[str]:
+        """Whose presence is there."""
+        return {presence.owner_id for presence in self.ownership.list_ownership(GROUP).presences}
 
     def records(self) -> dict[str, Ownership]:
         """The ownership records by partition."""

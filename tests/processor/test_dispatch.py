@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from leasehold.clock import SystemClock
 from leasehold.notices import CycleFailed, OwnershipClaimed, OwnershipRelinquished
 from leasehold.processor import DispatchThread
-from leasehold.processor.dispatch import JITTER, pause_after
+from leasehold.processor.pace import JITTER, Outcome, pause_after
 from leasehold.stores.memory import MemoryStore
 from tests.processor.fleet import SETTINGS, Hub, Instance
 
@@ -24,21 +24,38 @@ PATIENCE = 60.0
 
 # The pace
 
+IN_A_WHILE = [outcome for outcome in Outcome if outcome not in (Outcome.WON, Outcome.DOUBTED)]
+SOON = {Outcome.ASKING: 0.25, Outcome.FAILED: 0.25}
 
+
+@pytest.mark.parametrize("outcome", IN_A_WHILE)
 @given(interval=st.floats(0.01, 600), spent=st.floats(0, 600), seed=st.integers())
-def test_a_pause_is_never_longer_than_what_is_left_of_the_interval(interval: float, spent: float, seed: int) -> None:
-    pause = pause_after(interval, spent, False, Random(seed))
-    assert max(0.0, interval * (1 - JITTER) - spent) <= pause <= max(0.0, interval - spent)
+def test_a_pause_is_never_longer_than_what_is_left_of_the_interval(
+    outcome: Outcome, interval: float, spent: float, seed: int
+) -> None:
+    pause = pause_after(interval, spent, outcome, Random(seed))
+    longest = interval * SOON.get(outcome, 1.0)
+    assert max(0.0, longest * (1 - JITTER) - spent) <= pause <= max(0.0, longest - spent)
 
 
 @given(interval=st.floats(0.01, 600), spent=st.floats(0, 600))
 def test_a_cycle_that_won_is_followed_at_once(interval: float, spent: float) -> None:
-    assert pause_after(interval, spent, True, Random(0)) == 0.0
+    assert pause_after(interval, spent, Outcome.WON, Random(0)) == 0.0
 
 
-def test_a_pause_depends_on_its_arguments_alone() -> None:
-    assert pause_after(10, 1, False, Random(7)) == pause_after(10, 1, False, Random(7))
-    assert len({pause_after(10, 1, False, Random(seed)) for seed in range(20)}) == 20
+@given(interval=st.floats(0.01, 600), spent=st.floats(0, 600), seed=st.integers())
+def test_the_second_look_comes_after_those_that_live_and_before_the_next_cycle(
+    interval: float, spent: float, seed: int
+) -> None:
+    """After a failure they are back within a quarter of the interval: what the cycle took does not bring it forward."""
+    pause = pause_after(interval, spent, Outcome.DOUBTED, Random(seed))
+    assert SOON[Outcome.FAILED] * interval < pause <= interval / 2
+
+
+@pytest.mark.parametrize("outcome", [*IN_A_WHILE, Outcome.DOUBTED])
+def test_a_pause_depends_on_its_arguments_alone(outcome: Outcome) -> None:
+    assert pause_after(10, 1, outcome, Random(7)) == pause_after(10, 1, outcome, Random(7))
+    assert len({pause_after(10, 1, outcome, Random(seed)) for seed in range(20)}) == 20
 
 
 # The thread
@@ -53,7 +70,7 @@ class Runner:
         settings = replace(SETTINGS, load_balancing_interval=interval)
         self.instance = Instance(Hub(), clock, self.store, self.store, settings=settings)
         self.manager = self.instance.manager
-        self.thread = DispatchThread(self.manager, clock=clock, rng=Random(0), alive=alive)
+        self.thread = DispatchThread(self.manager, clock=clock, alive=alive)
 
     def claimed(self) -> threading.Event:
         """Is set when something has been claimed."""
@@ -110,6 +127,26 @@ def test_a_cycle_that_won_is_followed_by_another_at_once(make: MakeRunner) -> No
     runner = make(interval=10.0)
     runner.thread.start()
     assert runner.manager.wait_for_cycle(2, 5.0)
+
+
+def test_what_is_let_go_is_written_down_at_once(make: MakeRunner) -> None:
+    runner = make(interval=10.0)
+    runner.thread.start()
+    assert runner.manager.wait_for_cycle(2, PATIENCE), "the second one wins nothing, and a pause follows"
+    given_up = threading.Event()
+    runner.manager.notices.subscribe(lambda _: given_up.set(), OwnershipRelinquished)
+    assert runner.manager.let_go("0", runner.manager.held()["0"].owner_level)
+    assert given_up.wait(5.0)
+
+
+def test_the_error_that_ended_the_work_is_written_down(make: MakeRunner) -> None:
+    runner = make(interval=10.0)
+    claimed = runner.claimed()
+    runner.thread.start()
+    assert claimed.wait(PATIENCE)
+    runner.thread.stop(PATIENCE, "the batch cannot be read")
+    records = runner.store.list_ownership(runner.manager._group).records
+    assert {(record.owner_id, record.last_error) for record in records} == {("", "the batch cannot be read")}
 
 
 def test_it_ends_when_what_it_works_for_is_gone(make: MakeRunner) -> None:

@@ -66,6 +66,7 @@ def test_a_thief_goes_on_after_what_its_victim_recorded_until_the_last_moment(sc
         assert all(a.manager.update_checkpoint(p, 1, 41) for p in ALL)
 
     b.ownership.after["claim_ownership"] = meanwhile
+    scene.unheard(a)
     b.manager.tick()
     assert {hold.start for hold in b.manager.held().values()} == {42}
 
@@ -73,17 +74,35 @@ def test_a_thief_goes_on_after_what_its_victim_recorded_until_the_last_moment(sc
 def test_two_share(scene: Scene) -> None:
     a, b = scene.running("a"), scene.start("b")
     b.settle()
+    assert (len(a.levels), len(b.levels)) == (4, 0), "asked for, and not handed over yet"
+    a.settle()
+    assert len(a.drain()) == len(a.levels) == 2
+    a.settle()
+    b.settle()
     assert len(b.levels) == 2
-    assert {notice.previous_owner for notice in b.take() if isinstance(notice, OwnershipClaimed)} == {a.id}
+    assert {notice.previous_owner for notice in b.take() if isinstance(notice, OwnershipClaimed)} == {""}
     a.settle()
     assert len(a.levels) == 2
     assert {*a.levels, *b.levels} == {"0", "1", "2", "3"}
     assert set(b.levels.values()) == {2}
 
 
+def test_what_is_stolen_has_a_previous_owner(scene: Scene) -> None:
+    a, b = scene.running("a"), scene.start("b")
+    scene.unheard(a)
+    b.settle()
+    assert len(b.levels) == 2
+    assert {notice.previous_owner for notice in b.take() if isinstance(notice, OwnershipClaimed)} == {a.id}
+
+
 def test_a_lost_race_is_no_error(scene: Scene) -> None:
     a, b = scene.start("a"), scene.start("b")
-    a.ownership.before["claim_ownership"] = b.settle
+
+    def meanwhile() -> None:
+        scene.unheard(a)
+        b.settle()
+
+    a.ownership.before["claim_ownership"] = meanwhile
     assert not a.manager.tick()
     assert (a.levels, b.levels) == ({}, ALL)
     assert a.take() == []
@@ -96,6 +115,7 @@ def test_claimed_further_before_the_level_was_raised_is_not_held(scene: Scene) -
     def pause() -> None:
         scene.clock.advance(SETTINGS.partition_expiration + 1)
         b.settle()
+        b.settle()  # a second look, since everybody looked expired
 
     a.ownership.after["claim_ownership"] = pause
     a.manager.tick()
@@ -103,7 +123,9 @@ def test_claimed_further_before_the_level_was_raised_is_not_held(scene: Scene) -
     assert not [notice for notice in a.take() if isinstance(notice, OwnershipClaimed)]
 
 
-def test_the_store_goes_away_before_the_level_was_raised(scene: Scene) -> None:
+@pytest.mark.parametrize(("seconds", "levels"), [(0.0, ALL), (TRUST - 0.001, ALL), (TRUST, SECOND)])
+def test_the_store_goes_away_before_the_level_was_raised(scene: Scene, seconds: float, levels: dict[str, int]) -> None:
+    """The claim is known by its nonce, and trusted for as long as from the start of its request."""
     a = scene.start()
 
     def cut() -> None:
@@ -113,8 +135,9 @@ def test_the_store_goes_away_before_the_level_was_raised(scene: Scene) -> None:
     assert not a.manager.tick()
     assert a.levels == {}
     a.checkpoints.away = False
+    scene.clock.advance(seconds)
     a.settle()
-    assert a.levels == SECOND
+    assert a.levels == levels
 
 
 # held → renew → held
@@ -122,9 +145,9 @@ def test_the_store_goes_away_before_the_level_was_raised(scene: Scene) -> None:
 
 def test_renewals_keep_the_hold_and_its_level(scene: Scene) -> None:
     a, b = scene.running("a"), scene.start("b", settings=dataclasses.replace(SETTINGS, strategy="balanced"))
-    b.settle()
-    a.settle()
+    scene.share(a, b)
     b.take(), a.take()
+    assert (len(a.levels), len(b.levels)) == (2, 2)
     before = a.levels, b.levels
     for _ in range(20):
         scene.clock.advance(10)
@@ -162,7 +185,9 @@ def test_trust_counts_from_the_start_of_the_request(scene: Scene, method: str) -
 
 def test_taken(scene: Scene) -> None:
     a, b = scene.running("a"), scene.start("b")
+    scene.unheard(a)
     b.settle()
+    assert len(b.levels) == 2
     assert a.levels == ALL, "until its next renewal the victim does not know"
     a.manager.tick()
     assert sorted(map(str, a.take())) == sorted(str(OwnershipLost(p, 1, LossReason.TAKEN)) for p in b.levels)
@@ -256,16 +281,21 @@ def test_relinquishing_with_the_store_away(scene: Scene) -> None:
     assert len(b.levels) == 4
 
 
-def test_relinquishing_nothing_asks_nobody(scene: Scene) -> None:
-    a = scene.start()
-    a.ownership.away = True
-    a.manager.relinquish()
-    assert a.ownership.calls == []
+def test_relinquishing_nothing_only_takes_back_the_presence(scene: Scene) -> None:
+    a, b = scene.running("a"), scene.running("b")
+    assert scene.present() == {a.id, b.id}
+    b.ownership.calls.clear()
+    b.manager.relinquish()
+    assert b.ownership.calls == ["withdraw_presence"]
+    assert scene.present() == {a.id}
+    assert b.take() == []
 
 
 def test_what_was_taken_is_not_relinquished(scene: Scene) -> None:
     a, b = scene.running("a"), scene.start("b")
+    scene.unheard(a)
     b.settle()
+    assert len(b.levels) == 2
     a.manager.relinquish()
     assert {p: scene.records()[p].owner_id for p in b.levels} == dict.fromkeys(b.levels, b.id)
 
@@ -273,6 +303,7 @@ def test_what_was_taken_is_not_relinquished(scene: Scene) -> None:
 def test_superseded(scene: Scene) -> None:
     """Somebody has stolen and raised; the victim learns it from its checkpoint before its next renewal."""
     a, b = scene.running("a"), scene.start("b")
+    scene.unheard(a)
     b.settle()
     stolen = sorted(b.levels)[0]
     assert not a.manager.update_checkpoint(stolen, 1, 7)
@@ -297,15 +328,21 @@ def test_the_level_rises_after_expiry(scene: Scene) -> None:
     b = scene.start("b")
     scene.clock.advance(SETTINGS.partition_expiration + 0.001)
     b.settle()
+    assert b.levels == {}, "everybody looks expired, so it looks again"
+    assert scene.clock.monotonic() < b.manager.due <= scene.clock.monotonic() + SETTINGS.load_balancing_interval / 2
+    b.settle()
     assert b.levels == SECOND
 
 
 def test_nothing_is_claimed_a_moment_before_expiry(scene: Scene) -> None:
-    scene.running("a")
-    b = scene.start("b")
+    a, b = scene.running("a"), scene.start("b")
     scene.clock.advance(SETTINGS.partition_expiration)
+    for _ in range(3):
+        b.settle()
+    assert (b.levels, len(scene.asks())) == ({}, 2), "asked for, as of any live owner"
+    scene.unheard(a)
     b.settle()
-    assert len(b.levels) == 2, "stolen, as from any live owner"
+    assert len(b.levels) == 2, "stolen, as from any live owner that cannot be asked"
 
 
 def test_the_level_of_the_checkpoint_counts_where_the_ownership_was_wiped(scene: Scene) -> None:
@@ -462,7 +499,9 @@ def test_a_lost_reply_to_a_renewal_and_then_a_steal(scene: Scene) -> None:
     a, b = scene.running("a"), scene.start("b")
     a.ownership.lose_reply("renew_ownership")
     a.manager.tick()
+    scene.unheard(a)
     b.settle()
+    assert len(b.levels) == 2
     a.manager.tick()
     assert set(a.levels) == set(ALL) - set(b.levels)
     assert set(a.levels.values()) == {1}
@@ -472,31 +511,84 @@ def test_stolen_while_a_renewal_with_a_lost_reply_is_being_settled(scene: Scene)
     a, b = scene.running("a"), scene.start("b")
     a.ownership.lose_reply("renew_ownership")
     a.manager.tick()
-    a.ownership.after["list_ownership"] = b.settle
+
+    def steal() -> None:
+        scene.unheard(a)
+        b.settle()
+
+    a.ownership.after["list_ownership"] = steal
     a.take()
     a.manager.tick()
+    assert len(b.levels) == 2
     assert set(a.levels) == set(ALL) - set(b.levels)
     lost = {notice.partition for notice in a.take() if isinstance(notice, OwnershipLost)}
     assert lost == set(b.levels)
 
 
-def test_a_lost_reply_to_a_claim_is_reclaimed_at_a_higher_level(scene: Scene) -> None:
+def test_a_lost_reply_to_a_claim_is_known_by_its_nonce_and_held_at_the_same_level(scene: Scene) -> None:
     a = scene.start()
     a.ownership.lose_reply("claim_ownership")
     assert not a.manager.tick()
     assert a.levels == {}
     a.settle()
+    assert a.levels == ALL
+    assert sorted(map(str, a.take()[1:])) == sorted(str(OwnershipClaimed(p, 1, "")) for p in "0123")
+
+
+def test_a_lost_reply_to_a_steal_is_known_by_its_nonce(scene: Scene) -> None:
+    a, b = scene.running("a"), scene.start("b")
+    scene.unheard(a)
+    b.ownership.lose_reply("claim_ownership")
+    assert not b.manager.tick()
+    b.manager.tick()
+    assert sorted(b.levels.values()) == [2, 2]
+    assert {notice.previous_owner for notice in b.take() if isinstance(notice, OwnershipClaimed)} == {a.id}
+
+
+def test_a_claim_whose_reply_was_lost_is_trusted_from_the_start_of_its_request(scene: Scene) -> None:
+    a = scene.start()
+    a.ownership.before["claim_ownership"] = lambda: scene.clock.advance(2)
+    a.ownership.after["claim_ownership"] = unavailable
+    a.manager.tick()
+    scene.clock.advance(10)
+    a.ownership.before["list_ownership"] = lambda: scene.clock.advance(1)
+    a.manager.tick()
+    scene.clock.advance(TRUST - 13 - 0.001)
+    assert a.levels == ALL
+    scene.clock.advance(0.001)
+    assert a.levels == {}
+
+
+def test_a_claim_whose_reply_was_lost_and_found_too_late_is_made_again(scene: Scene) -> None:
+    a = scene.start()
+    a.ownership.lose_reply("claim_ownership")
+    a.manager.tick()
+    scene.clock.advance(TRUST)
+    a.settle()
     assert a.levels == SECOND
+    assert {str(notice) for notice in a.take()[1:]} == {str(OwnershipClaimed(p, 2, "")) for p in "0123"}
 
 
-def test_a_lost_reply_to_raising_the_level_is_reclaimed_at_a_higher_level(scene: Scene) -> None:
+def test_a_claim_whose_reply_was_lost_and_that_was_taken_since_is_not_held(scene: Scene) -> None:
+    a, b = scene.start("a"), scene.start("b")
+    a.ownership.lose_reply("claim_ownership")
+    a.manager.tick()
+    scene.unheard(a)
+    b.settle()
+    a.settle()
+    assert sorted(b.levels.values()) == [2, 2]
+    assert set(a.levels) == set(ALL) - set(b.levels)
+    assert set(a.levels.values()) == {1}
+
+
+def test_a_lost_reply_to_raising_the_level_is_held_at_the_same_level(scene: Scene) -> None:
     scene.running("b").manager.relinquish()
     a = scene.start()
     a.ownership.after["claim_ownership"] = lambda: a.checkpoints.lose_reply("raise_owner_level")
     assert not a.manager.tick()
     assert a.levels == {}
     a.settle()
-    assert set(a.levels.values()) == {3}
+    assert a.levels == SECOND
 
 
 def test_a_lost_reply_to_relinquishing(scene: Scene) -> None:
@@ -521,8 +613,7 @@ def test_a_predecessor_of_the_same_name_is_taken_over_at_once(scene: Scene) -> N
 
 def test_only_at_the_start(scene: Scene) -> None:
     first, other = scene.running("a"), scene.start("b")
-    other.settle()
-    first.settle()
+    scene.share(first, other)
     second = scene.start("a")
     second.manager.tick()
     assert set(second.levels) == set(ALL) - set(other.levels)
@@ -560,13 +651,17 @@ def test_a_start_ends_with_a_cycle_that_wins_nothing(scene: Scene) -> None:
     assert not second.manager.tick()
     scene.hub.ends = {str(p): 0 for p in range(4)}
     second.manager.tick()
+    assert (len(first.levels), second.levels, len(scene.asks())) == (4, {}, 2)
+    scene.share(first, second)
     owners = [record.owner_id for record in scene.records().values()]
     assert sorted(owners) == sorted([first.id] * 2 + [second.id] * 2), "shared, as with a stranger"
 
 
 def test_another_of_a_similar_name_is_left_alone(scene: Scene) -> None:
-    a = scene.running("a")
-    scene.start("aa").manager.tick()
+    a, aa = scene.running("a"), scene.start("aa")
+    aa.manager.tick()
+    assert (len(a.levels), aa.levels) == (4, {})
+    scene.share(a, aa)
     assert len([record for record in scene.records().values() if record.owner_id == a.id]) == 2
 
 
@@ -606,10 +701,7 @@ def test_a_store_that_hangs_does_not_stretch_trust(scene: Scene, method: str, le
 def outage(scene: Scene, names: str, seconds: float) -> None:
     """All instances of a fleet lose the store for so long; then it comes back."""
     fleet = {name: scene.running(name) for name in names}
-    for turn in range(6):
-        list(fleet.values())[turn % len(fleet)].settle()
-    for one in fleet.values():
-        one.settle()
+    scene.share(*fleet.values())
     before = {record.partition: record.owner_id for record in scene.records().values()}
     levels = {name: one.levels for name, one in fleet.items()}
     assert sorted(map(len, levels.values())) == [4, 4, 4]
@@ -645,9 +737,9 @@ def test_a_pause_of_all_does_not_shuffle_a_healthy_fleet() -> None:
     """The whole host slept, or the store hung and then answered: nobody could renew."""
     scene = Scene(12)
     fleet = [scene.running(name) for name in "abc"]
-    for one in fleet * 3:
-        one.settle()
+    scene.share(*fleet)
     before = {record.partition: record.owner_id for record in scene.records().values()}
+    assert len(set(before.values())) == 3
     scene.clock.advance(300)
     for one in fleet * 2:
         one.settle()
@@ -658,7 +750,8 @@ def test_who_holds_nothing_waits_for_the_others_after_an_outage_of_writes_only()
     """Listings come through, so it has never lost sight of the store; but the owners could not renew."""
     scene = Scene(2)
     a, b = scene.running("a"), scene.running("b")
-    a.settle()
+    scene.share(a, b)
+    assert len(a.levels) == len(b.levels) == 1
     c = scene.running("c")
     assert c.levels == {}
     before = {record.partition: record.owner_id for record in scene.records().values()}
@@ -679,8 +772,8 @@ def test_who_holds_nothing_waits_for_the_others_after_an_outage_of_writes_only()
 
 def test_the_dead_are_not_spared_by_an_outage(scene: Scene) -> None:
     a, b = scene.running("a"), scene.running("b")
-    b.settle()
-    a.settle()
+    scene.share(a, b)
+    assert len(a.levels) == len(b.levels) == 2
     a.ownership.away = True
     scene.live(40, a)
     a.ownership.away = False
@@ -693,8 +786,8 @@ def test_the_dead_are_not_spared_by_an_outage(scene: Scene) -> None:
 def test_a_listing_that_took_too_long_is_not_acted_upon(scene: Scene) -> None:
     """It shows others as expired that may have been unable to renew for as long."""
     a, b = scene.running("a"), scene.running("b")
-    b.settle()
-    a.settle()
+    scene.share(a, b)
+    assert len(a.levels) == len(b.levels) == 2
     a.manager.tick()
     scene.clock.advance(10)
     a.ownership.before["list_ownership"] = lambda: scene.clock.advance(25)
@@ -707,7 +800,7 @@ def test_a_listing_that_took_too_long_is_not_acted_upon(scene: Scene) -> None:
 
 def test_a_hub_that_is_away_known_partitions_are_used(scene: Scene) -> None:
     a, b = scene.running("a"), scene.running("b")
-    a.settle()
+    scene.share(a, b)
     scene.hub.away = True
     scene.live(20, a, b)
     assert (len(a.levels), len(b.levels)) == (2, 2)

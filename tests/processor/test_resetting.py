@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from leasehold.errors import UsageError
-from leasehold.model import EARLIEST, Checkpoint, Ownership, Positions
+from leasehold.model import EARLIEST, Checkpoint, Ownership, Positions, Presence
 from leasehold.processor.resetting import Moved, reset_group
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import PipelineBinding
@@ -50,6 +50,16 @@ def test_a_reset_moves_checkpoints_and_watermarks_at_a_new_level() -> None:
     assert reset(store, sink) == [Moved("0", 100, 0)]
     assert sink.marks == {"0": Watermark(-1, 2)}
     assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", -1, 2, "-1")]
+
+
+def test_an_instance_that_owns_nothing_yet_stops_it_too() -> None:
+    store, sink = worked_on(), Sink()
+    store.renew_ownership([], Presence(GROUP, "b/1"))
+    with pytest.raises(UsageError, match="in use by b/1"):
+        reset(store, sink)
+    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", 99, 1)]
+    store.withdraw_presence(GROUP, ["b/1"])
+    reset(store, sink)
 
 
 def test_an_instance_that_came_and_went_while_it_began_stops_it() -> None:

@@ -52,6 +52,12 @@ def test_every_option() -> None:
             "margin": "500ms",
             "clockRateRatio": "1.5",
             "stallTimeout": "1m",
+            "handOverTimeout": "20s",
+            "settleDelay": "0s",
+            "capacity": "2.5",
+            "maximumPartitions": "3",
+            "pipeline": "flights",
+            "lastError": "it fell over",
         }
     )
     assert options == SourceOptions(
@@ -70,6 +76,8 @@ def test_every_option() -> None:
         events_per_task=100,
         batch_rows=50,
         columns=("sequenceNumber", "body"),
+        pipeline="flights",
+        last_error="it fell over",
         settings=OwnershipSettings(
             strategy="balanced",
             load_balancing_interval=2.0,
@@ -78,6 +86,10 @@ def test_every_option() -> None:
             margin=0.5,
             clock_rate_ratio=1.5,
             stall_timeout=60.0,
+            hand_over_timeout=20.0,
+            settle_delay=0.0,
+            capacity=2.5,
+            maximum_partitions=3,
         ),
     )
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 -- as Spark sends it to tasks
@@ -146,7 +158,10 @@ def test_flags(value: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["maxTriggerDelay", "loadBalancingInterval", "partitionExpiration", "requestTimeout", "margin", "stallTimeout"],
+    [
+        *("maxTriggerDelay", "loadBalancingInterval", "partitionExpiration", "requestTimeout", "margin"),
+        *("stallTimeout", "handOverTimeout", "settleDelay"),
+    ],
 )
 @pytest.mark.parametrize("value", ["10", "-1s", "soon", ""])
 def test_durations(name: str, value: str) -> None:
@@ -159,6 +174,21 @@ def test_durations(name: str, value: str) -> None:
 def test_ratios(value: str, rule: str) -> None:
     error = refused(clockRateRatio=value)
     assert (error.field, error.rule) == ("clockRateRatio", rule)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("capacity", "much", "a number"),
+        ("capacity", "0", "a number above zero"),
+        ("capacity", "inf", "a number above zero"),
+        ("maximumPartitions", "0", "a whole number above zero"),
+        ("maximumPartitions", "1.5", "a whole number above zero"),
+    ],
+)
+def test_what_an_instance_declares(name: str, value: str, rule: str) -> None:
+    error = refused(**{name: value})
+    assert (error.field, error.rule) == (name, rule)
 
 
 @pytest.mark.parametrize("name", ["startingPosition", "endingPosition"])
@@ -189,7 +219,7 @@ def test_owner_ids(value: str) -> None:
 
 def test_a_strategy_that_there_is_not() -> None:
     error = refused(strategy="random")
-    assert (error.field, error.value, error.rule) == ("strategy", "random", "one of greedy, balanced, planned")
+    assert (error.field, error.value, error.rule) == ("strategy", "random", "one of planned, greedy, balanced")
 
 
 def test_an_impossible_set_of_durations_names_the_option_as_users_write_it() -> None:

@@ -18,7 +18,7 @@ starting_position = "earliest"
 max_events_per_trigger = 50000
 [ownership]
 store = "sqlite:///leasehold.db"
-strategy = "greedy"
+strategy = "planned"
 load_balancing_interval = "2s"
 partition_expiration = "10s"
 [transform]
@@ -84,7 +84,7 @@ def test_positions(tmp_path: Path, position: str, option: str) -> None:
         ('"10s"', '"5s"', r"ownership.partition_expiration = 5.0: at least .* = 10 s"),
         ("50000", '"many"', "source.max_events_per_trigger: Input should be a valid integer"),
         ("50000", "0", "source.max_events_per_trigger: Input should be greater than 0"),
-        ('"greedy"', '"lazy"', "ownership.strategy = 'lazy': one of greedy"),
+        ('"planned"', '"lazy"', "ownership.strategy = 'lazy': one of planned"),
         ('"earliest"', '"soon"', "source.starting_position = 'soon': a position is"),
         ("log:///hubs", "log://hubs", r"source.hub = .*Did you mean log:///hubs/flights.db"),
         ("log:///hubs", "loc:///hubs", "source.hub.*begins with one of.* log://"),

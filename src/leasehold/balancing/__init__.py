@@ -1,4 +1,4 @@
-"""Who should hold what: pure functions from a listing to claims.
+"""Who should hold what: pure functions from a listing to claims, asks and waiting.
 
 Nothing here does I/O, reads a clock or draws from a global random number generator: the state comes in as
 arguments, with ages already computed, and a plan goes out. Whoever calls performs it.
@@ -6,11 +6,24 @@ arguments, with ages already computed, and a plan goes out. Whoever calls perfor
 
 from collections.abc import Mapping
 
-from leasehold.balancing.planned import Member, Target, planned, target
+from leasehold.balancing.planned import Target, planned, target
+from leasehold.balancing.quotas import Member
 from leasehold.balancing.strategies import Claim, Strategy, balanced, greedy
 from leasehold.balancing.trust import trust_duration
-from leasehold.balancing.view import View, make_view
+from leasehold.balancing.view import Limits, Me, View, make_view
 
-__all__ = ["STRATEGIES", "Claim", "Member", "Strategy", "Target", "View", "make_view", "target", "trust_duration"]
+__all__ = [
+    "STRATEGIES",
+    "Claim",
+    "Limits",
+    "Me",
+    "Member",
+    "Strategy",
+    "Target",
+    "View",
+    "make_view",
+    "target",
+    "trust_duration",
+]
 
 STRATEGIES: Mapping[str, Strategy] = {"greedy": greedy, "balanced": balanced, "planned": planned}

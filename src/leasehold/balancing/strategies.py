@@ -9,6 +9,8 @@ N instances everyone should own `P // N`, and `P % N` instances one more.
    that owns the most, and only if that brings the two closer, which is if it owns at least two more than I do.
 4. Nobody is stolen below `P // N`. (Follows from rule 3 for one thief; kept as a rule of its own.)
 5. `balanced` claims one partition a cycle beside rule 1, `greedy` claims until it has its fair share.
+6. What I have asked for and not got yet counts as mine, and is asked for until it comes or is too much.
+7. Where somebody takes no more than a maximum, the fair share is the quota that `quotas` gives.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from leasehold.balancing.quotas import quotas
 from leasehold.balancing.view import View
 
 if TYPE_CHECKING:
@@ -46,14 +49,18 @@ def greedy(view: View, rng: Random) -> list[Claim]:
 
 def _claims(view: View, rng: Random, *, at_most: int) -> list[Claim]:
     claims = [Claim(partition) for partition in view.reclaimable]
-    mine = view.mine_count
+    asked = [Claim(partition, owner) for partition, owner in view.asked.items()]
     minimum, extra = view.fair_share
     others = {owner: list(partitions) for owner, partitions in view.others}
+    most = _most(view)
+    mine = len(view.held) + len(view.reclaimable)
+    claims += asked[: max(0, (minimum + (extra > 0) if most is None else most) - mine)]
+    mine = len(view.held) + len(claims)
     free = list(view.free)
     rng.shuffle(free)
     for _ in range(at_most):
         above = sum(len(partitions) > minimum for partitions in others.values())
-        quota = minimum + (1 if above < extra else 0)
+        quota = minimum + (1 if above < extra else 0) if most is None else most
         if mine >= quota:
             break
         if free:
@@ -64,6 +71,14 @@ def _claims(view: View, rng: Random, *, at_most: int) -> list[Claim]:
             break
         mine += 1
     return claims
+
+
+def _most(view: View) -> int | None:
+    """My quota where somebody's maximum leaves others more than their even share; None where nobody has one."""
+    if all(member.maximum is None for member in view.members.values()):
+        return None
+    held = {owner: len(partitions) for owner, partitions in view.others} | {view.me: view.mine_count}
+    return quotas(view.partition_count, {m: held.get(m, 0) for m in view.members}, view.members)[view.me]
 
 
 def _steal(others: dict[str, list[str]], mine: int, minimum: int, rng: Random) -> Claim | None:

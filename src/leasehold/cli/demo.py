@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from leasehold.cli.demo_data import FIELDS, SCHEMA, FlightEvents, State, expecte
 from leasehold.cli.output import Output, Result, output_option
 from leasehold.cli.status import describe
 from leasehold.errors import LeaseholdError, StoreUnavailable
-from leasehold.processor.progress import PartitionProgress, group_progress
+from leasehold.processor.progress import GroupProgress, PartitionProgress, group_progress
 
 PARTITIONS = 8
 TIME_LIMIT = 240.0
@@ -164,13 +164,13 @@ class _Demo:
         course = _Course(events)
         deadline = time.monotonic() + TIME_LIMIT
         with _live(self.output) as show:
-            for rows in self._status():
+            for progress in self._status():
                 now = time.monotonic()
-                course.note(rows, now)
+                course.note(progress.partitions, now)
                 if course.may_kill:
                     _kill(self.instances["blue"])
                     course.killed = time.monotonic()
-                show(rows, course.done / events, course.describe())
+                show(progress, course.done / events, course.describe())
                 if course.done == events and course.killed is None:
                     raise DemoFailed("all was done before both instances had a partition: nothing to take over")
                 if course.done == events and course.takeover is not None:
@@ -182,7 +182,7 @@ class _Demo:
         assert course.takeover is not None
         return course.takeover, now - course.began
 
-    def _status(self) -> Iterator[list[PartitionProgress]]:
+    def _status(self) -> Iterator[GroupProgress]:
         from leasehold.hubs import open_hub
         from leasehold.spark.pipeline_file import read_pipeline_file
         from leasehold.stores import open_store
@@ -232,7 +232,7 @@ class _Course:
     _owners: dict[str, str] = field(default_factory=dict)
     _victims: frozenset[str] = frozenset()
 
-    def note(self, rows: list[PartitionProgress], now: float) -> None:
+    def note(self, rows: Sequence[PartitionProgress], now: float) -> None:
         """Take in what the stores say now."""
         self.done = sum((row.checkpoint or row.begin) - row.begin for row in rows)
         self._owners = {row.partition: row.owner.partition("/")[0] for row in rows if row.owner}
@@ -282,18 +282,18 @@ class _Show:
         self._last = 0.0
         self._said = ""
 
-    def __call__(self, rows: list[PartitionProgress], done: float, event: str) -> None:
-        status = describe("flights", rows)
+    def __call__(self, progress: GroupProgress, done: float, event: str) -> None:
+        status = describe("flights", progress)
         if self.live is not None and status.table is not None:
             below = Text(f"{done:.0%} done. {event}")
             self.live.update(Group(status.table.rendered(), below), refresh=True)
         elif event != self._said or time.monotonic() - self._last >= self.EVERY:
             self._last, self._said = time.monotonic(), event
-            shares = _shares(rows)
+            shares = _shares(progress.partitions)
             self._output.note(f"{done:4.0%}  {shares}{'; ' if event else ''}{event}")
 
 
-def _shares(rows: list[PartitionProgress]) -> str:
+def _shares(rows: Sequence[PartitionProgress]) -> str:
     owners = [row.owner.partition("/")[0] for row in rows if row.owner]
     counted = ", ".join(f"{name} owns {owners.count(name)}" for name in sorted(set(owners)))
     return counted or "nobody owns a partition yet"

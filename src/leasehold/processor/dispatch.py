@@ -1,9 +1,8 @@
 """The thread that runs dispatch cycles.
 
-Owns the pace: the next cycle follows at once after one that won something, else after the load-balancing
-interval less the time spent, with jitter so that instances do not march in step. Promises to end when asked
-to, or when `alive` says that what the partitions are held for is gone; then it relinquishes them. An error
-in a cycle never ends the thread.
+Runs a cycle when it is due, or at once when the manager wants attention. Promises to end when asked to, or when
+`alive` says that what the partitions are held for is gone; then it relinquishes them. An error in a cycle never
+ends the thread.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from random import Random
 
 from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError
@@ -20,26 +18,14 @@ from leasehold.processor.partition_manager import PartitionManager
 
 logger = logging.getLogger(__name__)
 
-JITTER = 0.1
-"""How much of the interval a pause may be shorter, as a fraction. Never longer: renewals must be in time."""
-
-
-def pause_after(interval: float, spent: float, won: bool, rng: Random) -> float:
-    """Seconds to wait before the next cycle."""
-    if won:
-        return 0.0
-    return max(0.0, interval * (1 - JITTER * rng.random()) - spent)
-
 
 class DispatchThread:
     """Runs `manager.tick` until stopped, or until `alive` returns False."""
 
-    def __init__(
-        self, manager: PartitionManager, *, clock: Clock, rng: Random, alive: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, manager: PartitionManager, *, clock: Clock, alive: Callable[[], bool] = lambda: True) -> None:
         self._manager = manager
         self._clock = clock
-        self._rng = rng
+        self._error = ""
         self._alive = alive
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leasehold-dispatch", daemon=True)
@@ -48,9 +34,14 @@ class DispatchThread:
         """Start the thread."""
         self._thread.start()
 
-    def stop(self, timeout: float) -> None:
-        """Ask the thread to end and relinquish, and wait for at most `timeout` seconds."""
+    def stop(self, timeout: float, error: str = "") -> None:
+        """Ask the thread to end and relinquish, and wait for at most `timeout` seconds.
+
+        `error` says what ended the work, if it did not end well.
+        """
+        self._error = error
         self._stop.set()
+        self._manager.attention.set()
         self._thread.join(timeout)
 
     @property
@@ -59,20 +50,19 @@ class DispatchThread:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        interval = self._manager.settings.load_balancing_interval
         while not self._stop.is_set() and self._alive():
-            started = self._clock.monotonic()
-            won = self._tick()
-            self._stop.wait(pause_after(interval, self._clock.monotonic() - started, won, self._rng))
+            self._manager.attention.clear()
+            self._tick()
+            if not self._stop.is_set():
+                self._manager.attention.wait(max(0.0, self._manager.due - self._clock.monotonic()))
         try:
-            self._manager.relinquish()
+            self._manager.relinquish(self._error)
         except LeaseholdError as error:
             logger.warning("partitions were not relinquished and will expire: %s", error)
 
-    def _tick(self) -> bool:
+    def _tick(self) -> None:
         try:
-            return self._manager.tick()
+            self._manager.tick()
         except Exception as error:
             logger.exception("a dispatch cycle failed in an unexpected way")
             self._manager.notices.publish(CycleFailed(error))
-            return False

@@ -1,25 +1,31 @@
-"""Holding partitions: claims, renewals, trust, checkpoints.
+"""Holding partitions: presence, renewals, claims, hand-over, trust, checkpoints.
 
-Owns what this instance holds. Promises that a partition is reported as held only while nobody else can
+Owns the dispatch cycle of one instance. Promises that a partition is reported as held only while nobody else can
 have claimed it since (except by stealing it, which the fence makes harmless), that before anything of it
 is read its owner level is in the checkpoint record, and that one owner level is held without a gap: after
 a lapse of trust a partition comes back only at a higher level. Refuses to wait: `tick` is one dispatch
-cycle, and who calls it decides when.
+cycle, and who calls it looks at `due` to know when the next one is.
 
     free ──claim──▶ claimed ──level raised in the checkpoint──▶ held ──renew──▶ held
-                       │ superseded, store away                  │ taken, lapsed, stalled, relinquished
+                       │ superseded, store away                  │ taken, lapsed, stalled
                        ▼                                         ▼
-                   not held                                   not held
+                   not held (found again by its nonce)       not held
+                                                                 ▲ written down: relinquished,
+                                          held ──let_go──▶ leaving   or handed over to who asked
 
-Concurrency. One thread runs `tick`; any thread may call `held`, `update_checkpoint` and `note_progress`.
-`_lock` guards the map of holds and no call to a store or hub is made under it. If this process stops for a
-minute
+Concurrency. One thread runs `tick`; any thread may call `held`, `let_go`, `retire`, `update_checkpoints` and
+`note_progress`.
+No call to a store or hub is made under a lock, and only `tick` and `relinquish` write ownership records, so that an
+instance never meets itself at one. If this process stops for a minute
 - anywhere: its trust, counted from before the request, has run out when it wakes up; `held` is empty, and
   the next tick drops everything and claims what still is recorded as its own, at a higher level;
 - between claim and raising the level: another has claimed meanwhile, at a higher level; raising returns that
   level and the partition is not held. If nobody has, trust has run out anyway;
 - between raising the level and reading: another has raised it further; what is read is dropped by the sink's
-  fence as soon as the new owner's first batch is there, and counted by its watermark before that.
+  fence as soon as the new owner's first batch is there, and counted by its watermark before that;
+- between letting go and writing that down: nobody reads the partition until the process goes on, or the record has
+  expired, or who asked for it has waited for the hand-over timeout;
+- between asking and claiming: the owner has handed over, and the reservation has ended: another may have claimed.
 If a store hangs in a renewal, `held` still shrinks on time, since trust is computed from this process's clock.
 """
 
@@ -28,54 +34,47 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
-from leasehold.balancing import STRATEGIES, Claim, View, make_view, trust_duration
+from leasehold.balancing import STRATEGIES, Limits, Me, View, make_view, target, trust_duration
+from leasehold.balancing.hand_over import Step, owner_step, requests
+from leasehold.balancing.sightings import Sightings
+from leasehold.balancing.view import is_expired
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
-from leasehold.errors import HubUnavailable, StoreUnavailable, UsageError
+from leasehold.errors import AlreadyInUse, ConfigError, HubUnavailable, StoreUnavailable, UsageError
 from leasehold.hubs.base import Hub
 from leasehold.model import (
-    EARLIEST,
     Checkpoint,
     ConsumerGroup,
     OwnerId,
     Ownership,
     OwnershipListing,
-    PositionKind,
     Positions,
+    Presence,
+    owner_name,
 )
 from leasehold.notices import (
     CheckpointUpdated,
     CycleFailed,
+    HandOverAsked,
     LossReason,
     Notices,
-    OwnershipClaimed,
     OwnershipLost,
     OwnershipRelinquished,
+    PartitionsUnserved,
 )
+from leasehold.processor.acquisition import Acquisition
+from leasehold.processor.holds import Hold, Holds
+from leasehold.processor.pace import Outcome, pause_after
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A partition held: its record, the sequence number to start at, and when trust in it ends.
-
-    `start` is the one that the checkpoint gave when this owner level was acquired.
-    """
-
-    record: Ownership
-    start: int
-    trusted_until: float
-
-    @property
-    def owner_level(self) -> int:
-        """The owner level at which the partition is held."""
-        return self.record.owner_level
+FORGET_AFTER = 10
+"""Presence records are removed when they are this many partition expirations old."""
 
 
 class PartitionManager:
@@ -83,7 +82,9 @@ class PartitionManager:
 
     `positions` say where to start in a group that has no checkpoint yet. Resolved starts are recorded for
     all partitions at once by the first instance of a group; a partition that appears later starts at
-    earliest, since its events came after the group had started.
+    earliest, since its events came after the group had started. `pipeline` is what the instance works for:
+    two that name different ones do not share a group. `last_error` says how this instance's predecessor ended.
+    Raises `ConfigError` for a capacity or a maximum where the store has no presence to tell the others.
     """
 
     def __init__(
@@ -99,47 +100,77 @@ class PartitionManager:
         clock: Clock,
         rng: Random,
         notices: Notices | None = None,
+        pipeline: str = "",
+        last_error: str = "",
     ) -> None:
         self.owner_id = owner_id
         self.settings = settings
         self.notices = notices or Notices()
+        self.attention = threading.Event()
+        """Set when a cycle is wanted before it is due: something was let go, or the end has come."""
         self._hub = hub
         self._group = group
         self._ownership = ownership
         self._checkpoints = checkpoints
-        self._positions = positions
         self._clock = clock
         self._rng = rng
         self._plan = STRATEGIES[settings.strategy]
         self._trust = trust_duration(settings.partition_expiration, settings.clock_rate_ratio, settings.margin)
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._holds: dict[str, Hold] = {}
+        self._presence = _presence(group, owner_id, settings, pipeline, ownership)
+        self._sightings = None if ownership.features.own_clock else Sightings()
+        self._changed = threading.Condition()
+        self._holds = Holds(clock)
+        self._acquisition = Acquisition(
+            hub,
+            group,
+            ownership,
+            checkpoints,
+            self._holds,
+            owner_id=owner_id,
+            settings=settings,
+            trust=self._trust,
+            positions=positions,
+            clock=clock,
+            rng=rng,
+            notices=self.notices,
+            last_error=last_error,
+        )
         self._cycles = 0
+        self._due = clock.monotonic()
         self._partition_ids: tuple[str, ...] = ()
         self._just_started = True
+        self._announced = False
+        self._present_since: float | None = None
         self._last_listing: float | None = None
         self._suspected_until = -math.inf
+        self._doubted: frozenset[str] = frozenset()
+        self._asking_since: dict[str, float] = {}
+        self._unserved: tuple[str, ...] = ()
         self._last_progress = clock.monotonic()
         self._failure: UsageError | None = None
+        self._retired = False
 
     # What others ask
 
     def held(self) -> dict[str, Hold]:
         """What is held and trusted at this moment, by partition.
 
+        A hold with `asked_by` is to be drained: finish what is begun, record the checkpoint, and `let_go`.
         Raises the `UsageError` that keeps this instance from working, if there is one.
         """
-        with self._lock:
-            if self._failure is not None:
-                raise self._failure
-            now = self._clock.monotonic()
-            return {partition: hold for partition, hold in self._holds.items() if now < hold.trusted_until}
+        if self._failure is not None:
+            raise self._failure
+        return self._holds.trusted()
+
+    @property
+    def due(self) -> float:
+        """When the next dispatch cycle should run, on the monotonic clock."""
+        return self._due
 
     @property
     def cycles(self) -> int:
-        """How many dispatch cycles have ended, well or not."""
-        with self._lock:
+        """How many dispatch cycles have ended, well or not. The settle delay at the start is no cycle."""
+        with self._changed:
             return self._cycles
 
     def wait_for_cycle(self, number: int, timeout: float) -> bool:
@@ -152,11 +183,28 @@ class PartitionManager:
 
         Returns whether it had stopped: what was held then is claimed again by the next cycle.
         """
-        with self._lock:
-            now = self._clock.monotonic()
-            stalled = now - self._last_progress > self.settings.stall_timeout
-            self._last_progress = now
+        now = self._clock.monotonic()
+        stalled = now - self._last_progress > self.settings.stall_timeout
+        self._last_progress = now
         return stalled
+
+    def let_go(self, partition: str, owner_level: int, error: str = "") -> bool:
+        """Give up a partition whose work has ended: to who has asked for it, else to whoever's share it is.
+
+        Its checkpoint must have been recorded. The next cycle, which then comes at once, writes it down. `error`
+        says what made it impossible to go on. Returns whether the partition was held and trusted at that level.
+        """
+        gone = self._holds.let_go(partition, owner_level, error)
+        self.attention.set()
+        return gone
+
+    def retire(self) -> None:
+        """Acquire nothing more, and tell the others so; what is held stays held until it is let go.
+
+        For an end that takes its time: without it, what is let go early would be claimed again by the next cycle.
+        """
+        self._retired = True
+        self._presence = replace(self._presence, maximum=0)
 
     def update_checkpoint(
         self, partition: str, owner_level: int, sequence_number: int, offset: str | None = None
@@ -180,6 +228,7 @@ class PartitionManager:
             logger.info("partitions %s have gone on to other owners", ", ".join(sorted(refused)))
         self._drop({partition: held[partition] for partition in refused}, LossReason.SUPERSEDED)
         recorded = [checkpoint for checkpoint in mine if checkpoint.partition not in refused]
+        self._holds.prove(recorded)
         for checkpoint in recorded:
             self.notices.publish(
                 CheckpointUpdated(checkpoint.partition, checkpoint.owner_level, checkpoint.sequence_number)
@@ -192,85 +241,111 @@ class PartitionManager:
         """Run one dispatch cycle: renew, list, plan, claim. Returns whether anything was won.
 
         A store or hub that is away ends the cycle with a `CycleFailed` notice and nothing else: what is held
-        stays held as long as it is trusted.
+        stays held as long as it is trusted. The first one only announces this instance, if there is a settle delay.
         """
+        started = self._clock.monotonic()
+        outcome = Outcome.FAILED
         try:
-            return self._cycle()
+            outcome = self._cycle() if self._settled() else self._announce()
         except (StoreUnavailable, HubUnavailable) as error:
             if isinstance(error, StoreUnavailable):
                 self._suspect_store()
             self.notices.publish(CycleFailed(error))
             logger.warning("dispatch cycle failed: %s", error)
-            return False
         except UsageError as error:
-            with self._lock:
-                self._failure = error
+            self._failure = error
             self.notices.publish(CycleFailed(error))
-            return False
         finally:
-            with self._changed:
-                self._cycles += 1
-                self._changed.notify_all()
+            self._end_cycle(started, outcome)
+        return outcome is Outcome.WON
 
-    def relinquish(self) -> None:
-        """Give up everything held, as far as the store can be reached; what cannot be given up expires."""
-        with self._lock:
-            held, self._holds = self._holds, {}
-        if not held:
-            return
-        self._ownership.relinquish_ownership([hold.record for hold in held.values()])
+    def relinquish(self, error: str = "") -> None:
+        """Give up everything held, as far as the store can be reached; what cannot be given up expires.
+
+        `error` says what ended the work, if it did not end well and no better reason is on record.
+        """
+        held = self._holds.take_all()
+        records = [_given_up(hold, hold.error or error) for hold in held.values()]
+        if records:
+            self._ownership.relinquish_ownership(records)
+        self._ownership.withdraw_presence(self._group, [str(self.owner_id)])
         for partition, hold in held.items():
             self.notices.publish(OwnershipRelinquished(partition, hold.owner_level))
 
-    def _cycle(self) -> bool:
-        self._drop_lapsed()
-        if self._stalled():
-            self._drop(dict(self._holds), LossReason.STALLED)
-            return False
+    def _settled(self) -> bool:
+        return self._announced or not (self.settings.settle_delay and self._ownership.features.presence)
+
+    def _announce(self) -> Outcome:
+        self._ownership.renew_ownership([], self._presence)
+        self._announced = True
+        return Outcome.SETTLING
+
+    def _end_cycle(self, started: float, outcome: Outcome) -> None:
+        now = self._clock.monotonic()
+        if outcome is Outcome.SETTLING:
+            self._due = now + self.settings.settle_delay
+            return
+        self._due = now + pause_after(self.settings.load_balancing_interval, now - started, outcome, self._rng)
+        with self._changed:
+            self._cycles += 1
+            self._changed.notify_all()
+
+    def _cycle(self) -> Outcome:
+        self._drop(self._holds.lapsed(), LossReason.LAPSED)
+        if self._clock.monotonic() - self._last_progress > self.settings.stall_timeout:
+            return self._stall()
+        self._write_down_leaving()
         unsure = self._renew()
         self._find_partitions()
         listing = self._list()
+        self._check_pipeline(listing)
         self._settle(unsure, listing)
-        claims = self._plan(self._view(listing), self._rng)
-        won = self._claim(claims, listing)
+        won = self._acquisition.recognise(listing)
+        view = self._view(listing)
+        if self._doubt(view):
+            return Outcome.DOUBTED
+        self._hear_asks(listing, view)
+        self._report_unserved(view)
+        waiting, claimed = self._act(view, listing)
         self._just_started = False
-        return won
+        if won or claimed:
+            return Outcome.WON
+        return Outcome.ASKING if waiting else Outcome.IDLE
 
-    def _drop_lapsed(self) -> None:
-        now = self._clock.monotonic()
-        with self._lock:
-            lapsed = {partition: hold for partition, hold in self._holds.items() if now >= hold.trusted_until}
-        self._drop(lapsed, LossReason.LAPSED)
+    def _stall(self) -> Outcome:
+        """The work hangs: hold nothing, and let the others count without me."""
+        if held := self._holds.all():
+            self._drop(held, LossReason.STALLED)
+            self._ownership.withdraw_presence(self._group, [str(self.owner_id)])
+        return Outcome.IDLE
 
-    def _stalled(self) -> bool:
-        with self._lock:
-            return self._clock.monotonic() - self._last_progress > self.settings.stall_timeout
+    def _write_down_leaving(self) -> None:
+        """Hand over or relinquish what was let go. What the store refuses has been taken meanwhile."""
+        leaving = self._holds.leaving()
+        if not leaving:
+            return
+        records = []
+        for hold in leaving.values():
+            step = owner_step(asked=bool(hold.asked_by) and not hold.error, drained=True)
+            successor = hold.asked_by if step is Step.HAND_OVER else ""
+            records.append(_given_up(hold, hold.error, successor))
+        given = self._ownership.relinquish_ownership(records)
+        self._holds.gone(leaving)
+        for record in given:
+            self.notices.publish(OwnershipRelinquished(record.partition, record.owner_level, record.successor))
 
     def _renew(self) -> dict[str, Hold]:
         """Renew what is held. Returns the holds whose ETag has changed: lost, or renewed without our knowing."""
-        with self._lock:
-            before = dict(self._holds)
-        if not before:
-            return {}
+        before = self._holds.all()
         since = self._clock.monotonic()
-        renewed = self._ownership.renew_ownership([hold.record for hold in before.values()])
-        self._extend(before, renewed, since)
+        renewed = self._ownership.renew_ownership([hold.record for hold in before.values()], self._presence)
+        self._extend(renewed, since)
         kept = {record.partition for record in renewed}
         return {partition: hold for partition, hold in before.items() if partition not in kept}
 
-    def _extend(self, before: dict[str, Hold], renewed: Sequence[Ownership], since: float) -> None:
+    def _extend(self, renewed: Sequence[Ownership], since: float) -> None:
         """Trust what was renewed for longer, unless trust had run out when the answer came."""
-        lapsed = {}
-        with self._lock:
-            now = self._clock.monotonic()
-            for record in renewed:
-                hold = self._holds.get(record.partition)
-                if hold is not None and hold.owner_level == record.owner_level:
-                    if now < hold.trusted_until:
-                        self._holds[record.partition] = replace(hold, record=record, trusted_until=since + self._trust)
-                    else:
-                        lapsed[record.partition] = hold
-        self._drop(lapsed, LossReason.LAPSED)
+        self._drop(self._holds.extend(renewed, since + self._trust), LossReason.LAPSED)
 
     def _settle(self, unsure: dict[str, Hold], listing: OwnershipListing) -> None:
         """Tell what was lost from what only looked so, because an earlier answer went missing."""
@@ -280,13 +355,12 @@ class PartitionManager:
         mine = {
             partition: records[partition]
             for partition, hold in unsure.items()
-            if partition in records
-            and (records[partition].owner_id, records[partition].owner_level) == (str(self.owner_id), hold.owner_level)
+            if partition in records and _same_acquisition(records[partition], hold.record)
         }
         self._drop({p: hold for p, hold in unsure.items() if p not in mine}, LossReason.TAKEN)
         since = self._clock.monotonic()
         renewed = self._ownership.renew_ownership(list(mine.values()))
-        self._extend(unsure, renewed, since)
+        self._extend(renewed, since)
         kept = {record.partition for record in renewed}
         self._drop({p: unsure[p] for p in mine if p not in kept}, LossReason.TAKEN)
 
@@ -306,6 +380,8 @@ class PartitionManager:
         )
         listing = self._ownership.list_ownership(self._group)
         self._last_listing = self._clock.monotonic()
+        if self._sightings is not None:
+            listing = self._sightings.dated(listing, started, self._last_listing)
         if paused or self._last_listing - started > self.settings.request_timeout:
             self._suspect_store()
         return listing
@@ -315,75 +391,147 @@ class PartitionManager:
         grace = self.settings.load_balancing_interval * self.settings.clock_rate_ratio + self.settings.request_timeout
         self._suspected_until = self._clock.monotonic() + grace
 
+    def _check_pipeline(self, listing: OwnershipListing) -> None:
+        """Refuse to share the group with another pipeline that was there before."""
+        present = {presence.owner_id: presence for presence in listing.presences}
+        mine = present.get(str(self.owner_id))
+        if mine is None or not mine.pipeline:
+            return
+        for other in present.values():
+            # Without a clock of the store's, who is there when I come was there first: better both refused than none.
+            first = other.created < mine.created or (
+                other.created == mine.created and (self._sightings is not None or other.owner_id < mine.owner_id)
+            )
+            alive = not is_expired(other, listing.as_of, self.settings.partition_expiration)
+            if first and alive and other.pipeline and other.pipeline != mine.pipeline:
+                raise AlreadyInUse(
+                    f"{other.owner_id} of pipeline {other.pipeline!r} works in consumer group {self._group.name!r}, "
+                    f"and this is {mine.pipeline!r}: each would see only a part of the events. Give this pipeline a "
+                    "consumer group of its own"
+                )
+
     def _view(self, listing: OwnershipListing) -> View:
         return make_view(
             self._partition_ids,
             listing,
-            me=self.owner_id,
-            held=set(self._holds),
-            expiration=self.settings.partition_expiration,
-            just_started=self._just_started,
+            me=Me(
+                owner_id=self.owner_id,
+                held=self._holds.names(),
+                presence=self._presence,
+                just_started=self._just_started,
+            ),
+            limits=Limits(
+                expiration=self.settings.partition_expiration,
+                reservation=self.settings.load_balancing_interval + self.settings.request_timeout,
+            ),
             store_suspected=self._clock.monotonic() < self._suspected_until,
         )
 
-    def _claim(self, claims: Sequence[Claim], listing: OwnershipListing) -> bool:
-        if not claims:
-            return False
-        progress = {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.list_checkpoints(self._group)}
-        if not progress:
-            # A group that has levels has started before: its checkpoints were lost, and only earliest skips nothing.
-            new = not any(record.owner_level for record in listing.records)
-            positions = self._positions if new else Positions(EARLIEST)
-            progress = self._record_starts(self._partition_ids, positions)
-        appeared = [claim.partition for claim in claims if claim.partition not in progress]
-        progress |= self._record_starts(appeared, Positions(EARLIEST))
-        records = {record.partition: record for record in listing.records}
-        wanted = []
-        for claim in claims:
-            record = records.get(claim.partition) or Ownership(self._group, claim.partition, "", 0)
-            level = 1 + max(record.owner_level, progress[claim.partition].owner_level)
-            wanted.append(replace(record, owner_id=str(self.owner_id), owner_level=level))
-        since = self._clock.monotonic()
-        won = self._ownership.claim_ownership(wanted)
-        if len(won) < len(wanted):
-            logger.info("lost %d of %d claims to other instances", len(wanted) - len(won), len(wanted))
-        self._take(won, progress, since, {claim.partition: claim.previous_owner for claim in claims})
-        return bool(won)
+    def _doubt(self, view: View) -> bool:
+        """Whether to look again before claiming: I hold nothing, and all who own something look expired.
 
-    def _record_starts(self, partitions: Sequence[str], positions: Positions) -> dict[str, Checkpoint]:
-        """Write resolved starts, at owner level 0, where there is no checkpoint; return what stands."""
-        starts = []
-        for partition in partitions:
-            position = positions.of(partition)
-            if position.kind is PositionKind.COMMITTED:
-                position = EARLIEST
-            start = self._hub.resolve(partition, position)
-            starts.append(Checkpoint(self._group, partition, start - 1, 0))
-        return {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.raise_owner_level(starts)}
+        If on the second look one of them is back, it was the store that was away, and each gets the time for a cycle.
+        """
+        if view.expired and not self._holds.names():
+            first, self._doubted = not self._doubted, view.expired
+            return first
+        back = bool(self._doubted & {owner for owner, _ in view.others})
+        self._doubted = frozenset()
+        if back:
+            self._suspect_store()
+        return back
 
-    def _take(
-        self, won: Sequence[Ownership], progress: dict[str, Checkpoint], since: float, previous: dict[str, str]
-    ) -> None:
-        """Raise the owner level in the checkpoints, then hold what nobody has taken further."""
-        announced = [replace(progress[record.partition], owner_level=record.owner_level) for record in won]
-        standing = {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.raise_owner_level(announced)}
-        for record in won:
-            checkpoint = standing[record.partition]
-            if checkpoint.owner_level != record.owner_level:
-                logger.info("partition %s went on to owner level %d", record.partition, checkpoint.owner_level)
+    def _hear_asks(self, listing: OwnershipListing, view: View) -> None:
+        """Note who asks for what I hold, and take away asks that mean nothing any more."""
+        held = self._holds.all()
+        askers, void = {}, []
+        for ask in listing.asks:
+            hold = held.get(ask.partition)
+            if hold is None or ask.asker == view.me:
                 continue
-            with self._lock:
-                self._holds[record.partition] = Hold(record, checkpoint.next_sequence_number, since + self._trust)
-            self.notices.publish(
-                OwnershipClaimed(record.partition, record.owner_level, previous.get(record.partition, ""))
-            )
+            if ask.owner_level == hold.owner_level and ask.asker in view.members:
+                askers[ask.partition] = ask.asker
+            else:
+                void.append(ask)
+        self._holds.set_askers(askers)
+        for partition, asker in askers.items():
+            if held[partition].asked_by != asker:
+                self.notices.publish(HandOverAsked(partition, held[partition].owner_level, asker))
+        if void:
+            self._ownership.withdraw_asks(void)
 
-    def _drop(self, lost: dict[str, Hold], reason: LossReason) -> None:
-        """Hold these no longer, unless they have been acquired anew meanwhile."""
-        for partition, hold in lost.items():
-            with self._lock:
-                current = self._holds.get(partition)
-                if current is None or current.owner_level != hold.owner_level:
-                    continue
-                del self._holds[partition]
+    def _report_unserved(self, view: View) -> None:
+        unserved: tuple[str, ...] = ()
+        if any(member.maximum is not None for member in view.members.values()):
+            owned = dict(view.others) | {view.me: (*view.held, *view.reclaimable, *view.asked)}
+            unserved = target(owned, view.free, view.members).unserved
+        if unserved != self._unserved:
+            self._unserved = unserved
+            self.notices.publish(PartitionsUnserved(unserved))
+
+    def _act(self, view: View, listing: OwnershipListing) -> tuple[bool, bool]:
+        """Claim, ask, or wait, as the plan and the hand-over say. Returns whether it waits, and whether it has won."""
+        now = self._clock.monotonic()
+        mine = self._holds.names()
+        wishes = requests(
+            [claim for claim in self._plan(view, self._rng) if claim.partition not in mine and not self._retired],
+            {record.partition: record for record in listing.records},
+            {ask.partition: ask for ask in listing.asks},
+            me=view.me,
+            listening=view.announced,
+            waited={partition: now - since for partition, since in self._asking_since.items()},
+            deadline=self.settings.hand_over_timeout,
+        )
+        self._asking_since = {partition: self._asking_since.get(partition, now) for partition in wishes.waiting}
+        if wishes.asks:
+            self._ownership.ask(wishes.asks)
+        won = self._acquisition.claim(wishes.claims, listing, self._partition_ids)
+        if wishes.withdrawn:
+            self._ownership.withdraw_asks(wishes.withdrawn)
+        self._forget_the_dead(listing)
+        return bool(wishes.waiting), won
+
+    def _forget_the_dead(self, listing: OwnershipListing) -> None:
+        """Remove presences of long ago, and my predecessors', which would count again when I have left."""
+        long = FORGET_AFTER * self.settings.partition_expiration
+        me, name = str(self.owner_id), self.owner_id.name
+        if self._present_since is None:
+            # The first one: my record may be made anew later, and those who came meanwhile are no predecessors.
+            self._present_since = next((one.created for one in listing.presences if one.owner_id == me), None)
+        since = -math.inf if self._present_since is None else self._present_since
+        dead = [
+            one.owner_id
+            for one in listing.presences
+            if is_expired(one, listing.as_of, long) or (owner_name(one.owner_id) == name and one.last_modified < since)
+        ]
+        if dead:
+            self._ownership.withdraw_presence(self._group, dead)
+
+    def _drop(self, lost: Mapping[str, Hold], reason: LossReason) -> None:
+        for partition, hold in self._holds.drop(lost).items():
             self.notices.publish(OwnershipLost(partition, hold.owner_level, reason))
+
+
+def _same_acquisition(one: Ownership, two: Ownership) -> bool:
+    return (one.owner_id, one.owner_level, one.nonce) == (two.owner_id, two.owner_level, two.nonce)
+
+
+def _given_up(hold: Hold, error: str, successor: str = "") -> Ownership:
+    """The record of what is given up. With an `error` that is a bad end, which is counted here."""
+    record = replace(hold.record, successor=successor)
+    return replace(record, failures=record.failures + 1, last_error=error) if error else record
+
+
+def _presence(
+    group: ConsumerGroup, owner_id: OwnerId, settings: OwnershipSettings, pipeline: str, ownership: OwnershipStore
+) -> Presence:
+    """What this instance announces of itself. Raises `ConfigError` if it matters and cannot be told."""
+    for name, value, default in (
+        ("capacity", settings.capacity, 1.0),
+        ("maximum_partitions", settings.maximum_partitions, None),
+    ):
+        if value != default and not ownership.features.presence:
+            raise ConfigError(
+                name, value, "the ownership store keeps no presence, so the others would not know of it", "Leave it out"
+            )
+    return Presence(group, str(owner_id), pipeline, settings.strategy, settings.capacity, settings.maximum_partitions)

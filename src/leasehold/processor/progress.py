@@ -1,15 +1,19 @@
 """How a consumer group is getting on, as anybody may see it from outside: partition by partition.
 
-Owns the joining of what a hub and two stores say. Reads only; needs no instance to be running.
+Owns the joining of what a hub and two stores say. Reads only; needs no instance to be running. In a store without a
+clock nobody can tell at one look who is alive: there every owner counts as alive, and no age is given.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from leasehold.balancing import Member, target
+from leasehold.balancing.suspects import SUSPECT_AFTER, stands_still
 from leasehold.balancing.view import is_expired
 from leasehold.hubs.base import Hub
-from leasehold.model import ConsumerGroup
+from leasehold.model import ConsumerGroup, Ownership, OwnershipListing, PartitionProperties, Presence
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 
@@ -19,6 +23,8 @@ class PartitionProgress:
 
     `owner` is `""` where nobody holds it; `alive` says whether its holder renewed within the expiration.
     `checkpoint` is the sequence number to go on from, `lag` the number of events from there to `end`.
+    `asked_by` waits for it to be handed over. `failures` owners in a row came to a bad end while the checkpoint
+    stood still, the latest by `last_error`; `suspect` says that they are enough for it to be taken last.
     """
 
     partition: str
@@ -30,31 +36,112 @@ class PartitionProgress:
     begin: int
     end: int
     lag: int
+    asked_by: str = ""
+    failures: int = 0
+    last_error: str = ""
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it is taken last."""
+        return self.failures >= SUSPECT_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceProgress:
+    """One live instance: what it holds and what it has declared. `pipeline` is `""` where it does not say."""
+
+    owner_id: str
+    partitions: int
+    pipeline: str = ""
+    capacity: float = 1.0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """All partitions in the order that the hub names them, the live instances, and what none of them has room for."""
+
+    partitions: tuple[PartitionProgress, ...]
+    instances: tuple[InstanceProgress, ...]
+    unserved: tuple[str, ...]
 
 
 def group_progress(
     hub: Hub, group: ConsumerGroup, ownership: OwnershipStore, checkpoints: CheckpointStore, expiration: float
-) -> list[PartitionProgress]:
-    """All partitions of the hub, in the order that the hub names them. `expiration` in seconds."""
+) -> GroupProgress:
+    """How the group is getting on now. `expiration` in seconds."""
     listing = ownership.list_ownership(group)
+    known = hub.partition_properties()
+    ages = ownership.features.own_clock
+    rows = _partitions(listing, known, checkpoints, group, expiration, ages=ages)
+    instances = _instances(listing, rows, expiration, ages=ages)
+    return GroupProgress(tuple(rows), instances, _unserved(rows, instances))
+
+
+def _partitions(
+    listing: OwnershipListing,
+    known: Mapping[str, PartitionProperties],
+    checkpoints: CheckpointStore,
+    group: ConsumerGroup,
+    expiration: float,
+    *,
+    ages: bool,
+) -> list[PartitionProgress]:
     records = {record.partition: record for record in listing.records}
+    asks = {(ask.partition, ask.owner_level): ask.asker for ask in listing.asks}
     reached = {checkpoint.partition: checkpoint for checkpoint in checkpoints.list_checkpoints(group)}
     rows = []
-    for partition, known in hub.partition_properties().items():
-        record, checkpoint = records.get(partition), reached.get(partition)
-        owner = record.owner_id if record else ""
+    for partition, properties in known.items():
+        record = records.get(partition) or Ownership(group, partition, "", 0)
+        checkpoint = reached.get(partition)
         following = checkpoint.next_sequence_number if checkpoint else None
+        still = checkpoint is not None and stands_still(record, checkpoint)
+        alive = bool(record.owner_id) and not (ages and is_expired(record, listing.as_of, expiration))
         rows.append(
             PartitionProgress(
                 partition=partition,
-                owner=owner,
-                alive=bool(record and owner and not is_expired(record, listing.as_of, expiration)),
-                owner_level=max(record.owner_level if record else 0, checkpoint.owner_level if checkpoint else 0),
-                age=listing.as_of - record.last_modified if record and owner else None,
+                owner=record.owner_id,
+                alive=alive,
+                owner_level=max(record.owner_level, checkpoint.owner_level if checkpoint else 0),
+                age=listing.as_of - record.last_modified if record.owner_id and ages else None,
                 checkpoint=following,
-                begin=known.begin,
-                end=known.end,
-                lag=max(0, known.end - max(following or 0, known.begin)),
+                begin=properties.begin,
+                end=properties.end,
+                lag=max(0, properties.end - max(following or 0, properties.begin)),
+                asked_by=asks.get((partition, record.owner_level), "") if alive else "",
+                failures=record.failures if still else 0,
+                last_error=record.last_error if still else "",
             )
         )
     return rows
+
+
+def _instances(
+    listing: OwnershipListing, rows: Sequence[PartitionProgress], expiration: float, *, ages: bool
+) -> tuple[InstanceProgress, ...]:
+    owned: dict[str, int] = {}
+    for row in rows:
+        if row.alive:
+            owned[row.owner] = owned.get(row.owner, 0) + 1
+    present = {
+        one.owner_id: one for one in listing.presences if not (ages and is_expired(one, listing.as_of, expiration))
+    }
+    return tuple(_instance(owner, owned.get(owner, 0), present.get(owner)) for owner in sorted({*owned, *present}))
+
+
+def _instance(owner: str, partitions: int, said: Presence | None) -> InstanceProgress:
+    if said is None:
+        return InstanceProgress(owner, partitions)
+    return InstanceProgress(owner, partitions, said.pipeline, said.capacity, said.maximum)
+
+
+def _unserved(rows: Sequence[PartitionProgress], instances: Sequence[InstanceProgress]) -> tuple[str, ...]:
+    """What the maxima of all who are there leave out. Nothing while nobody is there: then nothing is served at all."""
+    members = {one.owner_id: Member(one.capacity, one.maximum) for one in instances}
+    if not members:
+        return ()
+    owned: dict[str, list[str]] = {}
+    for row in rows:
+        if row.alive:
+            owned.setdefault(row.owner, []).append(row.partition)
+    return target(owned, [row.partition for row in rows if not row.alive], members).unserved

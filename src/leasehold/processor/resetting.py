@@ -53,12 +53,13 @@ def reset_group(
 ) -> list[Moved]:
     """Set every partition to its position in `to`, or with None to what the table's watermarks say.
 
-    Ties the group to `binding`. Raises `UsageError` while an owner is alive, with nothing changed.
+    Ties the group to `binding`. Raises `UsageError` while an instance is alive, with nothing changed.
     """
     # Listed first: whatever anybody writes from here on, makes the claims below fail.
     records = {record.partition: record for record in ownership.list_ownership(group).records}
-    rows = group_progress(hub, group, ownership, checkpoints, expiration)
-    if alive := sorted({row.owner for row in rows if row.alive}):
+    progress = group_progress(hub, group, ownership, checkpoints, expiration)
+    rows = progress.partitions
+    if alive := [instance.owner_id for instance in progress.instances]:
         raise UsageError(
             f"the group is in use by {', '.join(alive)}: a reset under a running instance would be undone by it. Stop "
             f"every instance; one that was killed counts as running for {expiration:g} s"

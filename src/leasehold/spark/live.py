@@ -2,8 +2,9 @@
 
 Owns the hub, the stores, the partition manager and its thread, in the one long-lived Python process that
 Spark keeps per query. Promises that a range is planned only for a partition that is held and trusted, that a
-checkpoint is written only for what Spark has committed, and that nothing is renewed once the JVM is gone or
-Spark has asked for nothing for the stall timeout.
+checkpoint is written only for what Spark has committed, that a partition which another instance asks for is let go
+as soon as all that was planned of it is in its checkpoint, and that nothing is renewed once the JVM is gone or Spark
+has asked for nothing for the stall timeout.
 
 Concurrency: Spark calls from the process's main thread only, one call at a time; the dispatch thread runs
 beside it (see `processor.partition_manager`). If this process stops for a minute between planning a range and
@@ -22,7 +23,7 @@ from typing import Any
 from leasehold.clock import SystemClock
 from leasehold.errors import DataLoss, HubUnavailable, StoreUnavailable
 from leasehold.hubs import open_hub
-from leasehold.model import OwnerId, PartitionProperties
+from leasehold.model import Checkpoint, OwnerId, PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.processor import DispatchThread, PartitionManager
 from leasehold.spark.offsets import Held, Plan, Range, plan
@@ -43,7 +44,6 @@ class LiveStream:
         self.hub = open_hub(options.hub)
         self._group = self.hub.consumer_group(options.consumer_group)
         self._checkpoints = open_store(checkpoint_url, timeout=timeout)
-        rng = Random()
         self.manager = PartitionManager(
             self.hub,
             self._group,
@@ -53,41 +53,55 @@ class LiveStream:
             settings=options.settings,
             positions=options.starting_position,
             clock=self._clock,
-            rng=rng,
+            rng=Random(),
+            pipeline=options.pipeline,
+            last_error=options.last_error,
         )
         self._written: dict[tuple[str, int], int] = {}
         self._properties: dict[str, PartitionProperties] = {}
         self._position: dict[str, int] = {}
         self._lost_events = 0
+        self._in_flight = False
         self._last_batch = self._clock.monotonic()
         parent = os.getppid()
-        self._thread = DispatchThread(self.manager, clock=self._clock, rng=rng, alive=lambda: os.getppid() == parent)
+        self._thread = DispatchThread(self.manager, clock=self._clock, alive=lambda: os.getppid() == parent)
         self._thread.start()
 
     def close(self) -> None:
         """Stop renewing and relinquish, as far as the store can be reached in time."""
-        self._thread.stop(timeout=2 * self._options.settings.request_timeout)
+        error = f"{self.manager.owner_id} ended in the middle of a batch" if self._in_flight else ""
+        self._thread.stop(timeout=2 * self._options.settings.request_timeout, error=error)
 
     def record_committed(self, ranges: Sequence[Range]) -> None:
         """Write checkpoints for ranges that Spark has committed, each only at the level that it carries.
 
         A store that is away costs nothing: Spark names the same ranges again on the next trigger.
         """
+        self._in_flight = False
         if self.manager.note_progress():
             # Triggers may be further apart than the stall timeout: without waiting, each would find nothing held.
             settings = self._options.settings
             patience = settings.load_balancing_interval + settings.request_timeout
             self.manager.wait_for_cycle(self.manager.cycles + 1, patience)
-        for one in ranges:
-            key = one.partition, one.owner_level
-            if self._written.get(key) == one.end:
-                continue
-            try:
-                if self.manager.update_checkpoint(one.partition, one.owner_level, one.end - 1, str(one.end - 1)):
-                    self._written[key] = one.end
-            except StoreUnavailable as error:
-                logger.warning("checkpoints wait, from partition %s on: %s", one.partition, error)
-                return  # the others would wait as long, and Spark with them
+        due = [one for one in ranges if self._written.get((one.partition, one.owner_level)) != one.end]
+        try:
+            recorded = self.manager.update_checkpoints(
+                [Checkpoint(self._group, one.partition, one.end - 1, one.owner_level, str(one.end - 1)) for one in due]
+            )
+        except StoreUnavailable as error:
+            logger.warning("checkpoints wait: %s", error)
+            return
+        for checkpoint in recorded:
+            self._written[checkpoint.partition, checkpoint.owner_level] = checkpoint.next_sequence_number
+        self._let_go(ranges)
+
+    def _let_go(self, committed: Sequence[Range]) -> None:
+        """Give up what others have asked for: nothing of it is under way, and all of it is recorded."""
+        reached = {(one.partition, one.owner_level): one.end for one in committed}
+        for partition, hold in self.manager.held().items():
+            key = partition, hold.owner_level
+            if hold.asked_by and (key not in reached or self._written.get(key) == reached[key]):
+                self.manager.let_go(partition, hold.owner_level)
 
     def plan(self, last: Sequence[Range], limit: int | None, bounds: Mapping[str, int] | None) -> Plan | None:
         """The ranges to read next, or None while the hub is away or too little has come."""
@@ -103,6 +117,7 @@ class LiveStream:
         if not planned.has_events or (bounds is None and self._too_few(last, planned, held)):
             return None
         self._last_batch = self._clock.monotonic()
+        self._in_flight = True
         return planned
 
     def _report_losses(self, planned: Plan) -> None:

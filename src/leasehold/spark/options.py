@@ -39,11 +39,11 @@ def _flag(value: str, name: str) -> bool:
     return value.strip().lower() == "true"
 
 
-def _ratio(value: str, name: str) -> float:
+def _number(value: str, name: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise ConfigError(name, value, "a number", "1.25 is the default") from None
+        raise ConfigError(name, value, "a number", "For example 1.25") from None
 
 
 def _owner_name(value: str, name: str) -> str:
@@ -71,6 +71,8 @@ class SourceOptions:
     ownership_store: str | None = None
     checkpoint_store: str | None = None
     owner_id: str | None = None
+    pipeline: str = ""
+    last_error: str = ""
     starting_position: Positions = field(default_factory=lambda: Positions(EARLIEST))
     ending_position: Positions = field(default_factory=lambda: Positions(LATEST))
     max_events_per_trigger: int | None = None
@@ -109,8 +111,14 @@ OPTIONS: Mapping[str, tuple[str, _Reader]] = {
     "partitionExpiration": ("partition_expiration", parse_duration),
     "requestTimeout": ("request_timeout", parse_duration),
     "margin": ("margin", parse_duration),
-    "clockRateRatio": ("clock_rate_ratio", _ratio),
+    "clockRateRatio": ("clock_rate_ratio", _number),
     "stallTimeout": ("stall_timeout", parse_duration),
+    "handOverTimeout": ("hand_over_timeout", parse_duration),
+    "settleDelay": ("settle_delay", parse_duration),
+    "capacity": ("capacity", _number),
+    "maximumPartitions": ("maximum_partitions", _count),
+    "pipeline": ("pipeline", _text),
+    "lastError": ("last_error", _text),
 }
 """Every option: its name as users write it, what it sets, and how its text is read."""
 

@@ -50,11 +50,19 @@ from leasehold.stores import PipelineBinding, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 4
-"""How often a batch that fails for an unknown reason is tried before this instance stops."""
+"""How often a batch that fails for an unknown reason is tried before this instance stops, if nothing else ever worked.
+
+One that has worked goes on: the partition that fails becomes a suspect (`leasehold.balancing.suspects`), and is tried
+again and again, later and later, while the others are worked on. With AvailableNow it stops all the same: there is
+an end to come to.
+"""
+LONGEST_ERROR = 500
+"""How many characters of an error are kept with the partitions that it ended the work on."""
 POLL = 0.5
 """Seconds between two looks at the query."""
 CARRIED = ("body", "hub", "partition", "sequenceNumber", "ownerLevel")
@@ -98,7 +106,7 @@ class PipelineRun:
         self._raised: BaseException | None = None
         self._restarts = 0
         self._failures = 0
-        self._applied = self._confirmed = False
+        self._applied = self._confirmed = self._ever_applied = False
         self._query: StreamingQuery | None = None
         self._table = self._open_table()
 
@@ -114,8 +122,8 @@ class PipelineRun:
         with Scratch(parent, self._owner_name) as scratch:
             spark = self._session()
             try:
-                events, transform = self._prepare(spark)
-                self._keep_running(events, transform, scratch, stop)
+                source, transform = self._prepare(spark)
+                self._keep_running(source, transform, scratch, stop)
                 done = self._progress()
             except (Py4JNetworkError, ConnectionError) as error:
                 raise PipelineFailed(
@@ -185,8 +193,8 @@ class PipelineRun:
         register(spark)
         return spark
 
-    def _prepare(self, spark: SparkSession) -> tuple[DataFrame, BatchTransform]:
-        """The stream of events with just the columns needed, and what is done to each batch of it."""
+    def _prepare(self, spark: SparkSession) -> tuple[DataStreamReader, BatchTransform]:
+        """The reader of the events with just the columns needed, and what is done to each batch of them."""
         options = self._file.source_options()
         if self._owner_name is not None:
             options["ownerId"] = self._owner_name
@@ -196,19 +204,19 @@ class PipelineRun:
         self._table.check(transformed)
         used = {*CARRIED, *used_columns(transformed, COLUMNS)}
         options["columns"] = ",".join(column for column in COLUMNS if column in used)
-        return spark.readStream.format("leasehold").options(**options).load(), transform
+        return spark.readStream.format("leasehold").options(**options), transform
 
     # The query and its restarts
 
     def _keep_running(
-        self, events: DataFrame, transform: BatchTransform, scratch: Scratch, stop: threading.Event
+        self, source: DataStreamReader, transform: BatchTransform, scratch: Scratch, stop: threading.Event
     ) -> None:
         failed_batch = ""
         attempts = 0
         fresh = False
         while not stop.is_set():
             self._raised, self._applied, self._confirmed = None, False, False
-            query = self._query = self._start(events, transform, scratch)
+            query = self._query = self._start(source, transform, scratch)
             failure = self._wait(query, stop)
             if failure is None:
                 return
@@ -220,7 +228,7 @@ class PipelineRun:
             lost = failure.kind is Kind.LOST
             if (
                 failure.kind is Kind.PERMANENT
-                or (failure.kind is Kind.UNKNOWN and attempts >= ATTEMPTS)
+                or (failure.kind is Kind.UNKNOWN and attempts >= ATTEMPTS and self._may_give_up())
                 or (lost and fresh and not self._applied)
             ):
                 at = f" (batch: {failure.batch})" if failure.batch else ""
@@ -231,14 +239,18 @@ class PipelineRun:
             self._restarts += 1
             self._failures += 1
             pause = pause_before_restart(self._failures, self._rng.random())
+            source.option("lastError", failure.message[:LONGEST_ERROR])
             self._report(self._progress(f"{failure.message} - restarting in {pause:.1f} s"))
             stop.wait(pause)
 
-    def _start(self, events: DataFrame, transform: BatchTransform, scratch: Scratch) -> StreamingQuery:
+    def _may_give_up(self) -> bool:
+        return self._available_now or not self._ever_applied
+
+    def _start(self, source: DataStreamReader, transform: BatchTransform, scratch: Scratch) -> StreamingQuery:
         def apply(batch: DataFrame, batch_id: int) -> None:
             self._apply(batch, transform)
 
-        writer = events.writeStream.foreachBatch(apply).option("checkpointLocation", scratch.spark_checkpoint)
+        writer = source.load().writeStream.foreachBatch(apply).option("checkpointLocation", scratch.spark_checkpoint)
         interval = self._file.source.trigger_interval
         if self._available_now:
             writer = writer.trigger(availableNow=True)
@@ -266,7 +278,7 @@ class PipelineRun:
                 logger.exception("a batch failed in an unforeseen way")
             raise
         self._failures = 0
-        self._applied = True
+        self._applied = self._ever_applied = True
         self._report(self._progress())
 
     def _progress(self, note: str = "") -> Progress:

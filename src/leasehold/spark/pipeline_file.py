@@ -71,6 +71,10 @@ class OwnershipSection(_Section):
     margin: Duration | None = None
     clock_rate_ratio: float | None = None
     stall_timeout: Duration | None = None
+    hand_over_timeout: Duration | None = None
+    settle_delay: Duration | None = None
+    capacity: float | None = None
+    maximum_partitions: int | None = None
 
     @model_validator(mode="after")
     def _names_both_stores(self) -> OwnershipSection:
@@ -194,6 +198,11 @@ class PipelineFile(_Section):
             "margin": ownership.margin,
             "clockRateRatio": ownership.clock_rate_ratio,
             "stallTimeout": ownership.stall_timeout,
+            "handOverTimeout": ownership.hand_over_timeout,
+            "settleDelay": ownership.settle_delay,
+            "capacity": ownership.capacity,
+            "maximumPartitions": ownership.maximum_partitions,
+            "pipeline": self.name,
         }
         return {name: str(value) for name, value in options.items() if value is not None}
 

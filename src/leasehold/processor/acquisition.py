@@ -1,0 +1,232 @@
+"""From the claims of a plan to partitions that may be read.
+
+Owns the way from a claim to a hold: which claims to make now (suspects wait), at which owner level, where to start,
+and the announcing of the level in the checkpoint before anything is read. Promises that a claim whose reply was
+lost is known again by its nonce, and then is trusted from the start of its request, not from when it was found.
+
+Concurrency: one thread uses it. If it stops for a minute between the claim and the announcing, either trust has run
+out when it goes on, or another has announced a higher level, and the partition is not held.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from leasehold.balancing import Claim
+from leasehold.balancing.suspects import SUSPECT_AFTER, ended_badly, failures, patient, stands_still
+from leasehold.clock import Clock
+from leasehold.config import OwnershipSettings
+from leasehold.errors import HubUnavailable
+from leasehold.hubs.base import Hub
+from leasehold.model import (
+    EARLIEST,
+    Checkpoint,
+    ConsumerGroup,
+    OwnerId,
+    Ownership,
+    OwnershipListing,
+    PositionKind,
+    Positions,
+)
+from leasehold.notices import Notices, OwnershipClaimed, PartitionSuspected
+from leasehold.processor.holds import Hold, Holds
+from leasehold.stores.base import CheckpointStore, OwnershipStore
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A claim that was sent: what it would write, the checkpoint it found, and when its request started."""
+
+    record: Ownership
+    checkpoint: Checkpoint
+    since: float
+    previous_owner: str
+
+
+class Acquisition:
+    """One instance's way of acquiring partitions. `last_error` says how its predecessor ended, if that is known."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        group: ConsumerGroup,
+        ownership: OwnershipStore,
+        checkpoints: CheckpointStore,
+        holds: Holds,
+        *,
+        owner_id: OwnerId,
+        settings: OwnershipSettings,
+        trust: float,
+        positions: Positions,
+        clock: Clock,
+        rng: Random,
+        notices: Notices,
+        last_error: str = "",
+    ) -> None:
+        self._hub = hub
+        self._group = group
+        self._ownership = ownership
+        self._checkpoints = checkpoints
+        self._holds = holds
+        self._owner_id = owner_id
+        self._settings = settings
+        self._trust = trust
+        self._positions = positions
+        self._clock = clock
+        self._rng = rng
+        self._notices = notices
+        self._last_error = last_error
+        self._attempts: dict[str, _Attempt] = {}
+        self._suspected: dict[str, int] = {}
+
+    def recognise(self, listing: OwnershipListing) -> bool:
+        """Hold what was won by claims whose replies were lost. Returns whether there was any."""
+        attempts, self._attempts = self._attempts, {}
+        if not attempts:
+            return False
+        now = self._clock.monotonic()
+        found = {}
+        for record in listing.records:
+            attempt = attempts.get(record.partition)
+            if attempt is None or record.owner_id != str(self._owner_id) or record.nonce != attempt.record.nonce:
+                continue
+            if now < attempt.since + self._trust:
+                found[record.partition] = replace(attempt, record=record)
+        return self._hold(found)
+
+    def claim(self, claims: Sequence[Claim], listing: OwnershipListing, partition_ids: Sequence[str]) -> bool:
+        """Claim, announce and hold. Returns whether anything was won."""
+        if not claims:
+            return False
+        progress = self._progress(claims, listing, partition_ids)
+        records = {record.partition: record for record in listing.records}
+        wanted = self._wanted(claims, records, progress)
+        claims = self._patient(claims, wanted, listing)
+        if not claims:
+            return False
+        since = self._clock.monotonic()
+        for claim in claims:
+            partition = claim.partition
+            self._attempts[partition] = _Attempt(wanted[partition], progress[partition], since, claim.previous_owner)
+        won = self._ownership.claim_ownership([wanted[claim.partition] for claim in claims])
+        if len(won) < len(claims):
+            logger.info("lost %d of %d claims to other instances", len(claims) - len(won), len(claims))
+        self._attempts = {record.partition: replace(self._attempts[record.partition], record=record) for record in won}
+        return self._hold(dict(self._attempts))
+
+    def _progress(
+        self, claims: Sequence[Claim], listing: OwnershipListing, partition_ids: Sequence[str]
+    ) -> dict[str, Checkpoint]:
+        """The checkpoints of what is to be claimed, made where there is none yet."""
+        progress = {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.list_checkpoints(self._group)}
+        if not progress:
+            # A group that has levels has started before: its checkpoints were lost, and only earliest skips nothing.
+            new = not any(record.owner_level for record in listing.records)
+            positions = self._positions if new else Positions(EARLIEST)
+            progress = self._record_starts(partition_ids, positions)
+        appeared = [claim.partition for claim in claims if claim.partition not in progress]
+        return progress | self._record_starts(appeared, Positions(EARLIEST))
+
+    def _record_starts(self, partitions: Sequence[str], positions: Positions) -> dict[str, Checkpoint]:
+        """Write resolved starts, at owner level 0, where there is no checkpoint; return what stands."""
+        starts = []
+        for partition in partitions:
+            position = positions.of(partition)
+            if position.kind is PositionKind.COMMITTED:
+                position = EARLIEST
+            start = self._hub.resolve(partition, position)
+            starts.append(Checkpoint(self._group, partition, start - 1, 0))
+        return {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.raise_owner_level(starts)}
+
+    def _wanted(
+        self, claims: Sequence[Claim], records: Mapping[str, Ownership], progress: Mapping[str, Checkpoint]
+    ) -> dict[str, Ownership]:
+        """The records that the claims would write."""
+        me = str(self._owner_id)
+        found = {c.partition: records.get(c.partition) or Ownership(self._group, c.partition, "", 0) for c in claims}
+        still = {partition for partition, record in found.items() if stands_still(record, progress[partition])}
+        badly = {claim.partition for claim in claims if ended_badly(found[claim.partition], claim, me)}
+        behind = self._events_wait([progress[p] for p in still if p in badly or found[p].failures > 0])
+        wanted = {}
+        for partition, record in found.items():
+            # While the hub is away nobody can tell whether events wait: the count stays as it is.
+            bad = partition in badly and behind is not None
+            waiting = behind is None or partition in behind
+            count = failures(record, still=partition in still, badly=bad, waiting=waiting)
+            wanted[partition] = replace(
+                record,
+                owner_id=me,
+                owner_level=1 + max(record.owner_level, progress[partition].owner_level),
+                nonce=f"{self._rng.getrandbits(64):016x}",
+                successor="",
+                claimed_at=progress[partition].sequence_number,
+                failures=count,
+                last_error=""
+                if not count
+                else self._end_of(record)
+                if bad or not record.owner_id
+                else record.last_error,
+            )
+        return wanted
+
+    def _events_wait(self, checkpoints: Sequence[Checkpoint]) -> set[str] | None:
+        """In which of these partitions events are behind the checkpoint; None while the hub is away."""
+        if not checkpoints:
+            return set()
+        try:
+            known = self._hub.partition_properties([checkpoint.partition for checkpoint in checkpoints])
+        except HubUnavailable as error:
+            logger.warning("going on without knowing where events wait: %s", error)
+            return None
+        return {
+            checkpoint.partition
+            for checkpoint in checkpoints
+            if known[checkpoint.partition].end > max(checkpoint.next_sequence_number, known[checkpoint.partition].begin)
+        }
+
+    def _end_of(self, record: Ownership) -> str:
+        """How the last owner ended. An error that begins with an owner id is all that this owner could say."""
+        predecessors = f"{self._owner_id.name}/"
+        if self._last_error and (record.owner_id or record.last_error).startswith(predecessors):
+            return self._last_error
+        return record.last_error if not record.owner_id else f"{record.owner_id} ended without giving it up"
+
+    def _patient(
+        self, claims: Sequence[Claim], wanted: Mapping[str, Ownership], listing: OwnershipListing
+    ) -> list[Claim]:
+        counts = {partition: record.failures for partition, record in wanted.items()}
+        for partition, count in counts.items():
+            if count >= SUSPECT_AFTER and self._suspected.get(partition) != count:
+                self._notices.publish(PartitionSuspected(partition, count, wanted[partition].last_error))
+        self._suspected |= counts
+        return patient(
+            claims,
+            counts,
+            {record.partition: listing.as_of - record.last_modified for record in listing.records},
+            interval=self._settings.load_balancing_interval,
+            unproven=not all(hold.proven for hold in self._holds.all().values()),
+        )
+
+    def _hold(self, won: Mapping[str, _Attempt]) -> bool:
+        """Raise the owner level in the checkpoints, then hold what nobody has taken further."""
+        if not won:
+            return False
+        announced = [replace(one.checkpoint, owner_level=one.record.owner_level) for one in won.values()]
+        self._attempts |= won  # until it is announced, it would be found again like a claim whose reply was lost
+        standing = {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.raise_owner_level(announced)}
+        self._attempts = {p: attempt for p, attempt in self._attempts.items() if p not in won}
+        for partition, attempt in won.items():
+            checkpoint, record = standing[partition], attempt.record
+            if checkpoint.owner_level != record.owner_level:
+                logger.info("partition %s went on to owner level %d", partition, checkpoint.owner_level)
+                continue
+            proven = record.failures < SUSPECT_AFTER
+            trusted_until = attempt.since + self._trust
+            self._holds.add(Hold(record, checkpoint.next_sequence_number, trusted_until, proven=proven))
+            self._notices.publish(OwnershipClaimed(partition, record.owner_level, attempt.previous_owner))
+        return True
