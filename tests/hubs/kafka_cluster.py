@@ -2,7 +2,7 @@
 
 `python kafka_cluster.py` says the broker's address, then does what it is told line by line, says `done` to each,
 and ends when its input does. It speaks Kafka's protocol over a socket, for any client. What it cannot do:
-transactions, compaction, look-up by time, telling topic ids, making topics on request. It keeps about 5 MB or
+transactions, compaction, look-up by time, growing a topic. It keeps about 5 MB or
 100,000 messages of a partition.
 
 `Cluster` is the other end of it.
@@ -42,6 +42,8 @@ def serve() -> None:
             failed = kafka.rd_kafka_mock_partition_delete_records(
                 cluster, rest[0].encode(), int(rest[1]), ctypes.c_int64(int(rest[2]))
             )
+        elif word == "controller":
+            failed = kafka.rd_kafka_mock_set_controller_id(cluster, ctypes.c_int32(int(rest[0])))
         elif word == "fail":
             codes = [int(code) for code in rest[1:]]
             failed = kafka.rd_kafka_mock_push_request_errors_array(
@@ -63,6 +65,7 @@ class Cluster:
         self.servers = self._process.stdout.readline().strip()
         assert self.servers
         self._topics = 0
+        self.tell_topic_ids(True)
 
     def topic(self, partitions: int = 4) -> str:
         """The name of a new topic."""
@@ -73,6 +76,10 @@ class Cluster:
     def url(self, topic: str, query: str = "") -> str:
         """Where a topic is, for `open_hub`."""
         return f"kafka://{self.servers}/{topic}{'?' if query else ''}{query}"
+
+    def tell_topic_ids(self, whether: bool) -> None:
+        """The controller is asked for them; without one there is no answer."""
+        self._tell(f"controller {int(whether)}")
 
     def trim(self, topic: str, partition: str, before: int) -> None:
         """Remove events, as retention does."""

@@ -50,7 +50,7 @@ class _Process:
         self.topic = Topic(settings)
         self.readers = ReaderPool(settings, lambda partition: self.topic.edges([partition])[partition])
         self.sender = Sender(settings)
-        self.mirror = Mirror(settings, self.topic.client)
+        self.mirror = Mirror(settings)
 
 
 class KafkaHub:

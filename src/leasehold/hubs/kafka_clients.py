@@ -45,7 +45,17 @@ _REFUSED = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION)
+MOVING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
+"""A partition has another leader than the client believes, or a new one that is not ready yet."""
 _TRANSIENT = (
+    *MOVING,
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
     KafkaError._MSG_TIMED_OUT,
@@ -54,6 +64,7 @@ _TRANSIENT = (
     KafkaError._RESOLVE,
     KafkaError._SSL,
     KafkaError._WAIT_COORD,
+    KafkaError._NOENT,  # no leader of a partition is known
     KafkaError._RETRY,
     KafkaError._PURGE_QUEUE,
     KafkaError._PURGE_INFLIGHT,
@@ -77,7 +88,7 @@ class Client(Generic[Handle]):
         errors = self._errors  # not self: the client would keep alive what keeps it alive
         config = {
             **_COMMON,
-            **{name.replace("_", "."): value for name, value in config.items()},
+            **{name if name == "on_commit" else name.replace("_", "."): value for name, value in config.items()},
             **settings.client_config,
             "error_cb": lambda error: errors.update({error.code(): error}),
             "logger": _DebugLog(),

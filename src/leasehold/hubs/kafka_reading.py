@@ -48,7 +48,8 @@ class PartitionReader:
     """A consumer of one partition, and its place in it.
 
     `_next` is the first offset that was not given out yet, `_seen` the first of which the consumer has told
-    nothing yet: what there is between them is in `_waiting`, and nothing else is.
+    nothing yet: what there is between them is in `_waiting`, and nothing else is. `_ended` is where the broker
+    said last that the partition ends.
     """
 
     def __init__(self, settings: KafkaSettings, partition: int, edges: Edges) -> None:
@@ -69,7 +70,7 @@ class PartitionReader:
             fetch_wait_max_ms=100,
             queued_max_messages_kbytes=16 << 10,
         )
-        self._next = self._seen = -1
+        self._next = self._seen = self._ended = -1
         self._waiting: deque[Message] = deque()
 
     def continues(self, start: int) -> bool:
@@ -124,8 +125,10 @@ class PartitionReader:
         began = time.monotonic()
         self._client.forget_errors()
         while (waited := time.monotonic() - began) < self._patience():
-            at_end = lost = False
-            before = self._seen
+            # The end is told once: a reader that waits there has heard of it, maybe for an earlier range.
+            if self._ended == self._seen and self._edges(self._partition)[1] <= self._seen:
+                return False
+            lost, before = False, self._seen
             for message in self._arrived(min(self._settings.request_timeout, self._patience() - waited), end):
                 error, offset = message.error(), message.offset()
                 if error is None:
@@ -134,8 +137,7 @@ class PartitionReader:
                         self._waiting.append(message)
                         self._seen = offset + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    at_end = True
-                    self._seen = max(self._seen, offset or 0)
+                    self._ended = self._seen = max(self._seen, offset or 0)
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                     lost = True
                 elif error.code() not in _IGNORED:
@@ -146,8 +148,6 @@ class PartitionReader:
                 return False
             if self._seen > before:
                 return True
-            if at_end and self._edges(self._partition)[1] <= self._seen:
-                return False
         raise self._client.failure(None, f"{self._doing()} (nothing came for {waited:.1f} s)")
 
     def _arrived(self, patience: float, end: int) -> list[Message]:
@@ -172,6 +172,7 @@ class PartitionReader:
         return True
 
     def _assign(self) -> None:
+        self._ended = -1
         self._client.handle.assign([TopicPartition(self._settings.topic, self._partition, self._seen)])
 
     def _patience(self) -> float:

@@ -7,6 +7,7 @@ Concurrency: any threads.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -17,13 +18,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined] # it is documented
 
 from leasehold.errors import ConfigError, HubError, HubUnavailable
-from leasehold.hubs.kafka_clients import Client
+from leasehold.hubs.kafka_clients import MOVING, Client
 from leasehold.hubs.kafka_options import KafkaSettings
 
 OffsetSpec: Any = _OffsetSpec  # its methods have no types
 
 NO_SUCH_TIME = -1
 """What the cluster answers when no message of a partition is as late as the time asked for."""
+_MOVING_PAUSE = 0.1
 
 
 class Topic:
@@ -88,16 +90,34 @@ class Topic:
             ) from error
         topic_id = described.topic_id
         known = bool(topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits())
-        return sorted(partition.id for partition in described.partitions), str(topic_id) if known else None
+        name = str(topic_id).replace("+", "-").replace("/", "_")  # as Kafka's own tools write it
+        return sorted(partition.id for partition in described.partitions), name if known else None
 
     def _offsets(self, partitions: Iterable[int], spec: Any) -> dict[int, int]:
+        """The offsets that `spec` stands for. A partition that moves is asked for again, while there is time."""
         places = {TopicPartition(self._settings.topic, partition): spec for partition in partitions}
         if not places:
             return {}
-        asked = self.client.handle.list_offsets(
-            places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._settings.request_timeout
-        )
-        return {place.partition: found.offset for place, found in self._answers(asked, "asking for offsets").items()}
+        deadline = time.monotonic() + self._settings.request_timeout
+        while True:
+            asked = self.client.handle.list_offsets(
+                places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._settings.request_timeout
+            )
+            try:
+                answers = self._answers(asked, "asking for offsets")
+            except HubUnavailable as error:
+                cause = error.__cause__
+                moving = isinstance(cause, KafkaException) and cause.args[0].code() in MOVING
+                if not moving or time.monotonic() + _MOVING_PAUSE > deadline:
+                    raise
+                time.sleep(_MOVING_PAUSE)
+                self._metadata()  # the client does not ask for the new leader by itself
+                continue
+            found = {place.partition: answer.offset for place, answer in answers.items()}
+            if min(found.values()) < NO_SUCH_TIME:
+                # What the client makes of a leader that did not answer in time, without an error.
+                raise self.client.failure(None, "asking for offsets")
+            return found
 
     def _answers(self, asked: Mapping[Any, Future[Any]], doing: str) -> dict[Any, Any]:
         self.client.forget_errors()
