@@ -316,11 +316,14 @@ def test_any_range_is_exact_in_any_order(hub: KafkaHub) -> None:
 
 
 def test_a_range_that_continues_needs_no_seek(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    sought = []
+    sought: list[int] = []
     original = kafka_reading.PartitionReader._assign
-    monkeypatch.setattr(
-        kafka_reading.PartitionReader, "_assign", lambda reader: (sought.append(reader._seen), original(reader))[1]
-    )
+
+    def noted(reader: kafka_reading.PartitionReader) -> None:
+        sought.append(reader._seen)
+        original(reader)
+
+    monkeypatch.setattr(kafka_reading.PartitionReader, "_assign", noted)
     hub.send(numbered(100), partition="0")
     assert numbers(hub, "0", 0, 30) == list(range(30))
     assert numbers(hub, "0", 30, 60) == list(range(30, 60))
@@ -411,7 +414,8 @@ def test_a_position_that_is_gone_while_a_reader_waits_there(cluster: Cluster, to
 def test_times_are_found_in_a_cluster_that_cannot_look_them_up(
     cluster: Cluster, topic: str, hub: KafkaHub, caplog: pytest.LogCaptureFixture
 ) -> None:
-    produced(cluster, topic, *({"value": b"", "timestamp": time} for time in (1_000, 3_000, 2_000, 5_000)))
+    for milliseconds in (1_000, 3_000, 2_000, 5_000):
+        produced(cluster, topic, {"value": b"", "timestamp": milliseconds})
     expected = {0.0: 0, 1.0: 0, 1.000001: 1, 2.5: 1, 3.0: 1, 3.001: 3, 5.0: 3, 5.0001: 4, 9e9: 4}
     for at, number in expected.items():
         assert hub.resolve("0", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=at)) == number
