@@ -11,6 +11,7 @@ transactions, compaction, look-up by time, growing a topic. It keeps about 5 MB 
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -92,6 +93,7 @@ class Cluster:
     def pause(self) -> None:
         """Go silent: connections stay open, and nothing is answered."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)  # it stops a little later than it is told
 
     def resume(self) -> None:
         """Answer again."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -491,7 +492,114 @@ def test_a_send_that_is_refused_says_so_and_the_next_one_works(cluster: Cluster,
     assert bodies_of(hub, "0") == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_a_broker_that_falls_silent_during_a_send(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", "1500ms")
+    hub = opened(cluster.url(topic))
+    hub.send(numbered(1), partition="0")
+
+    def events() -> Iterator[Event]:
+        yield from numbered(1, first=1)
+        cluster.pause()
+        yield from numbered(5, first=2)
+
+    try:
+        began = time.monotonic()
+        with pytest.raises(HubUnavailable, match="sending failed"):
+            hub.send(events(), partition="0")
+        assert time.monotonic() - began < 5
+    finally:
+        cluster.resume()
+    assert hub.send(numbered(3, first=100), partition="0") == 3
+    assert bodies_of(hub, "0")[-3:] == [b"100", b"101", b"102"]
+    hub.close()
+
+
+def test_what_the_giver_of_events_raises_comes_out_and_what_was_before_it_is_sent(hub: KafkaHub) -> None:
+    def events() -> Iterator[Event]:
+        yield from numbered(3)
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError, match="no more"):
+        hub.send(events(), partition="0")
+    assert bodies_of(hub, "0") == [b"0", b"1", b"2"]
+
+
+def test_threads_share_one_object(hub: KafkaHub) -> None:
+    def work(name: int) -> int:
+        for number in range(10):
+            hub.send([Event(f"{name} {number} {row}".encode()) for row in range(4)], partition="0")
+            rows = rows_of(hub, "0")
+            assert [row["sequenceNumber"] for row in rows] == list(range(len(rows)))
+        return hub.send(numbered(10), partition="1")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(4))) == [10] * 4
+    texts = [tuple(map(int, body.split())) for body in bodies_of(hub, "0")]
+    for name in range(4):
+        assert [rest for owner, *rest in texts if owner == name] == [[n, row] for n in range(10) for row in range(4)]
+    assert len(bodies_of(hub, "1")) == 40
+
+
 # processes
+
+MISSING = """
+import sys
+sys.modules["confluent_kafka"] = None  # as if it were not installed
+from leasehold.errors import MissingDependency
+from leasehold.hubs import open_hub
+try:
+    open_hub("kafka://host/topic?sasl_password=hidden")
+except MissingDependency as error:
+    print(error)
+"""
+
+
+def test_a_missing_package_names_the_extra() -> None:
+    out = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, timeout=30, text=True)
+    assert "pip install 'leasehold[kafka]'" in out.stdout, out.stderr
+    assert "hidden" not in out.stdout
+
+
+LEFT_OPEN = """
+import os, signal, sys, time
+from leasehold.hubs import open_hub
+from leasehold.model import Event
+hub = open_hub(sys.argv[1])
+hub.send([Event(b"x")] * 100, partition="0")
+read = hub.read("0", 0, 100, batch_rows=10)
+next(read)
+hub.mirror("left", {"0": 1})
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_process_that_closes_nothing_ends_at_once_also_without_a_broker() -> None:
+    cluster = Cluster()
+    url = cluster.url(cluster.topic(3), "mirror_offsets=true")
+    peers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", LEFT_OPEN, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for peer in peers:
+        assert peer.stdout is not None
+        assert peer.stdout.readline() == "ready\n"
+    for peer in peers:
+        began = time.monotonic()
+        out, errors = peer.communicate("go\n", timeout=30)
+        assert (peer.returncode, out, errors) == (0, "", "")
+        assert time.monotonic() - began < 5
+        if peer is peers[0]:
+            cluster.kill()
+
 
 READ_ALL = """
 import json, sys

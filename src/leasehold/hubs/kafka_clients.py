@@ -3,7 +3,7 @@
 Owns the configuration that all have, the translation of their errors, and the rule for forks: a client works
 through threads, which a fork does not copy, and closing a copy waits for them for ever. So in a child process
 the copies are never touched again, not even by the garbage collector. Whoever keeps clients keeps them by
-process id and makes new ones in a child.
+process id and makes new ones in a child. At the end of a process clients that nobody closed are left as they are.
 
 Promises that a message holds no secret, and that librdkafka's own log, which repeats a lost connection many
 times a second, goes to the logger `leasehold.hubs.kafka_clients` at level DEBUG and nowhere else.
@@ -11,6 +11,7 @@ times a second, goes to the logger `leasehold.hubs.kafka_clients` at level DEBUG
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
@@ -151,11 +152,12 @@ def failure(
 _alive: weakref.WeakSet[Client[Any]] = weakref.WeakSet()
 
 
-def _abandon_copies() -> None:
-    """In a forked child: one reference too many to every copy, so that nothing ever destroys it."""
+def _abandon() -> None:
+    """Give every client one reference too many, so that nothing ever destroys it."""
     for client in list(_alive):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(client.handle))
     _alive.clear()
 
 
-os.register_at_fork(after_in_child=_abandon_copies)
+os.register_at_fork(after_in_child=_abandon)
+atexit.register(_abandon)  # destroying one may wait for a broker that is away; nothing is left in it that is promised
