@@ -6,9 +6,9 @@ that the next range is mostly there when it is asked for; where a range does not
 How a range `[start, end)` ends. Offsets may be missing: compaction removes messages, and the marks of
 transactions take offsets and are never delivered. So what ends a range is the reader's position, not a count: a
 message at or after `end` has come (it is kept for the next range), or the broker has said that the partition has
-nothing more below a position that is at least `end`. If it says so earlier, the partition's end is asked for
-anew: a range that was asked for beyond it ends there; else what is missing will come, or the read fails.
-A read never ends early because something was slow.
+nothing more below a position that is at least `end`. If it says so earlier, it may be a leader that was deposed
+and does not know yet, so the partition's end is asked for until `request_timeout` has passed: what it then covers
+will come, or the read fails; a range that was asked for beyond the end gives what there is.
 
 Promises: only messages of committed transactions; no message twice or out of order. Raises `HubUnavailable`
 when nothing arrives in time.
@@ -36,6 +36,7 @@ MAX_IDLE_READERS = 64
 MAX_IDLE_SECONDS = 120.0
 _BATCH_BYTES = 64 << 20
 _FETCHED = 10_000
+_END_PAUSE = 0.1
 
 Edges = Callable[[int], tuple[int, int]]
 """Begin and end of a partition, as they are now."""
@@ -113,7 +114,7 @@ class PartitionReader:
         """Go to `start`, or to the first offset after it that is left; whether anything of the range is there."""
         begin, until = self._edges(self._partition)
         start = max(start, begin)
-        if start >= min(end, until):
+        if start >= end or (start >= until and not self._reaches_beyond(start)):
             return False
         self._waiting.clear()
         self._next = self._seen = start
@@ -126,7 +127,7 @@ class PartitionReader:
         self._client.forget_errors()
         while (waited := time.monotonic() - began) < self._patience():
             # The end is told once: a reader that waits there has heard of it, maybe for an earlier range.
-            if self._ended == self._seen and self._edges(self._partition)[1] <= self._seen:
+            if self._ended == self._seen and not self._reaches_beyond(self._seen):
                 return False
             lost, before = False, self._seen
             for message in self._arrived(min(self._settings.request_timeout, self._patience() - waited), end):
@@ -160,6 +161,15 @@ class PartitionReader:
             return [first, *handle.consume(min(_FETCHED, max(1, end - self._seen - 1)), 0)]
         except KafkaException as error:
             raise self._client.failure(error.args[0], self._doing()) from error
+
+    def _reaches_beyond(self, offset: int) -> bool:
+        """Whether the partition's end is above `offset`, or comes to be in time."""
+        deadline = time.monotonic() + self._settings.request_timeout
+        while self._edges(self._partition)[1] <= offset:
+            if time.monotonic() + _END_PAUSE > deadline:
+                return False
+            time.sleep(_END_PAUSE)
+        return True
 
     def _found_again(self) -> bool:
         """Fetch on after retention has overtaken the position. False where the end was cut off below it."""
