@@ -125,6 +125,8 @@ def test_relative_to_the_working_directory_by_default(tmp_path: Path, monkeypatc
         ("postgres://user:se/cret@host:5432/db", "postgres://***@host:5432/db"),
         ("redis://:@/se@/cret//@host:6379/0", "redis://***@host:6379/0"),
         ("postgres://user:se@cret@host/db?user=me@home&password=x", "postgres://***@host/db?user=***&password=***"),
+        ("kafka://host/t?sasl_password=a&secret&b=c", "kafka://host/t?sasl_password=***&***&b=***"),
+        ("kafka://host/t?sasl_password=my secret", "kafka://host/t?sasl_password=***"),
         ("memory://name", "memory://name"),
         ("", ""),
     ],
@@ -165,7 +167,7 @@ def test_no_store_urls(url: str) -> None:
 
 
 def test_no_hub_urls() -> None:
-    with pytest.raises(ConfigError, match="a URL that begins with one of log://") as refused:
+    with pytest.raises(ConfigError, match="a URL that begins with one of kafka://, log://") as refused:
         open_hub("sqlite:///x.db")
     assert refused.value.field == "hub"
 

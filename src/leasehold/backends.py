@@ -66,7 +66,8 @@ def masked(url: str) -> str:
     if url.partition("://")[0] in FILE_SCHEMES:
         return url
     hidden = re.sub(r"(?<=://)[^\s?#]*@", "***@", url)
-    return re.sub(r"(?<=[?&;])([^=&;]+)=[^&;\s]*", r"\1=***", hidden)
+    hidden = re.sub(r"(?<=[?&;])([^=&;]+)=[^&;]*", r"\1=***", hidden)
+    return re.sub(r"(?<=[?&;])[^=&;]+(?=[&;]|$)", "***", hidden)  # what has no name may be the rest of a secret
 
 
 FILE_SCHEMES = ("log", "sqlite")

@@ -9,17 +9,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from leasehold.backends import load_backend
-from leasehold.hubs.base import EVENT_COLUMNS, Hub
+from leasehold.hubs.base import EVENT_COLUMNS, Hub, ProgressMirror
 
-__all__ = ["BACKENDS", "EVENT_COLUMNS", "Hub", "open_hub"]
+__all__ = ["BACKENDS", "EVENT_COLUMNS", "Hub", "ProgressMirror", "open_hub"]
 
-BACKENDS = {"log": "leasehold.hubs.log:open_log_hub"}
+BACKENDS = {
+    "log": "leasehold.hubs.log:open_log_hub",
+    "kafka": "leasehold.hubs.kafka:open_kafka_hub",
+}
 
 
 def open_hub(url: str, *, base: Path | None = None) -> Hub:
-    """Open the hub at `url`: `log:///PATH`, a file that exists (`leasehold send` or `LogHub.create` makes it).
+    """Open the hub at `url`: a log file, or a topic of a Kafka cluster.
 
-    Three slashes: PATH is relative to `base` (default: the working directory); four: it is absolute.
+    `log:///PATH` names a file that exists (`leasehold send` or `LogHub.create` makes it). Three slashes: PATH is
+    relative to `base` (default: the working directory); four: it is absolute. `kafka://HOST:PORT,HOST:PORT/TOPIC`
+    names a topic that exists; see `leasehold.hubs.kafka_options`.
+
     Raises `ConfigError` for a URL that cannot be read, `MissingDependency` for a driver that is not
     installed and `HubUnavailable` when there is no hub at the URL.
     """

@@ -7,8 +7,8 @@ read. Every method may raise `HubUnavailable`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
 
@@ -84,4 +84,21 @@ class Hub(Protocol):
 
     def close(self) -> None:
         """Give back what this object holds. Closing twice is fine."""
+        ...
+
+
+@runtime_checkable
+class ProgressMirror(Protocol):
+    """What a hub may do beside: show a group's progress in the service's own bookkeeping, for its own tools.
+
+    Whoever writes checkpoints asks with `isinstance` and calls it after a checkpoint was written. The copy is
+    never read by Leasehold: checkpoints are the authority.
+    """
+
+    def mirror(self, group_name: str, next_sequence_numbers: Mapping[str, int]) -> None:
+        """Note, soon and if possible, that the group goes on from these sequence numbers, by partition.
+
+        Never waits for the service and never raises for its faults. Without effect where the hub was not told
+        to do so.
+        """
         ...

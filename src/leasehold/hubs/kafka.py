@@ -1,0 +1,196 @@
+"""A topic of a Kafka cluster as a hub; also an event hub through the Kafka endpoint of Azure Event Hubs.
+
+Owns the `kafka:` scheme and what the parts beside it make together: `kafka_options` reads the URL, `kafka_topic`
+asks about the topic, `kafka_reading` reads ranges, `kafka_sending` sends, `kafka_mirror` copies progress. A
+sequence number is Kafka's offset: numbers rise, and may have gaps where messages were compacted or where a
+transaction ended. The identity is cluster id, topic and topic id, so that a topic made anew is another hub.
+
+Promises what `Hub` does, for a cluster that keeps what it has acknowledged; an unclean leader election does not.
+Refuses to make a topic, and to read while the topic's id is another one than when it was opened.
+
+Concurrency: any number of processes and threads. A process that is forked, before or after use, may go on using
+its copy: clients are kept by process id, and a child makes its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from leasehold.errors import ConfigError, HubError
+from leasehold.hubs.arrow import event_schema
+from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.hubs.kafka_batches import MessageBatches
+from leasehold.hubs.kafka_mirror import Mirror
+from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
+from leasehold.hubs.kafka_reading import ReaderPool
+from leasehold.hubs.kafka_sending import Sender
+from leasehold.hubs.kafka_topic import NO_SUCH_TIME, Topic, no_partition
+from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
+
+__all__ = ["KafkaHub", "open_kafka_hub"]
+
+logger = logging.getLogger(__name__)
+
+
+def open_kafka_hub(url: str, base: Path) -> KafkaHub:
+    """The topic at `kafka://host:port,host:port/topic?options`, which must exist."""
+    return KafkaHub(parse_kafka_url(url, os.environ))
+
+
+class _Process:
+    """What one process holds of a hub."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.pid = os.getpid()
+        self.topic = Topic(settings)
+        self.readers = ReaderPool(settings, lambda partition: self.topic.edges([partition])[partition])
+        self.sender = Sender(settings)
+        self.mirror = Mirror(settings)
+
+
+class KafkaHub:
+    """A topic as a hub: all that `Hub` promises, and `ProgressMirror`."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._process: _Process | None = None
+        self._cluster = self._here.topic.cluster_id()
+        self._partitions, topic_id = self._here.topic.describe()
+        self._topic = settings.topic if topic_id is None else f"{settings.topic}:{topic_id}"
+
+    def __repr__(self) -> str:
+        return f"KafkaHub({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """The URL without secrets: those have to be in the environment for it to open the hub again."""
+        return self._settings.url
+
+    @property
+    def identity(self) -> str:
+        """`cluster:topic:topic id`; without the last where the cluster tells none, or is not to be asked."""
+        return f"{self._cluster}:{self._topic}"
+
+    def consumer_group(self, name: str) -> ConsumerGroup:
+        """The key of a group's records: the cluster's id, the topic with its id, and the name."""
+        return ConsumerGroup(self._cluster, self._topic, name)
+
+    def partition_ids(self) -> tuple[str, ...]:
+        """`"0"` to one less than the number of partitions. Raises `HubError` if the topic was made anew."""
+        self._partitions, topic_id = self._here.topic.describe()
+        if topic_id is not None and not self._topic.endswith(f":{topic_id}"):
+            raise HubError(
+                f"{self.url}: the topic was deleted and made anew (its id was {self._topic}, and is {topic_id}). "
+                "Start again to read the new one, which is another hub."
+            )
+        return tuple(map(str, self._partitions))
+
+    def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
+        """Begin and end of the given partitions, or of all: what a reader of committed messages sees."""
+        asked = self.partition_ids() if partitions is None else partitions
+        edges = self._here.topic.edges([self._number(partition) for partition in asked])
+        return {partition: PartitionProperties(partition, *edges[int(partition)]) for partition in asked}
+
+    def resolve(self, partition: str, position: EventPosition) -> int:
+        """The sequence number of the first event to read from `position`; see `Hub.resolve`.
+
+        An enqueued time is looked up by the cluster, in milliseconds. A cluster that finds nothing although
+        the partition's last event is late enough cannot look up times: then the partition is read through.
+        """
+        if position.kind is PositionKind.COMMITTED:
+            raise ValueError(f"a hub cannot resolve {position}: the checkpoint store knows what is committed")
+        place = self.partition_properties([partition])[partition]
+        match position.kind:
+            case PositionKind.EARLIEST:
+                return place.begin
+            case PositionKind.LATEST:
+                return place.end
+            case PositionKind.SEQUENCE_NUMBER:
+                if position.sequence_number > place.end:
+                    raise ConfigError(
+                        "position",
+                        position.sequence_number,
+                        f"partition {partition} of {self.url} ends at {place.end}",
+                        "Name a sequence number up to its end, or latest",
+                    )
+                return position.sequence_number
+            case _:
+                return self._first_since(place, position.enqueued_time)
+
+    def read(
+        self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000
+    ) -> Iterator[pa.RecordBatch]:
+        """The events `[start, end)`, or those of them that there are; see `Hub.read`.
+
+        What is asked is checked at once; the cluster is read as batches are taken.
+        """
+        event_schema(columns)
+        if batch_rows < 1:
+            raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
+        return self._batches(self._number(partition), start, end, columns, batch_rows)
+
+    def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
+        """Append events durably and return how many; see `Hub.send` and `kafka_sending`."""
+        count = len(self.partition_ids())  # fails at once if the cluster is away
+        return self._here.sender.send(events, None if partition is None else self._number(partition), count)
+
+    def mirror(self, group_name: str, next_sequence_numbers: Mapping[str, int]) -> None:
+        """Copy progress into the broker's consumer group offsets, if `mirror_offsets=true`; see `ProgressMirror`."""
+        if self._settings.mirror_offsets:
+            self._here.mirror.write(group_name, {int(p): number for p, number in next_sequence_numbers.items()})
+
+    def close(self) -> None:
+        """Close this process's clients; reads that are under way end first."""
+        process, self._process = self._process, None
+        if process is not None and process.pid == os.getpid():
+            process.mirror.close()
+            process.readers.close()
+
+    @property
+    def _here(self) -> _Process:
+        """What this process holds, made at its first use; that of a parent process is never touched."""
+        process = self._process
+        if process is None or process.pid != os.getpid():
+            process = self._process = _Process(self._settings)
+        return process
+
+    def _number(self, partition: str) -> int:
+        """The partition's number. The cluster is asked only about one that is not known."""
+        if partition not in map(str, self._partitions) and partition not in self.partition_ids():
+            raise no_partition(self._settings, partition, self._partitions)
+        return int(partition)
+
+    def _batches(
+        self, partition: int, start: int, end: int, columns: Sequence[str], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        batches = MessageBatches(columns, str(partition), self.identity)
+        if start < end:
+            with self._here.readers.reader(partition, start) as reader:
+                for messages in reader.messages(start, end, batch_rows):
+                    yield batches.batch(messages)
+
+    def _first_since(self, place: PartitionProperties, enqueued: float) -> int:
+        # `place` is older than the answer: the event that the answer is checked against was there by then.
+        milliseconds = -(-round(enqueued * 1e6) // 1000)
+        found = self._here.topic.since(int(place.partition), milliseconds)
+        if found != NO_SUCH_TIME:
+            return max(place.begin, found)
+        if place.begin == place.end or self._scanned(place, place.end - 1, milliseconds) is None:
+            return self.partition_properties([place.partition])[place.partition].end
+        logger.warning("%s cannot look up times: partition %s is read through", self.url, place.partition)
+        first = self._scanned(place, place.begin, milliseconds)
+        return place.end if first is None else first
+
+    def _scanned(self, place: PartitionProperties, start: int, milliseconds: int) -> int | None:
+        """The first event from `start` on that is late enough, found by reading."""
+        for batch in self.read(place.partition, start, place.end, columns=["sequenceNumber", "enqueuedTime"]):
+            for row in batch.to_pylist():
+                enqueued = row["enqueuedTime"]
+                if enqueued is not None and round(enqueued.timestamp() * 1000) >= milliseconds:
+                    return int(row["sequenceNumber"])
+        return None

@@ -1,0 +1,179 @@
+"""What a `kafka://` URL and the environment say, read once and checked together.
+
+Owns the names of the options, their defaults and which of them are secrets. An option stands in the URL's query
+or, so that secrets need not, in the environment as `LEASEHOLD_KAFKA_` and its name in capitals; the URL goes
+first. Those that librdkafka knows are passed on under its own names, and both spellings of one are taken:
+`sasl.password` and `sasl_password`. Promises that no message and no `repr` shows a secret. Refuses unknown
+options, and a user or password before the host, where Kafka has no use for them.
+
+A query is not a form: `+` stands for itself, so that a pasted key stays what it is; `%`, `&` and `#` are to be
+percent-encoded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from leasehold.backends import masked
+from leasehold.config import parse_duration
+from leasehold.errors import ConfigError
+
+ENVIRONMENT = "LEASEHOLD_KAFKA_"
+SECRETS = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl_key_password", "ssl_key_pem")
+FORM = "kafka://host:port,host:port/topic?option=value&option=value"
+
+_CLIENT_OPTIONS = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.principal",
+    "sasl.kerberos.keytab",
+    "sasl.oauthbearer.method",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.extensions",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.certificate.pem",
+    "ssl.ca.pem",
+    "ssl.endpoint.identification.algorithm",
+    "client.id",
+    "client.rack",
+    "broker.address.family",
+    "compression.type",
+    "message.max.bytes",
+)
+_CLIENT_NAMES = {name.replace(".", "_"): name for name in _CLIENT_OPTIONS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """Where the topic is, how to reach it, and how long to wait. Durations in seconds.
+
+    query             the options of the URL that are no secrets, as text
+    client            what librdkafka is told, by its own names
+    topic_identity    `id`: a topic made anew is another hub; `name`: for clusters that tell no topic ids
+    cluster_id        in place of what the cluster says of itself
+    group_id          what readers call themselves to the broker; they never join that group
+    mirror_offsets    whether `mirror` writes progress into the broker's consumer group offsets
+    request_timeout   the longest that one question to the cluster may take
+    transfer_timeout  the longest that reading or sending may go on without progress
+    """
+
+    servers: str
+    topic: str
+    query: str = ""
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    topic_identity: str = "id"
+    cluster_id: str | None = None
+    group_id: str = "leasehold"
+    mirror_offsets: bool = False
+    request_timeout: float = 3.0
+    transfer_timeout: float = 30.0
+
+    @property
+    def url(self) -> str:
+        """The URL without secrets."""
+        return f"kafka://{self.servers}/{self.topic}{'?' if self.query else ''}{self.query}"
+
+    @property
+    def client_config(self) -> dict[str, Any]:
+        """The configuration that every client of the cluster has, secrets included."""
+        return {"bootstrap.servers": self.servers, **self.client}
+
+    def without_secrets(self, text: str) -> str:
+        """`text` with every secret in it hidden."""
+        for name in SECRETS:
+            secret = self.client.get(_CLIENT_NAMES[name])
+            text = text.replace(secret, "***") if secret else text
+        return text
+
+
+def parse_kafka_url(url: str, environment: Mapping[str, str]) -> KafkaSettings:
+    """Read a `kafka://` URL, and the options that it leaves to the environment. Raises `ConfigError`."""
+    parts = urlsplit(url)
+    topic = unquote(parts.path).removeprefix("/")
+    if "@" in parts.netloc:
+        raise ConfigError("hub", masked(url), "a Kafka URL has no user before the host", "Use sasl_username")
+    if not re.fullmatch(r"[^\s,]+(,[^\s,]+)*", parts.netloc) or parts.fragment:
+        raise ConfigError("hub", masked(url), f"a Kafka URL is {FORM}", "Name the brokers, and write # as %23")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
+        raise ConfigError(
+            "hub", masked(url), f"a Kafka URL is {FORM}, the topic of letters, digits, . _ or -", "Name one topic"
+        )
+    stated = dict(_stated(parts.query, masked(url)))
+    plain = "&".join(f"{name}={quote(value, safe=':/$,')}" for name, value in stated.items() if name not in SECRETS)
+    for name in (*_CLIENT_NAMES, *_OWN):
+        value = environment.get(ENVIRONMENT + name.upper())
+        if value is not None:
+            stated.setdefault(name, value)
+    client = {_CLIENT_NAMES[name]: value for name, value in stated.items() if name in _CLIENT_NAMES}
+    own = {name: _OWN[name](value, name) for name, value in stated.items() if name in _OWN}
+    return KafkaSettings(servers=parts.netloc, topic=topic, query=plain, client=client, **own)
+
+
+def _stated(query: str, url: str) -> Iterator[tuple[str, str]]:
+    """The options of a query, each with its name as it is listed here."""
+    seen = set()
+    for part in filter(None, query.split("&")):
+        given, equals, value = part.partition("=")
+        if not equals:
+            # The part is not shown: it may be the rest of a secret that holds an &.
+            raise ConfigError("hub", url, "a part of the query has no =", "Write an & inside a value as %26")
+        name = unquote(given).replace(".", "_").lower()
+        if name not in _CLIENT_NAMES and name not in _OWN:
+            known = [*_OWN, *_CLIENT_NAMES]
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {close[0]}?" if close else "Leave it out"
+            raise ConfigError("hub", url, f"{given} is not an option; the options are {', '.join(known)}", hint)
+        if name in seen:
+            raise ConfigError("hub", url, f"{name} is given twice", "Keep one of them")
+        seen.add(name)
+        yield name, unquote(value)
+
+
+def _flag(value: str, name: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ConfigError(name, value, "true or false", "Correct it")
+    return value.lower() == "true"
+
+
+def _duration(value: str, name: str) -> float:
+    seconds = parse_duration(value, name)
+    if not 0.1 <= seconds <= 3600:
+        raise ConfigError(name, value, "100ms to 1h", 'For example "10s"')
+    return seconds
+
+
+def _identity(value: str, name: str) -> str:
+    if value not in ("id", "name"):
+        raise ConfigError(name, value, "id or name", "id is the default; name is for clusters that tell no topic ids")
+    return value
+
+
+def _name(value: str, name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", value):
+        raise ConfigError(name, value, "1 to 100 letters, digits or any of . _ -", "Choose another name")
+    return value
+
+
+_OWN: Mapping[str, Callable[[str, str], Any]] = {
+    "mirror_offsets": _flag,
+    "request_timeout": _duration,
+    "transfer_timeout": _duration,
+    "topic_identity": _identity,
+    "cluster_id": _name,
+    "group_id": _name,
+}

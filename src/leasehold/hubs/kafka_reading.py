@@ -1,0 +1,253 @@
+"""Reading exact ranges of one partition, and the readers that a process keeps for it.
+
+A reader is a consumer with one partition assigned: it joins no group and commits nothing. It fetches ahead, so
+that the next range is mostly there when it is asked for; where a range does not continue the last one, it seeks.
+
+How a range `[start, end)` ends. Offsets may be missing: compaction removes messages, and the marks of
+transactions take offsets and are never delivered. So what ends a range is the reader's position, not a count: a
+message at or after `end` has come (it is kept for the next range), or the broker has said that the partition has
+nothing more below a position that is at least `end`. If it says so earlier, it may be a leader that was deposed
+and does not know yet, so the partition's end is asked for until `request_timeout` has passed: what it then covers
+will come, or the read fails; a range that was asked for beyond the end gives what there is.
+
+Promises: only messages of committed transactions; no message twice or out of order. Raises `HubUnavailable`
+when nothing arrives in time.
+
+Concurrency: a reader serves one read at a time, from any thread. A pool is of one process and hands a reader to
+one read; two reads of one partition at once have two.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from leasehold.errors import HubUnavailable
+from leasehold.hubs.kafka_clients import Client
+from leasehold.hubs.kafka_options import KafkaSettings
+
+MAX_IDLE_READERS = 64
+MAX_IDLE_SECONDS = 120.0
+_BATCH_BYTES = 64 << 20
+_FETCHED = 10_000
+_END_PAUSE = 0.1
+
+Edges = Callable[[int], tuple[int, int]]
+"""Begin and end of a partition, as they are now."""
+
+_IGNORED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE)
+"""About the group that the client must name and that is not used."""
+
+
+class PartitionReader:
+    """A consumer of one partition, and its place in it.
+
+    `_next` is the first offset that was not given out yet, `_seen` the first of which the consumer has told
+    nothing yet: what there is between them is in `_waiting`, and nothing else is. `_ended` is where the broker
+    said last that the partition ends.
+    """
+
+    def __init__(self, settings: KafkaSettings, partition: int, edges: Edges) -> None:
+        self._settings = settings
+        self._partition = partition
+        self._edges = edges
+        self._client = Client(
+            Consumer,
+            settings,
+            group_id=settings.group_id,
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            enable_partition_eof=True,
+            auto_offset_reset="error",
+            isolation_level="read_committed",
+            check_crcs=True,
+            # A range that ends with the mark of a transaction waits for this: an end is told after so long.
+            fetch_wait_max_ms=100,
+            queued_max_messages_kbytes=16 << 10,
+        )
+        self._next = self._seen = self._ended = -1
+        self._waiting: deque[Message] = deque()
+
+    def continues(self, start: int) -> bool:
+        """Whether a range from `start` on can be read without a seek."""
+        return 0 <= self._next <= start <= self._seen
+
+    def messages(self, start: int, end: int, rows: int) -> Iterator[list[Message]]:
+        """The messages `[start, end)` that there are, in order, in lists of at most `rows`."""
+        if not self.continues(start) and not self._seek(start, end):
+            return
+        self._next = max(self._next, start)
+        while self._waiting and (self._waiting[0].offset() or 0) < start:
+            self._waiting.popleft()
+        gathered: list[Message] = []
+        size = 0
+        while True:
+            while self._waiting:
+                offset = self._waiting[0].offset()
+                assert offset is not None
+                if offset >= end:
+                    break
+                message = self._waiting.popleft()
+                gathered.append(message)
+                size += len(message)
+                self._next = offset + 1
+                if len(gathered) == rows or size >= _BATCH_BYTES:
+                    yield gathered
+                    gathered, size = [], 0
+            if self._waiting or self._seen >= end or not self._fetch(end):
+                break
+        self._next = min(end, self._seen)
+        if gathered:
+            yield gathered
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._client.close()
+
+    def _seek(self, start: int, end: int) -> bool:
+        """Go to `start`, or to the first offset after it that is left; whether anything of the range is there."""
+        begin, until = self._edges(self._partition)
+        start = max(start, begin)
+        if start >= end or (start >= until and not self._reaches_beyond(start)):
+            return False
+        self._waiting.clear()
+        self._next = self._seen = start
+        self._assign()
+        return True
+
+    def _fetch(self, end: int) -> bool:
+        """Wait until there is more. False where the partition ends before `end`. Raises `HubUnavailable`."""
+        began = time.monotonic()
+        self._client.forget_errors()
+        while (waited := time.monotonic() - began) < self._patience():
+            # The end is told once: a reader that waits there has heard of it, maybe for an earlier range.
+            if self._ended == self._seen and not self._reaches_beyond(self._seen):
+                return False
+            lost, before = False, self._seen
+            for message in self._arrived(min(self._settings.request_timeout, self._patience() - waited), end):
+                error, offset = message.error(), message.offset()
+                if error is None:
+                    assert offset is not None
+                    if offset >= self._seen:
+                        self._waiting.append(message)
+                        self._seen = offset + 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._ended = self._seen = max(self._seen, offset or 0)
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    lost = True
+                elif error.code() not in _IGNORED:
+                    failed = self._client.failure(error, self._doing())
+                    if not isinstance(failed, HubUnavailable):
+                        raise failed
+            if lost and not self._found_again():
+                return False
+            if self._seen > before:
+                return True
+        raise self._client.failure(None, f"{self._doing()} (nothing came for {waited:.1f} s)")
+
+    def _arrived(self, patience: float, end: int) -> list[Message]:
+        """What has come, after waiting for the first of it."""
+        handle = self._client.handle
+        try:
+            first = handle.poll(max(0.0, patience))  # `consume` would wait for as many as it may give
+            if first is None:
+                return []
+            return [first, *handle.consume(min(_FETCHED, max(1, end - self._seen - 1)), 0)]
+        except KafkaException as error:
+            raise self._client.failure(error.args[0], self._doing()) from error
+
+    def _reaches_beyond(self, offset: int) -> bool:
+        """Whether the partition's end is above `offset`, or comes to be in time."""
+        deadline = time.monotonic() + self._settings.request_timeout
+        while self._edges(self._partition)[1] <= offset:
+            if time.monotonic() + _END_PAUSE > deadline:
+                return False
+            time.sleep(_END_PAUSE)
+        return True
+
+    def _found_again(self) -> bool:
+        """Fetch on after retention has overtaken the position. False where the end was cut off below it."""
+        begin, until = self._edges(self._partition)
+        if until < self._seen:
+            self._next = self._seen = -1  # there is no place to go on from
+            return False
+        self._seen = max(self._seen, begin)
+        self._assign()
+        return True
+
+    def _assign(self) -> None:
+        self._ended = -1
+        self._client.handle.assign([TopicPartition(self._settings.topic, self._partition, self._seen)])
+
+    def _patience(self) -> float:
+        """How long to wait without progress: not for long once every broker is known to be away."""
+        settings = self._settings
+        return settings.request_timeout if self._client.all_brokers_down() else settings.transfer_timeout
+
+    def _doing(self) -> str:
+        return f"reading partition {self._partition} from offset {self._seen} on"
+
+
+class ReaderPool:
+    """The readers of one hub in one process. A reader that failed is closed; one that is idle for long too."""
+
+    def __init__(self, settings: KafkaSettings, edges: Edges) -> None:
+        self._settings = settings
+        self._edges = edges
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, int, PartitionReader]] = []
+        self._pid = os.getpid()
+        self._closed = False
+
+    @contextmanager
+    def reader(self, partition: int, start: int) -> Iterator[PartitionReader]:
+        """A reader of the partition for one read, one that continues at `start` if there is any."""
+        reader = self._take(partition, start)
+        try:
+            yield reader
+        except GeneratorExit:  # the read was abandoned, at a place that the reader knows
+            self._give_back(partition, reader)
+            raise
+        except BaseException:
+            self._close([reader])
+            raise
+        self._give_back(partition, reader)
+
+    def close(self) -> None:
+        """Close all readers that are not in use, and the others when their reads end."""
+        with self._lock:
+            self._closed = True
+            readers = [reader for _, _, reader in self._idle]
+            self._idle = []
+        self._close(readers)
+
+    def _take(self, partition: int, start: int) -> PartitionReader:
+        with self._lock:
+            mine = [entry for entry in self._idle if entry[1] == partition]
+            if mine:
+                best = max(mine, key=lambda entry: (entry[2].continues(start), entry[0]))
+                self._idle.remove(best)
+                return best[2]
+        return PartitionReader(self._settings, partition, self._edges)
+
+    def _give_back(self, partition: int, reader: PartitionReader) -> None:
+        if self._pid != os.getpid():
+            return  # a read that was under way in the parent when this process was forked
+        now = time.monotonic()
+        with self._lock:
+            self._idle.append((now, partition, reader))
+            keep = [entry for entry in self._idle if now - entry[0] <= MAX_IDLE_SECONDS][-MAX_IDLE_READERS:]
+            surplus = [entry[2] for entry in self._idle if self._closed or entry not in keep]
+            self._idle = [] if self._closed else keep
+        self._close(surplus)
+
+    def _close(self, readers: list[PartitionReader]) -> None:
+        if self._pid == os.getpid():  # a copy in a forked child must not be touched
+            for reader in readers:
+                reader.close()

@@ -1,0 +1,771 @@
+"""Kafka as a hub: the contract of hubs, and what this one promises beside it, against librdkafka's mock cluster."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from leasehold.backends import masked
+from leasehold.errors import ConfigError, DataLoss, HubError, HubUnavailable, LeaseholdError, SchemaMismatch
+from leasehold.hubs import Hub, ProgressMirror, kafka_reading, open_hub
+from leasehold.hubs.kafka import KafkaHub, open_kafka_hub
+from leasehold.hubs.kafka_clients import Client, failure
+from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
+from leasehold.hubs.log import LogHub
+from leasehold.model import Event, EventPosition, PositionKind
+from leasehold.spark.offsets import Range
+from leasehold.spark.reading import read_ranges
+from leasehold.testing.hubs import HubContract, bodies_of, numbered, rows_of
+from tests.hubs.kafka_cluster import Cluster
+
+FETCH, LIST_OFFSETS, METADATA, PRODUCE = 1, 2, 3, 0
+"""Numbers of requests in Kafka's protocol."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", "1s")
+    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", "5s")
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    return cluster.topic(3)
+
+
+@pytest.fixture
+def hub(cluster: Cluster, topic: str) -> Iterator[KafkaHub]:
+    hub = opened(cluster.url(topic))
+    yield hub
+    hub.close()
+
+
+def opened(url: str) -> KafkaHub:
+    hub = open_hub(url)
+    assert isinstance(hub, KafkaHub)
+    return hub
+
+
+def numbers(hub: Hub, partition: str, start: int, end: int) -> list[int]:
+    batches = hub.read(partition, start, end, columns=["sequenceNumber"])
+    return [number for batch in batches for number in batch.column(0).to_pylist()]
+
+
+def produced(cluster: Cluster, topic: str, *messages: dict[str, object]) -> None:
+    """Messages as another producer writes them, into partition 0."""
+    producer = Producer({"bootstrap.servers": cluster.servers, "log_level": 0})
+    for message in messages:
+        producer.produce(topic, partition=0, **message)  # type: ignore[arg-type]
+    assert producer.flush(10) == 0
+
+
+class TestContract(HubContract):
+    @pytest.fixture
+    def new_hub(self, cluster: Cluster) -> Callable[[], Hub]:
+        return lambda: open_hub(cluster.url(cluster.topic(3)))
+
+    @pytest.fixture
+    def remove_oldest(self, cluster: Cluster) -> Callable[[Hub, str], None]:
+        def remove(hub: Hub, partition: str) -> None:
+            cluster.trim(hub.url.rpartition("/")[2], partition, 45)
+
+        return remove
+
+    @pytest.fixture
+    def take_away(self, cluster: Cluster) -> Iterator[Callable[[Hub], None]]:
+        yield lambda hub: cluster.pause()
+        cluster.resume()
+
+
+# opening
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("kafka://host:9092", "kafka://host:port"),
+        ("kafka:///topic", "kafka://host:port"),
+        ("kafka://host:9092/a/b", "the topic of letters"),
+        ("kafka://host:9092/..", "the topic of letters"),
+        ("kafka://a:1,,b:2/topic", "kafka://host:port"),
+        ("kafka://host/topic#x", "write # as %23"),
+        ("kafka://me:hidden@host/topic", "Use sasl_username"),
+        ("kafka://host/topic?sasl_password=a&hidden", "Write an & inside a value as %26"),
+        ("kafka://host/topic?sasl_pasword=hidden", "Did you mean sasl_password"),
+        ("kafka://host/topic?sasl_password=hidden&sasl.password=hidden", "given twice"),
+        ("kafka://host/topic?mirror_offsets=yes", "true or false"),
+        ("kafka://host/topic?request_timeout=3", "a number and a unit"),
+        ("kafka://host/topic?request_timeout=0s", "100ms to 1h"),
+        ("kafka://host/topic?topic_identity=uuid", "id or name"),
+        ("kafka://host/topic?security_protocol=none&sasl_password=hidden", "security.protocol"),
+        ("kafka://host/topic?security_protocol=SASL_SSL&sasl_mechanism=x&sasl_password=hidden", "SASL mechanism"),
+    ],
+)
+def test_urls_that_are_refused(url: str, why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        open_hub(url)
+    assert why in str(refused.value)
+    assert "hidden" not in str(refused.value)
+
+
+def test_options_are_of_the_url_and_else_of_the_environment() -> None:
+    settings = parse_kafka_url(
+        "kafka://a:1,b:2/t?sasl.mechanism=PLAIN&sasl_username=$ConnectionString&mirror_offsets=TRUE",
+        {
+            "LEASEHOLD_KAFKA_SASL_PASSWORD": "Endpoint=sb://x/;SharedAccessKey=a+b/c=",
+            "LEASEHOLD_KAFKA_SASL_MECHANISM": "SCRAM-SHA-256",
+            "LEASEHOLD_KAFKA_REQUEST_TIMEOUT": "7s",
+            "LEASEHOLD_STORE": "memory://x",
+        },
+    )
+    assert settings.client_config == {
+        "bootstrap.servers": "a:1,b:2",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "$ConnectionString",
+        "sasl.password": "Endpoint=sb://x/;SharedAccessKey=a+b/c=",
+    }
+    assert (settings.mirror_offsets, settings.request_timeout, settings.transfer_timeout) == (True, 7.0, 30.0)
+    assert settings.url == "kafka://a:1,b:2/t?sasl_mechanism=PLAIN&sasl_username=$ConnectionString&mirror_offsets=TRUE"
+
+
+def test_a_secret_is_taken_as_it_was_pasted_and_never_shown(cluster: Cluster, topic: str) -> None:
+    key = "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=a+b/c="
+    url = cluster.url(topic, f"client_id=me&sasl_password={key}&ssl_key_password=k%26%23")
+    settings = parse_kafka_url(url, {})
+    assert settings.client_config["sasl.password"] == key
+    assert settings.client_config["ssl.key.password"] == "k&#"
+    hub = opened(url)
+    shown = (repr(settings), repr(hub), hub.url, hub.identity, settings.url, masked(url), str(hub.consumer_group("g")))
+    for text in shown:
+        assert "a+b" not in text
+        assert "k&#" not in text
+    assert hub.url == cluster.url(topic, "client_id=me")
+    assert settings.without_secrets(f"login with {key} failed") == "login with *** failed"
+    hub.close()
+
+
+def test_the_identity_is_of_the_cluster_the_topic_and_its_id(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
+    assert re.fullmatch(rf"mockCluster\w+:{topic}:[\w-]{{22}}", hub.identity)
+    other = opened(cluster.url(topic, "client_id=other&request_timeout=2s"))
+    assert other.identity == hub.identity
+    named = opened(cluster.url(topic, "cluster_id=ours&topic_identity=name"))
+    assert named.identity == f"ours:{topic}"
+    assert str(named.consumer_group("g")) == f"ours/{topic}/g"
+    for one in (other, named):
+        assert one.partition_ids() == ("0", "1", "2")
+        one.close()
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
+    hub: KafkaHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mock cluster cannot make a topic anew, so the hub is told that it had another id before."""
+    monkeypatch.setattr(hub, "_topic", hub._topic[:-22] + "A" * 22)
+    for ask in (hub.partition_ids, hub.partition_properties, lambda: hub.send([])):
+        with pytest.raises(HubError, match="deleted and made anew"):
+            ask()
+
+
+def test_a_cluster_that_tells_no_topic_ids_is_not_taken_by_name_unasked(cluster: Cluster, topic: str) -> None:
+    cluster.tell_topic_ids(False)
+    try:
+        with pytest.raises(HubUnavailable, match=r"topic's id failed.*topic_identity=name"):
+            open_hub(cluster.url(topic))
+        by_name = opened(cluster.url(topic, "topic_identity=name"))
+        assert by_name.identity.endswith(f":{topic}")
+        by_name.close()
+    finally:
+        cluster.tell_topic_ids(True)
+
+
+def test_an_unknown_topic_is_not_made(cluster: Cluster, hub: KafkaHub) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="the cluster has no topic nosuch"):
+            open_hub(cluster.url("nosuch"))
+
+
+@pytest.mark.parametrize(
+    "query", ["", "security_protocol=SASL_SSL&sasl_mechanism=PLAIN&sasl_username=u&sasl_password=hidden"]
+)
+def test_nobody_at_the_address(query: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(HubUnavailable, match=r"asking for the topic failed.*Connection refused") as away:
+        open_hub(f"kafka://127.0.0.1:1/t?{query}")
+    assert time.monotonic() - began < 3
+    assert "hidden" not in str(away.value)
+
+
+def test_an_answer_that_refuses_is_told_from_one_that_is_late() -> None:
+    settings = KafkaSettings(servers="h:1", topic="t", client={"sasl.password": "hidden"})
+    kinds: dict[int, type[LeaseholdError]] = {
+        KafkaError.SASL_AUTHENTICATION_FAILED: HubError,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED: HubError,
+        KafkaError.UNKNOWN_TOPIC_OR_PART: ConfigError,
+        KafkaError._TRANSPORT: HubUnavailable,
+        KafkaError.NOT_LEADER_FOR_PARTITION: HubUnavailable,
+        KafkaError.POLICY_VIOLATION: HubError,
+    }
+    for code, kind in kinds.items():
+        error = failure(settings, KafkaError(code, "said hidden"), "asking")
+        assert type(error) is kind
+        assert "hidden" not in str(error)
+        assert type(pickle.loads(pickle.dumps(error))) is kind  # noqa: S301 - as Spark does
+
+
+# what an event is
+
+
+def test_keys_headers_and_times_of_other_producers(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
+    produced(
+        cluster,
+        topic,
+        {"value": b"\xff", "key": "sch\u00f6n", "headers": [("a", b"1"), ("b", None), ("a", b"2")], "timestamp": 1_500},
+        {"value": None, "key": b"\xff\x00", "headers": [("bin", b"\xfe")], "timestamp": 2_000},
+        {"value": b"", "key": b""},
+    )
+    first, second, third = rows_of(hub, "0")
+    assert (first["body"], first["partitionKey"], dict(first["properties"])) == (
+        b"\xff",
+        "sch\u00f6n",
+        {"a": "2", "b": None},
+    )
+    assert first["enqueuedTime"] == datetime.fromtimestamp(1.5, UTC)
+    assert (second["body"], second["partitionKey"]) == (None, "\\xff\x00")
+    assert dict(second["properties"]) == {"bin": "\\xfe"}
+    assert dict(second["systemProperties"]) == {"keyBase64": "/wA="}
+    assert (third["body"], third["partitionKey"], dict(third["properties"])) == (b"", "", {})
+    assert [(row["sequenceNumber"], row["offset"], row["publisher"]) for row in (first, second, third)] == [
+        (0, "0", None),
+        (1, "1", None),
+        (2, "2", None),
+    ]
+    assert dict(first["systemProperties"]) == dict(third["systemProperties"]) == {}
+
+
+def murmur2(data: bytes) -> int:
+    """The hash of Kafka's Java producer, written from its description."""
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    value = (0x9747B28C ^ len(data)) & mask
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        value = (value * m & mask) ^ k
+    if rest := data[whole:]:
+        value = (value ^ int.from_bytes(rest, "little")) * m & mask
+    value = (value ^ value >> 13) * m & mask
+    return value ^ value >> 15
+
+
+def test_a_key_goes_where_kafkas_own_producers_put_it(hub: KafkaHub) -> None:
+    assert murmur2(b"foobar") - (1 << 32) == -790332482  # from Kafka's own tests
+    keys = [*(f"key-{number}" for number in range(50)), "", "sch\u00f6n", "\U0001f511"]
+    hub.send([Event(key.encode(), partition_key=key) for key in keys])
+    for partition in hub.partition_ids():
+        for body in bodies_of(hub, partition):
+            assert (murmur2(body) & 0x7FFFFFFF) % 3 == int(partition)
+
+
+def test_events_that_a_message_cannot_hold_are_refused(hub: KafkaHub) -> None:
+    wrong: tuple[tuple[Event, str], ...] = (
+        (Event(b"", publisher="p"), "publisher"),
+        (Event("text"), "body is bytes"),  # type: ignore[arg-type]
+        (Event(b"", properties={"a": 1}), "map text to text"),  # type: ignore[dict-item]
+        (Event(b"", partition_key=7), "key text"),  # type: ignore[arg-type]
+        (Event(b"x" * 2_000_000), "message_max_bytes"),
+    )
+    for event, why in wrong:
+        with pytest.raises(SchemaMismatch, match=why):
+            hub.send([Event(b"before"), event], partition="0")
+    assert bodies_of(hub, "0") == [b"before"] * len(wrong)
+    assert hub.send(numbered(3), partition="0") == 3
+
+
+# ranges
+
+
+def test_any_range_is_exact_in_any_order(hub: KafkaHub) -> None:
+    for first in range(0, 3_000, 100):
+        hub.send(numbered(100, first=first), partition="0")
+    dice = random.Random(7)
+    at = 0
+    for _ in range(40):
+        start = at if dice.random() < 0.5 else dice.randrange(3_000)
+        at = end = min(start + dice.choice([1, 10, 700]), 3_000)
+        assert numbers(hub, "0", start, end) == list(range(start, end))
+
+
+def test_a_range_that_continues_needs_no_seek(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    sought: list[int] = []
+    original = kafka_reading.PartitionReader._assign
+
+    def noted(reader: kafka_reading.PartitionReader) -> None:
+        sought.append(reader._seen)
+        original(reader)
+
+    monkeypatch.setattr(kafka_reading.PartitionReader, "_assign", noted)
+    hub.send(numbered(100), partition="0")
+    assert numbers(hub, "0", 0, 30) == list(range(30))
+    assert numbers(hub, "0", 30, 60) == list(range(30, 60))
+    assert numbers(hub, "0", 60, 100) == list(range(60, 100))
+    hub.send(numbered(10), partition="0")
+    assert numbers(hub, "0", 100, 110) == list(range(100, 110))
+    assert sought == [0]
+    assert numbers(hub, "0", 30, 60) == list(range(30, 60))
+    assert sought == [0, 30]
+
+
+def test_a_range_beyond_the_end_gives_what_there_is(cluster: Cluster, topic: str) -> None:
+    hub = opened(cluster.url(topic, "request_timeout=300ms"))
+    hub.send(numbered(10), partition="0")
+    assert numbers(hub, "0", 5, 500) == [5, 6, 7, 8, 9]
+    for _ in range(2):
+        assert numbers(hub, "0", 10, 20) == []
+        assert numbers(hub, "0", 400, 500) == []
+    assert numbers(hub, "0", 8, 3) == []
+    hub.send(numbered(10), partition="0")
+    assert numbers(hub, "0", 10, 20) == list(range(10, 20))
+    hub.close()
+
+
+def test_an_end_that_is_told_too_low_does_not_cut_a_range_short(hub: KafkaHub) -> None:
+    """A leader that was deposed and does not know it tells an old end. Here the end comes while a read waits."""
+    hub.send(numbered(10), partition="0")
+    other = opened(hub.url)
+    for start, end in ((0, 20), (25, 30)):
+        with ThreadPoolExecutor(1) as pool:
+            read = pool.submit(numbers, hub, "0", start, end)
+            time.sleep(0.4)  # the reader has come to the end, and asks for it again and again
+            other.send(numbered(end - other.partition_properties()["0"].end), partition="0")
+            assert read.result(10) == list(range(start, end))
+    other.close()
+
+
+def test_two_reads_of_one_partition_at_once_and_one_that_is_abandoned(hub: KafkaHub) -> None:
+    hub.send(numbered(300), partition="0")
+    reads = [hub.read("0", first, 300, columns=["sequenceNumber"], batch_rows=10) for first in (0, 100)]
+    seen: list[list[int]] = [[], []]
+    for _ in range(20):
+        for read, so_far in zip(reads, seen, strict=True):
+            so_far += next(read).column(0).to_pylist()
+    assert seen == [list(range(200)), list(range(100, 300))]
+    for read in reads:
+        read.close()  # type: ignore[attr-defined]
+    assert numbers(hub, "0", 200, 300) == list(range(200, 300))
+    assert numbers(hub, "0", 0, 300) == list(range(300))
+
+
+def test_gaps_do_not_hang_a_range(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction and marks of transactions leave gaps. The mock cluster has none, so they are cut into what comes."""
+    gone = {*range(0, 5), *range(20, 40), *range(47, 50)}
+    original = kafka_reading.PartitionReader._arrived
+
+    def with_gaps(reader: kafka_reading.PartitionReader, patience: float, end: int) -> list[Message]:
+        return [m for m in original(reader, patience, end) if m.error() is not None or m.offset() not in gone]
+
+    hub.send(numbered(50), partition="0")
+    monkeypatch.setattr(kafka_reading.PartitionReader, "_arrived", with_gaps)
+    left = [number for number in range(50) if number not in gone]
+    for cuts in ([0, 50], [0, 3, 25, 30, 50], [0, 5, 20, 40, 47, 50], [0, 20, 21, 22, 48, 49, 50], [47, 48, 49, 50]):
+        pieces = [numbers(hub, "0", start, end) for start, end in itertools.pairwise(cuts)]
+        assert [number for piece in pieces for number in piece] == [number for number in left if number >= cuts[0]]
+        for piece, start, end in zip(pieces, cuts[:-1], cuts[1:], strict=True):
+            assert all(start <= number < end for number in piece)
+    # As a Spark task reads it: gaps are no loss.
+    rows = read_ranges(hub.url, [Range("0", 0, 50, 1)], ["sequenceNumber"], batch_rows=10, fail_on_data_loss=True)
+    assert sum(batch.num_rows for batch in rows) == len(left)
+
+
+def test_retention_that_overtakes_a_read_leaves_out_what_is_gone(
+    cluster: Cluster, topic: str, hub: KafkaHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(0, 100, 10):
+        hub.send(numbered(10, first=first), partition="0")
+    assert numbers(hub, "0", 0, 10) == list(range(10))
+    cluster.trim(topic, "0", 50)
+    assert numbers(hub, "0", 0, 100) == list(range(50, 100))
+    with pytest.raises(DataLoss, match=r"\[0, 50\)"):
+        list(read_ranges(hub.url, [Range("0", 0, 100, 1)], ["body"], batch_rows=10, fail_on_data_loss=True))
+
+
+def test_a_position_that_is_gone_while_a_reader_waits_there(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
+    hub.send(numbered(10), partition="0")
+    assert numbers(hub, "0", 0, 10) == list(range(10))
+    cluster.pause()  # so that the reader, which waits at 10, does not see what comes
+    cluster.resume()
+    other = opened(hub.url)
+    for first in range(10, 60, 10):
+        other.send(numbered(10, first=first), partition="0")
+    cluster.trim(topic, "0", 40)
+    read = numbers(hub, "0", 10, 60)
+    assert read == list(range(read[0], 60))
+    assert read[0] in (10, 40)
+    other.close()
+
+
+# positions
+
+
+def test_times_are_found_in_a_cluster_that_cannot_look_them_up(
+    cluster: Cluster, topic: str, hub: KafkaHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    for milliseconds in (1_000, 3_000, 2_000, 5_000):
+        produced(cluster, topic, {"value": b"", "timestamp": milliseconds})
+    expected = {0.0: 0, 1.0: 0, 1.000001: 1, 2.5: 1, 3.0: 1, 3.001: 3, 5.0: 3, 5.0001: 4, 9e9: 4}
+    for at, number in expected.items():
+        assert hub.resolve("0", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=at)) == number
+    assert "cannot look up times" in caplog.text
+
+
+# faults
+
+
+def test_a_broker_that_is_gone_is_noticed_in_time() -> None:
+    cluster = Cluster()
+    topic = cluster.topic(3)
+    hub = opened(cluster.url(topic))
+    hub.send(numbered(100), partition="0")
+    assert numbers(hub, "0", 0, 50) == list(range(50))
+    read = hub.read("0", 50, 100, batch_rows=10)
+    next(read)
+    cluster.kill()
+    for ask in (
+        lambda: numbers(hub, "0", 90, 200),
+        lambda: numbers(hub, "1", 0, 10),
+        lambda: hub.partition_properties(),
+        lambda: hub.send(numbered(1)),
+        lambda: open_hub(hub.url),
+    ):
+        began = time.monotonic()
+        with pytest.raises(HubUnavailable, match=r"Check that the brokers can be reached"):
+            ask()
+        assert time.monotonic() - began < 4
+    hub.mirror("g", {"0": 1})
+    began = time.monotonic()
+    hub.close()
+    assert time.monotonic() - began < 3
+
+
+def test_a_silent_broker_fails_a_read_that_waits_and_its_return_is_noticed(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", "1500ms")
+    hub = opened(cluster.url(topic))
+    hub.send(numbered(10), partition="0")
+    assert numbers(hub, "0", 0, 10) == list(range(10))
+    hub.send(numbered(10), partition="1")
+    cluster.pause()
+    try:
+        began = time.monotonic()
+        with pytest.raises(HubUnavailable, match=r"partition 0 from offset 10 on"):
+            numbers(hub, "0", 10, 20)
+        assert 1 < time.monotonic() - began < 4
+    finally:
+        cluster.resume()
+    hub.send(numbered(10), partition="0")
+    assert numbers(hub, "0", 10, 20) == list(range(10, 20))
+    hub.close()
+
+
+def test_passing_faults_of_a_broker_cost_nothing(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
+    not_leader, timed_out = KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REQUEST_TIMED_OUT
+    cluster.fail(PRODUCE, not_leader, timed_out)
+    assert hub.send(numbered(50), partition="0") == 50
+    cluster.fail(FETCH, not_leader, timed_out, not_leader)
+    assert numbers(hub, "0", 0, 50) == list(range(50))
+    assert bodies_of(hub, "0") == [b"%d" % number for number in range(50)]
+    cluster.fail(LIST_OFFSETS, not_leader, not_leader)
+    assert hub.partition_properties()["0"].end == 50
+
+
+def test_a_send_that_is_refused_says_so_and_the_next_one_works(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
+    cluster.fail(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(HubError, match=r"sending was refused.*may describe, read and"):
+        hub.send(numbered(5), partition="0")
+    assert hub.send(numbered(5), partition="0") == 5
+    assert bodies_of(hub, "0") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_broker_that_falls_silent_during_a_send(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", "1500ms")
+    hub = opened(cluster.url(topic))
+    hub.send(numbered(1), partition="0")
+
+    def events() -> Iterator[Event]:
+        yield from numbered(1, first=1)
+        cluster.pause()
+        yield from numbered(5, first=2)
+
+    try:
+        began = time.monotonic()
+        with pytest.raises(HubUnavailable, match="sending failed"):
+            hub.send(events(), partition="0")
+        assert time.monotonic() - began < 5
+    finally:
+        cluster.resume()
+    assert hub.send(numbered(3, first=100), partition="0") == 3
+    assert bodies_of(hub, "0")[-3:] == [b"100", b"101", b"102"]
+    hub.close()
+
+
+def test_what_the_giver_of_events_raises_comes_out_and_what_was_before_it_is_sent(hub: KafkaHub) -> None:
+    def events() -> Iterator[Event]:
+        yield from numbered(3)
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError, match="no more"):
+        hub.send(events(), partition="0")
+    assert bodies_of(hub, "0") == [b"0", b"1", b"2"]
+
+
+def test_threads_share_one_object(hub: KafkaHub) -> None:
+    def work(name: int) -> int:
+        for number in range(10):
+            hub.send([Event(f"{name} {number} {row}".encode()) for row in range(4)], partition="0")
+            rows = rows_of(hub, "0")
+            assert [row["sequenceNumber"] for row in rows] == list(range(len(rows)))
+        return hub.send(numbered(10), partition="1")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(4))) == [10] * 4
+    texts = [tuple(map(int, body.split())) for body in bodies_of(hub, "0")]
+    for name in range(4):
+        assert [rest for owner, *rest in texts if owner == name] == [[n, row] for n in range(10) for row in range(4)]
+    assert len(bodies_of(hub, "1")) == 40
+
+
+# processes
+
+MISSING = """
+import sys
+sys.modules["confluent_kafka"] = None  # as if it were not installed
+from leasehold.errors import MissingDependency
+from leasehold.hubs import open_hub
+try:
+    open_hub("kafka://host/topic?sasl_password=hidden")
+except MissingDependency as error:
+    print(error)
+"""
+
+
+def test_a_missing_package_names_the_extra() -> None:
+    out = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, timeout=30, text=True)
+    assert "pip install 'leasehold[kafka]'" in out.stdout, out.stderr
+    assert "hidden" not in out.stdout
+
+
+LEFT_OPEN = """
+import os, signal, sys, time
+from leasehold.hubs import open_hub
+from leasehold.model import Event
+hub = open_hub(sys.argv[1])
+hub.send([Event(b"x")] * 100, partition="0")
+read = hub.read("0", 0, 100, batch_rows=10)
+next(read)
+hub.mirror("left", {"0": 1})
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_process_that_closes_nothing_ends_at_once_also_without_a_broker() -> None:
+    cluster = Cluster()
+    url = cluster.url(cluster.topic(3), "mirror_offsets=true")
+    peers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", LEFT_OPEN, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for peer in peers:
+        assert peer.stdout is not None
+        assert peer.stdout.readline() == "ready\n"
+    for peer in peers:
+        began = time.monotonic()
+        out, errors = peer.communicate("go\n", timeout=30)
+        assert (peer.returncode, out, errors) == (0, "", "")
+        assert time.monotonic() - began < 5
+        if peer is peers[0]:
+            cluster.kill()
+
+
+READ_ALL = """
+import json, sys
+from leasehold.hubs import open_hub
+hub = open_hub(sys.argv[1])
+print(json.dumps([hub.identity, {p: sum(b.num_rows for b in hub.read(p, place.begin, place.end))
+    for p, place in hub.partition_properties().items()}]))
+hub.send([])
+hub.close()
+"""
+
+
+def test_another_process_reads_the_same(hub: KafkaHub) -> None:
+    hub.send(Event(b"", partition_key=str(number)) for number in range(200))
+    out = subprocess.run([sys.executable, "-W", "error", "-c", READ_ALL, hub.url], capture_output=True, timeout=30)
+    assert out.returncode == 0, out.stderr.decode()
+    identity, counts = json.loads(out.stdout)
+    assert identity == hub.identity
+    assert counts == {p: place.end - place.begin for p, place in hub.partition_properties().items()}
+    assert sum(counts.values()) == 200
+    assert out.stderr == b""
+
+
+FORK = """
+import gc, os, sys
+from leasehold.hubs import open_hub
+from leasehold.model import Event
+hub = open_hub(sys.argv[1])
+hub.send([Event(b"%d" % n) for n in range(100)], partition="0")
+count = lambda start: sum(b.num_rows for b in hub.read("0", start, 100))
+assert count(0) == 100
+under_way = hub.read("0", 0, 100, batch_rows=10)
+next(under_way)
+children = []
+for number in range(3):
+    child = os.fork()
+    if child == 0:
+        if number == 0:
+            sys.exit(0)  # unused, to the very end of the interpreter
+        if number == 1:
+            hub.close()
+        else:
+            del under_way
+            gc.collect()
+        assert count(0) == 100
+        assert hub.send([Event(b"child")], partition="1") == 1
+        hub.close()
+        sys.exit(0)
+    children.append(child)
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+assert count(50) == 50
+assert sum(b.num_rows for b in under_way) == 90
+assert sum(b.num_rows for b in hub.read("1", 0, 2)) == 2
+hub.close()
+print("done")
+"""
+
+
+def test_a_process_that_is_forked_after_use_goes_on_and_so_does_its_child(hub: KafkaHub) -> None:
+    out = subprocess.run([sys.executable, "-c", FORK, hub.url], capture_output=True, timeout=60)
+    assert (out.returncode, out.stdout) == (0, b"done\n"), out.stderr.decode()
+
+
+def test_what_was_acknowledged_before_a_producer_was_killed_is_there(hub: KafkaHub) -> None:
+    script = (
+        "import itertools, sys; from leasehold.hubs import open_hub; from leasehold.model import Event\n"
+        "hub = open_hub(sys.argv[1])\n"
+        "for n in itertools.count():\n"
+        "    hub.send([Event(b'%d' % n)] * 10, partition='2'); print(n, flush=True)\n"
+    )
+    peer = subprocess.Popen([sys.executable, "-c", script, hub.url], stdout=subprocess.PIPE, text=True)
+    assert peer.stdout is not None
+    for _ in range(20):
+        peer.stdout.readline()
+    peer.kill()
+    rest = peer.communicate()[0].split()
+    last = int(rest[-1]) if rest else 19
+    counts = dict.fromkeys(range(last + 1), 0)
+    for body in bodies_of(hub, "2"):
+        counts[int(body)] = counts.get(int(body), 0) + 1
+    assert all(counts[n] == 10 for n in range(last + 1))
+
+
+# idle readers
+
+
+def test_readers_that_are_idle_are_closed(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.send(numbered(9))
+    monkeypatch.setattr(kafka_reading, "MAX_IDLE_READERS", 2)
+    closed = []
+    monkeypatch.setattr(Client, "close", lambda client: closed.append(client))
+    for partition in hub.partition_ids():
+        assert len(bodies_of(hub, partition)) == 3
+    assert len(closed) == 1
+    monkeypatch.setattr(kafka_reading, "MAX_IDLE_SECONDS", -1.0)
+    assert len(bodies_of(hub, "1")) == 3
+    assert len(closed) == 3
+    monkeypatch.undo()
+    for client in closed:
+        client.close()
+
+
+# progress mirrored into the broker
+
+
+def committed(cluster: Cluster, topic: str, group: str, partition: int) -> int:
+    consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": group, "log_level": 0})
+    (place,) = consumer.committed([TopicPartition(topic, partition)], timeout=10)
+    consumer.close()
+    assert place.error is None
+    return place.offset
+
+
+def test_progress_is_mirrored_on_request(cluster: Cluster, topic: str) -> None:
+    hub = opened(cluster.url(topic, "mirror_offsets=true"))
+    assert isinstance(hub, ProgressMirror)
+    hub.send(numbered(30))
+    for number in range(11):
+        hub.mirror("$Default", {"0": number, "1": 7})
+    hub.mirror("other", {"0": 3})
+    hub.close()
+    assert committed(cluster, topic, "$Default", 0) == 10
+    assert committed(cluster, topic, "$Default", 1) == 7
+    assert committed(cluster, topic, "$Default", 2) < 0
+    assert committed(cluster, topic, "other", 0) == 3
+
+
+def test_progress_is_not_mirrored_unasked(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
+    hub.mirror("quiet", {"0": 3})
+    hub.close()
+    assert committed(cluster, topic, "quiet", 0) < 0
+
+
+def test_mirroring_never_waits_and_never_raises(cluster: Cluster, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    hub = opened(cluster.url(topic, "mirror_offsets=true"))
+    cluster.pause()
+    try:
+        began = time.monotonic()
+        for number in range(1_000):
+            hub.mirror("paused", {"0": number})
+        assert time.monotonic() - began < 0.5
+        hub.close()
+        assert time.monotonic() - began < 3
+    finally:
+        cluster.resume()
+
+
+def test_a_log_mirrors_nothing(tmp_path: Path) -> None:
+    assert not isinstance(LogHub.create(tmp_path / "hub.db"), ProgressMirror)
+
+
+def test_opening_by_hand(cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    hub = open_kafka_hub(cluster.url(topic), tmp_path)
+    assert hub.partition_ids() == ("0", "1", "2")
+    hub.close()

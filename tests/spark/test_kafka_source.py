@@ -1,0 +1,70 @@
+"""`format("leasehold")` on a Kafka topic: batch, streaming, and the exactly-once table behind it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from leasehold.hubs import open_hub
+from leasehold.model import Event
+from leasehold.spark import EntityTable
+from tests.hubs.kafka_cluster import Cluster
+
+KEYS = 50
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    cluster.kill()
+
+
+def send(url: str, first: int, count: int) -> None:
+    hub = open_hub(url)
+    sent = range(first, first + count)
+    hub.send(Event(str(number).encode(), str(number % KEYS), {"n": str(number)}) for number in sent)
+    hub.close()
+
+
+def test_a_batch_read(spark: SparkSession, cluster: Cluster) -> None:
+    url = cluster.url(cluster.topic(3), "client_id=spark")
+    send(url, 0, 2_000)
+    read = spark.read.format("leasehold").option("hub", url).option("eventsPerTask", "100").load()
+    rows = read.selectExpr("int(string(body)) AS n", "partitionKey", "properties['n'] AS header", "partition", "hub")
+    found = {row["n"]: row for row in rows.collect()}
+    assert sorted(found) == list(range(2_000))
+    assert all((row["partitionKey"], row["header"]) == (str(n % KEYS), str(n)) for n, row in found.items())
+    assert len({row["partition"] for row in found.values()}) == 3
+    assert {row["hub"] for row in found.values()} == {open_hub(url).identity}
+    assert read.where("partition = '1' AND enqueuedTime > '2020-01-01'").count() > 0
+
+
+def test_a_stream_that_starts_again_applies_each_event_once(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    url = cluster.url(cluster.topic(3))
+    table = tmp_path / "entities.db"
+    for first in (0, 1_000):
+        send(url, first, 1_000)
+        entities = EntityTable(f"sqlite:///{table}", "numbers", pipeline="numbers", mode="append")
+        options = {
+            "hub": url,
+            "store": f"sqlite:///{tmp_path}/store.db",
+            "ownerId": "one",
+            "loadBalancingInterval": "1s",
+        }
+        events = spark.readStream.format("leasehold").options(**options, maxEventsPerTrigger="300").load()
+        rows = events.selectExpr("int(string(body)) AS n", "hub", "partition", "sequenceNumber", "ownerLevel")
+        # The checkpoint folder is scratch: a new one each time, and nothing is applied again.
+        writer = rows.writeStream.foreachBatch(entities.apply).option("checkpointLocation", str(tmp_path / str(first)))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        connection = sqlite3.connect(table)
+        counted = connection.execute("SELECT count(*), count(DISTINCT n), max(n) FROM numbers").fetchone()
+        connection.close()
+        assert counted == (first + 1_000, first + 1_000, first + 999)
