@@ -45,7 +45,7 @@ from leasehold.balancing.view import is_expired
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
 from leasehold.errors import AlreadyInUse, ConfigError, HubUnavailable, StoreUnavailable, UsageError
-from leasehold.hubs.base import Hub
+from leasehold.hubs.base import Hub, ProgressMirror
 from leasehold.model import (
     Checkpoint,
     ConsumerGroup,
@@ -229,6 +229,8 @@ class PartitionManager:
         self._drop({partition: held[partition] for partition in refused}, LossReason.SUPERSEDED)
         recorded = [checkpoint for checkpoint in mine if checkpoint.partition not in refused]
         self._holds.prove(recorded)
+        if isinstance(self._hub, ProgressMirror):
+            self._hub.mirror(self._group.name, {one.partition: one.next_sequence_number for one in recorded})
         for checkpoint in recorded:
             self.notices.publish(
                 CheckpointUpdated(checkpoint.partition, checkpoint.owner_level, checkpoint.sequence_number)

@@ -71,6 +71,7 @@ class LiveStream:
         """Stop renewing and relinquish, as far as the store can be reached in time."""
         error = f"{self.manager.owner_id} ended in the middle of a batch" if self._in_flight else ""
         self._thread.stop(timeout=2 * self._options.settings.request_timeout, error=error)
+        self.hub.close()
 
     def record_committed(self, ranges: Sequence[Range]) -> None:
         """Write checkpoints for ranges that Spark has committed, each only at the level that it carries.

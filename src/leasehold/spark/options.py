@@ -64,12 +64,12 @@ def _columns(value: str, name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a reader is told. See `OPTIONS` for the names that Spark users write."""
+    """What a reader is told. See `OPTIONS` for the names that Spark users write. URLs may carry secrets: not shown."""
 
-    hub: str
+    hub: str = field(repr=False)
     consumer_group: str = "$Default"
-    ownership_store: str | None = None
-    checkpoint_store: str | None = None
+    ownership_store: str | None = field(default=None, repr=False)
+    checkpoint_store: str | None = field(default=None, repr=False)
     owner_id: str | None = None
     pipeline: str = ""
     last_error: str = ""
