@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leasehold.testing.event_hubs.conditions import FRAMING_ERROR, AmqpError
-from leasehold.testing.event_hubs.performatives import Performative, SaslMechanisms, SaslOutcome, encode_performative
+from leasehold.testing.event_hubs.performatives import Performative, SaslMechanisms, encode_performative
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -79,5 +79,5 @@ class FrameReader:
 def encode_frame(channel: int, performative: Performative, payload: bytes = b"") -> bytes:
     """The bytes of a frame."""
     body = encode_performative(performative)
-    kind = SASL_FRAME if isinstance(performative, SaslMechanisms | SaslOutcome) else AMQP_FRAME
+    kind = SASL_FRAME if performative.CODE >= SaslMechanisms.CODE else AMQP_FRAME
     return _PREFIX.pack(_PREFIX.size + len(body) + len(payload), 2, kind, channel) + body + payload
