@@ -146,7 +146,7 @@ def serve(connection: Connection, links: list[Link], requests: list[Request]) ->
             except AmqpError as error:
                 connection.settle(request, rejected(error))
         elif isinstance(request, Flowed):
-            for _ in range(20):  # the server writes out what it has sent before it sends more
+            for _ in range(4):  # the server writes out what it has sent before it sends more
                 connection.send(link, message(b"y" * 700))
 
 

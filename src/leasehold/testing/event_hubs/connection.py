@@ -42,12 +42,14 @@ from leasehold.testing.event_hubs.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
     EMPTY_FRAME,
+    FRAME_PREFIX,
     SASL_FRAME,
     SASL_HEADER,
     Frame,
     FrameReader,
     Header,
     encode_frame,
+    frame_of,
 )
 from leasehold.testing.event_hubs.limits import SMALLEST_FRAME, Limits
 from leasehold.testing.event_hubs.links import (
@@ -494,10 +496,12 @@ class Connection:
         """Send as much of a link's message as the session's window takes."""
         session, payload = link.session, link.sending
         while link.sending and session.remote_window > 0:
-            room = self._peer_frame_size - 8 - len(encode_performative(_transfer(link, more=True)))
-            end = link.sent + room
+            transfer = encode_performative(_transfer(link, more=False))
+            end = link.sent + self._peer_frame_size - FRAME_PREFIX - len(transfer)
             more = end < len(payload)
-            self._send(session, _transfer(link, more), payload[link.sent : end])
+            if more:
+                transfer = encode_performative(_transfer(link, more=True))  # of the same length
+            self._output += frame_of(AMQP_FRAME, session.channel, transfer + payload[link.sent : end])
             session.next_outgoing_id = (session.next_outgoing_id + 1) & _WRAP
             session.remote_window -= 1
             if link.sent == 0:
@@ -508,8 +512,8 @@ class Connection:
                 link.credit -= 1
                 link.delivery_count = (link.delivery_count + 1) & _WRAP
 
-    def _send(self, session: Session, performative: Performative, payload: bytes = b"") -> None:
-        self._output += encode_frame(session.channel, performative, payload)
+    def _send(self, session: Session, performative: Performative) -> None:
+        self._output += encode_frame(session.channel, performative)
 
 
 def _transfer(link: Link, more: bool) -> Transfer:

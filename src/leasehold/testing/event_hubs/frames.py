@@ -20,6 +20,8 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 AMQP_FRAME, SASL_FRAME = 0, 1
 
+FRAME_PREFIX = 8
+
 _PREFIX = struct.Struct(">IBBH")
 
 
@@ -52,7 +54,7 @@ class FrameReader:
         pending += data
         at = 0
         try:
-            while len(pending) - at >= _PREFIX.size:
+            while len(pending) - at >= FRAME_PREFIX:
                 if pending.startswith(b"AMQP", at):
                     at += 8
                     yield Header(bytes(pending[at - 8 : at]))
@@ -78,6 +80,10 @@ class FrameReader:
 
 def encode_frame(channel: int, performative: Performative, payload: bytes = b"") -> bytes:
     """The bytes of a frame."""
-    body = encode_performative(performative)
     kind = SASL_FRAME if performative.CODE >= SaslMechanisms.CODE else AMQP_FRAME
-    return _PREFIX.pack(_PREFIX.size + len(body) + len(payload), 2, kind, channel) + body + payload
+    return frame_of(kind, channel, encode_performative(performative) + payload)
+
+
+def frame_of(kind: int, channel: int, body: bytes) -> bytes:
+    """The bytes of a frame with a body that is encoded already."""
+    return _PREFIX.pack(FRAME_PREFIX + len(body), 2, kind, channel) + body

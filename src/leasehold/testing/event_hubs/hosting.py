@@ -2,8 +2,8 @@
 
 Owns the way from the loop to a `ServedHub` and back: a hub that does I/O is called in one thread of its own, so
 that a slow disk delays its own clients only; errors become conditions that a client understands; and whoever
-waits for new messages of a partition is woken when this server has stored some, or looks again after a while
-where others may store too.
+waits for new messages of a partition is woken when this server has stored some, and looks again after a while
+for what others have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leasehold.testing.event_hubs.messages import Message, StoredMessage
 from leasehold.testing.event_hubs.store import PartitionState, ServedHub
 
 _LOOK_AGAIN = 0.05
-"""Seconds between two looks at a hub in which others may store."""
+"""Seconds between two looks at a partition without news: others than this server may store in it too."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,7 +74,7 @@ class HostedHub:
     async def wait(self, event: asyncio.Event) -> None:
         """Wait for the event, but not longer than until it is worth another look."""
         try:
-            async with asyncio.timeout(_LOOK_AGAIN if self._hub.blocking else None):
+            async with asyncio.timeout(_LOOK_AGAIN):
                 await event.wait()
         except TimeoutError:
             pass

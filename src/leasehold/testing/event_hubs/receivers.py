@@ -21,6 +21,9 @@ class Receivers:
     most: int
     _places: dict[Hashable, dict[Link, int | None]] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return sum(map(len, list(self._places.values())))
+
     def enter(self, place: Hashable, link: Link, level: int | None) -> list[tuple[Link, AmqpError]]:
         """Let a receiver in; return those that have to go, each with the reason. Raises `AmqpError`."""
         here = self._places.setdefault(place, {})

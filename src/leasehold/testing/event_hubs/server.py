@@ -80,6 +80,11 @@ class EventHubsServer:
         """How many clients are connected now."""
         return len(self._shared.clients) if self._shared else 0
 
+    @property
+    def receivers(self) -> int:
+        """How many receivers are attached to partitions now."""
+        return len(self._shared.receivers) if self._shared else 0
+
     def connection_string(self, hub: str) -> str:
         """What a client needs to reach a hub. The key is no secret: the server does not look at it."""
         if hub not in self._hubs:
