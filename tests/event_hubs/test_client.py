@@ -398,7 +398,7 @@ def test_a_sixth_receiver_is_refused(quick: EventHubsServer) -> None:
 def test_the_processor_balances_partitions_between_two_clients(quick: EventHubsServer, memory: MemoryHub) -> None:
     from azure.eventhub._eventprocessor.in_memory_checkpoint_store import InMemoryCheckpointStore
 
-    store: Any = InMemoryCheckpointStore()
+    checkpoints: Any = InMemoryCheckpointStore()
     held: list[set[str]] = [set(), set()]
     seen: list[list[str]] = [[], []]
 
@@ -406,7 +406,7 @@ def test_the_processor_balances_partitions_between_two_clients(quick: EventHubsS
         client = EventHubConsumerClient.from_connection_string(
             quick.connection_string("orders"),
             "$Default",
-            checkpoint_store=store,
+            checkpoint_store=checkpoints,
             load_balancing_interval=0.3,
             **FAST,
         )

@@ -13,13 +13,17 @@ from leasehold.hubs.base import EVENT_COLUMNS, Hub
 
 __all__ = ["BACKENDS", "EVENT_COLUMNS", "Hub", "open_hub"]
 
-BACKENDS = {"log": "leasehold.hubs.log:open_log_hub"}
+BACKENDS = {
+    "log": "leasehold.hubs.log:open_log_hub",
+    "eventhubs": "leasehold.hubs.event_hubs:open_event_hub",
+}
 
 
 def open_hub(url: str, *, base: Path | None = None) -> Hub:
-    """Open the hub at `url`: `log:///PATH`, a file that exists (`leasehold send` or `LogHub.create` makes it).
+    """Open the hub at `url`: `log:///PATH` or `eventhubs://NAMESPACE/HUB`. It must exist.
 
-    Three slashes: PATH is relative to `base` (default: the working directory); four: it is absolute.
+    `log:///PATH` is a file that `leasehold send` or `LogHub.create` makes. Three slashes: PATH is relative to
+    `base` (default: the working directory); four: it is absolute. For event hubs see `leasehold.hubs.event_hubs`.
     Raises `ConfigError` for a URL that cannot be read, `MissingDependency` for a driver that is not
     installed and `HubUnavailable` when there is no hub at the URL.
     """

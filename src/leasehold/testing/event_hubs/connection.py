@@ -165,7 +165,7 @@ class Connection:
         """Refuse a link that was asked for: it is attached, as AMQP wants it, and detached at once."""
         if link.state is not LinkState.ASKED or not self._alive(link):
             return
-        self._answer_attach(link)
+        self._answer_attach(link, refused=True)
         link.state = LinkState.ATTACHED
         self.detach(link, error)
 
@@ -462,7 +462,8 @@ class Connection:
             link.partial = None
         link.sending, link.sent = b"", 0
 
-    def _answer_attach(self, link: Link) -> None:
+    def _answer_attach(self, link: Link, *, refused: bool = False) -> None:
+        """Attach from this side. A refused link has no terminus here, so that no client takes it for one."""
         asked = link.asked
         mine = Attach(
             name=asked.name,
@@ -470,8 +471,8 @@ class Connection:
             role=not asked.role,
             snd_settle_mode=1 if link.sends else asked.snd_settle_mode,
             rcv_settle_mode=0,
-            source=asked.source or _EMPTY_TERMINUS[True],
-            target=asked.target or _EMPTY_TERMINUS[False],
+            source=None if refused and link.sends else asked.source or _EMPTY_TERMINUS[True],
+            target=None if refused and not link.sends else asked.target or _EMPTY_TERMINUS[False],
             initial_delivery_count=0 if link.sends else None,
             max_message_size=self._limits.message_size,
         )

@@ -63,5 +63,9 @@ async def _described(asked: dict[Any, Any], hub_named: Callable[[str], HostedHub
 
 
 def _reply(message_id: object, status: int, description: str, value: object) -> bytes:
-    application: dict[str, object] = {"status-code": Int(status), "status-description": description}
+    application: dict[str, object] = {
+        "status-code": Int(status),
+        "status-description": description,
+        "statusDescription": description,  # where the official Python client looks for it, for hubs
+    }
     return value_message(message_id, application, value if value is not None else {})

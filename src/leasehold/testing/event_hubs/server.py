@@ -85,15 +85,24 @@ class EventHubsServer:
         """How many receivers are attached to partitions now."""
         return len(self._shared.receivers) if self._shared else 0
 
-    def connection_string(self, hub: str) -> str:
-        """What a client needs to reach a hub. The key is no secret: the server does not look at it."""
-        if hub not in self._hubs:
+    def connection_string(self, hub: str | None = None) -> str:
+        """What a client needs to reach a hub, or the namespace of all.
+
+        The key is no secret: the server does not look at it.
+        """
+        if hub is not None and hub not in self._hubs:
             raise ConfigError("hub", hub, f"the hubs here are {', '.join(self._hubs)}", "Name one of them")
-        host = _ANYWHERE.get(self._host, self._host)
+        entity = "" if hub is None else f";EntityPath={hub}"
         return (
-            f"Endpoint=sb://{f'[{host}]' if ':' in host else host}:{self._port};SharedAccessKeyName=local;"
-            f"SharedAccessKey=bG9jYWw=;UseDevelopmentEmulator=true;EntityPath={hub}"
+            f"Endpoint=sb://{self.namespace};SharedAccessKeyName=local;SharedAccessKey=bG9jYWw=;"
+            f"UseDevelopmentEmulator=true{entity}"
         )
+
+    @property
+    def namespace(self) -> str:
+        """Host and port, as a client reaches them."""
+        host = _ANYWHERE.get(self._host, self._host)
+        return f"{f'[{host}]' if ':' in host else host}:{self._port}"
 
     def start(self) -> None:
         """Listen. Raises `ConfigError` if that is not possible at this host and port."""
