@@ -16,6 +16,7 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.testing.event_hubs import EventHubsServer, Limits, MemoryHub
 from leasehold.testing.event_hubs.frames import AMQP_HEADER, FrameReader
+from leasehold.testing.event_hubs.messages import Message, sent_messages
 from leasehold.testing.event_hubs.performatives import Begin, Close, Disposition, Open, Performative, Transfer
 from tests.event_hubs.test_fuzz import hostile
 from tests.event_hubs.wire import (
@@ -188,9 +189,7 @@ def test_a_client_that_does_not_read_is_disconnected_and_held_back(hub: MemoryHu
         eventually(lambda: server.connections == 0)
 
 
-def sent(payload: bytes, count: int):  # type: ignore[no-untyped-def]
-    from leasehold.testing.event_hubs.messages import sent_messages
-
+def sent(payload: bytes, count: int) -> list[Message]:
     return sent_messages(0, payload) * count
 
 
@@ -254,7 +253,7 @@ def test_names_that_cannot_be_addressed_are_refused(hubs: dict[str, MemoryHub]) 
 def test_limits_are_checked() -> None:
     for bad in ({"frame_size": 100}, {"links": 0}, {"idle_timeout": -1.0}, {"sessions": 1 << 17}):
         with pytest.raises(ConfigError, match=next(iter(bad))):
-            Limits(**bad)  # type: ignore[arg-type]
+            Limits(**bad)
 
 
 def test_a_hub_that_is_not_served_has_no_connection_string(hub: MemoryHub) -> None:

@@ -62,7 +62,9 @@ class EventHub:
             self._asking: Any = address.client(
                 EventHubConsumerClient, consumer_group=address.consumer_group, retry_backoff_max=10
             )
-            self._created = self._asking.get_eventhub_properties()["created_at"]
+            found = self._asking.get_eventhub_properties()
+        self._created: datetime = found["created_at"]
+        self._known: tuple[str, ...] = tuple(found["partition_ids"])
 
     def __repr__(self) -> str:
         return f"EventHub({self.url!r})"
@@ -84,7 +86,8 @@ class EventHub:
     def partition_ids(self) -> tuple[str, ...]:
         """All partitions, as the service lists them."""
         with self._errors():
-            return tuple(self._asking.get_partition_ids())
+            self._known = tuple(self._asking.get_partition_ids())
+        return self._known
 
     def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
         """Begin and end of the given partitions, or of all; several are asked for at once."""
@@ -129,13 +132,13 @@ class EventHub:
 
     def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
         """Send events and return how many; see `Hub.send`. Events without a key go to each partition in turn."""
-        if partition is not None and partition not in self.partition_ids():
-            raise self._no_partition(partition)
+        if partition is not None:
+            self._check(partition)
         with self._lock, self._errors():
             if self._sender is None:
                 self._sender = Sender(self._address)
         with self._errors():
-            return self._sender.send(events, partition, self.partition_ids)
+            return self._sender.send(events, partition, self._known)
 
     def close(self) -> None:
         """Disconnect."""
@@ -211,16 +214,16 @@ class EventHub:
         return first.sequence_number
 
     def _described(self, partitions: Sequence[str] | None) -> dict[str, dict[str, Any]]:
-        known = self.partition_ids()
         for partition in partitions or ():
-            if partition not in known:
-                raise self._no_partition(partition)
-        wanted = known if partitions is None else tuple(partitions)
+            self._check(partition)
+        wanted = self.partition_ids() if partitions is None else tuple(partitions)
         with self._errors():
             return dict(zip(wanted, _at_once(self._asking.get_partition_properties, wanted), strict=True))
 
-    def _no_partition(self, partition: str) -> ConfigError:
-        return ConfigError("partition", partition, f"{self.url} has no such partition", "Name one that it has")
+    def _check(self, partition: str) -> None:
+        """Refuse a partition that is not there. Those that were seen once are never asked for again."""
+        if partition not in self._known and partition not in self.partition_ids():
+            raise ConfigError("partition", partition, f"{self.url} has no such partition", "Name one that it has")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

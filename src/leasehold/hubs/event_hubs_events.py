@@ -58,7 +58,7 @@ def text(value: object) -> str:
 
 
 def _body(event: EventData) -> bytes:
-    body = event.body
+    body: Any = event.body
     if isinstance(body, bytes):
         return body
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -35,8 +35,8 @@ class Sender:
         self._lock = threading.Lock()
         self._turn = random.randrange(1 << 16)
 
-    def send(self, events: Iterable[Event], partition: str | None, partitions: Callable[[], Sequence[str]]) -> int:
-        """Send events and return how many."""
+    def send(self, events: Iterable[Event], partition: str | None, partitions: Sequence[str]) -> int:
+        """Send events to a partition, or where their keys say among `partitions`; return how many."""
         count = 0
         source = iter(events)
         with self._lock:
@@ -52,11 +52,10 @@ class Sender:
             self._client.close()
 
     def _placed(
-        self, events: Sequence[Event], partition: str | None, partitions: Callable[[], Sequence[str]]
+        self, events: Sequence[Event], partition: str | None, ids: Sequence[str]
     ) -> dict[tuple[str, str], list[EventData]]:
         """Events by where they go: a partition or a key."""
         placed: dict[tuple[str, str], list[EventData]] = {}
-        ids = partitions() if partition is None and not all(event.partition_key for event in events) else ()
         for event in events:
             if partition is None and event.partition_key:
                 place = "partition_key", event.partition_key
