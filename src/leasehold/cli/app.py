@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
     "serve": (
         "leasehold.cli.serve:serve",
-        "Serve an embedded log to the clients of Azure Event Hubs, on this machine.",
+        "Serve an embedded log to clients of Azure Event Hubs.",
     ),
     "demo": ("leasehold.cli.demo:demo", "Run the main job on a million real events, and check the result."),
 }

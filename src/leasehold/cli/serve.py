@@ -12,7 +12,7 @@ from leasehold.cli.output import Output, Result, output_option
 from leasehold.errors import ConfigError, MissingDependency
 
 
-@click.command(short_help="Serve an embedded log to the clients of Azure Event Hubs, on this machine.")
+@click.command(short_help="Serve an embedded log to clients of Azure Event Hubs.")
 @click.argument("hub", metavar="HUB_URL")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option(
@@ -21,11 +21,11 @@ from leasehold.errors import ConfigError, MissingDependency
 @click.option("--name", metavar="NAME", help="The name of the event hub; the file's name if not said.")
 @output_option
 def serve(hub: str, host: str, port: int, name: str | None, output: Output) -> None:
-    """Serve an embedded log to the clients of Azure Event Hubs, on this machine.
+    """Serve an embedded log to clients of Azure Event Hubs.
 
-    Prints the connection string and runs until Ctrl-C. Producers and consumers of the official Python client
-    (azure-eventhub) work as with Azure: batches, partition keys, consumer groups, owner levels. Other
-    processes may append to the log and read from it meanwhile.
+    It is a local event hub, for tests and trials. Prints the connection string and runs until Ctrl-C. Producers
+    and consumers of the official Python client (azure-eventhub) work as with Azure: batches, partition keys,
+    consumer groups, owner levels. Other processes may append to the log and read from it meanwhile.
 
     There is no encryption and no check of keys: leave it at 127.0.0.1 unless the network is your own.
 

@@ -95,6 +95,7 @@ class Client:
         self._served: dict[Link, _Served] = {}
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._wrote = asyncio.get_running_loop().time()
 
     async def run(self) -> None:
         """Serve the client until one side ends the connection."""
@@ -146,15 +147,14 @@ class Client:
             opening = self._connection.stage is not Stage.OPEN
             limits = self._shared.limits
             gives_up = began + limits.handshake_timeout if opening else heard + limits.idle_timeout
-            shows = loop.time() + (self._connection.peer_idle_timeout or 2 * limits.idle_timeout) / 2
+            shows = self._wrote + (self._connection.peer_idle_timeout or 2 * limits.idle_timeout) / 2
             try:
                 async with asyncio.timeout_at(min(gives_up, shows)):
                     data = await self._reader.read(_CHUNK)
             except TimeoutError:
                 if loop.time() >= gives_up:
                     raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "nothing has come from you for too long") from None
-                self._connection.keep_alive()
-                await self._flush()
+                await self._show_alive()
                 continue
             if not data:
                 return
@@ -164,6 +164,11 @@ class Client:
             for request in requests:
                 await self._serve(request)
             await self._flush()
+
+    async def _show_alive(self) -> None:
+        self._connection.keep_alive()
+        await self._flush()
+        self._wrote = asyncio.get_running_loop().time()
 
     async def _serve(self, request: Request) -> None:
         link = request.link
@@ -304,6 +309,7 @@ class Client:
         if not data:
             return
         self._writer.write(data)
+        self._wrote = asyncio.get_running_loop().time()
         async with self._writing, asyncio.timeout(self._shared.limits.idle_timeout):
             await self._writer.drain()
 
