@@ -91,6 +91,17 @@ def test_a_receiver_is_kept_for_ranges_that_follow_each_other(server: EventHubsS
     assert server.receivers == 1
 
 
+def test_reads_of_one_partition_at_once_do_not_disturb_each_other(server: EventHubsServer, hub: Hub) -> None:
+    hub.send(numbered(20), partition="0")
+    first, second = (hub.read("0", 0, 20, batch_rows=5) for _ in range(2))
+    found = [(a.column("body").to_pylist(), b.column("body").to_pylist()) for a, b in zip(first, second, strict=True)]
+    assert all(a == b for a, b in found)
+    left = hub.read("0", 0, 20, batch_rows=5)
+    next(left)
+    assert len(rows_of(hub, "0")) == 20, "one that is not read to its end is in nobody's way"
+    del left
+
+
 def test_a_read_goes_on_over_faults(server: EventHubsServer, hub: Hub) -> None:
     hub.send(numbered(2_000), partition="0")
     found = []

@@ -8,7 +8,7 @@ may store an event twice, as everywhere with Event Hubs. Refuses a publisher, wh
 
 The hub's identity is namespace, name and creation time: one that was deleted and made anew is another.
 
-Concurrency: any thread may call; reads of one partition take turns, and so do sends.
+Concurrency: any thread may call. Reads of one partition at the same time have a receiver each; sends take turns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EventHub:
         self._patience = patience
         self._lock = threading.Lock()
         self._receivers: dict[str, Receiver] = {}
-        self._reading: dict[str, threading.Lock] = {}
+        self._closed = False
         self._sender: Sender | None = None
         with self._errors():
             self._asking: Any = address.client(
@@ -143,6 +143,7 @@ class EventHub:
     def close(self) -> None:
         """Disconnect."""
         with self._lock:
+            self._closed = True
             receivers, self._receivers = list(self._receivers.values()), {}
             sender, self._sender = self._sender, None
         for receiver in receivers:
@@ -159,49 +160,48 @@ class EventHub:
     ) -> Iterator[pa.RecordBatch]:
         if start >= end:
             return
-        with self._lock:
-            turn = self._reading.setdefault(partition, threading.Lock())
-        with turn:
-            receiver = self._receiver(partition, start)
-            waiting: list[pa.RecordBatch] = []
-            rows = size = 0
-            at = start
-            try:
-                while at < end:
-                    events = receiver.take(end, batch_rows - rows, self._patience)
-                    if not events:
-                        break  # what is left of the range has been removed since
-                    at = receiver.position or end
-                    waiting.append(batch_of(events, columns, partition, self.identity))
-                    rows += waiting[-1].num_rows
-                    size += waiting[-1].nbytes
-                    if rows == batch_rows or size > _BATCH_BYTES:
-                        yield _joined(waiting)
-                        waiting, rows, size = [], 0, 0
-            except HubUnavailable:
-                self._discard(partition)
-                raise
+        receiver = self._receiver(partition, start)
+        waiting: list[pa.RecordBatch] = []
+        rows = size = 0
+        at = start
+        try:
+            while at < end:
+                events = receiver.take(end, batch_rows - rows, self._patience)
+                if not events:
+                    break  # what is left of the range has been removed since
+                at = receiver.position or end
+                waiting.append(batch_of(events, columns, partition, self.identity))
+                rows += waiting[-1].num_rows
+                size += waiting[-1].nbytes
+                if rows == batch_rows or size > _BATCH_BYTES:
+                    yield _joined(waiting)
+                    waiting, rows, size = [], 0, 0
             if waiting:
                 yield _joined(waiting)
+        except HubUnavailable:
+            receiver.close()
+            raise
+        finally:
+            self._keep(partition, receiver)
 
     def _receiver(self, partition: str, start: int) -> Receiver:
-        """The receiver that goes on at `start`: the one there is, or a new one."""
+        """The receiver that goes on at `start`, for the caller alone: the one that was kept, or a new one."""
         with self._lock:
-            there = self._receivers.get(partition)
-        if there is not None and there.position == start:
-            return there
-        self._discard(partition)
+            kept = self._receivers.pop(partition, None)
+        if kept is not None:
+            if kept.position == start:
+                return kept
+            kept.close()
         with self._errors():
-            made = Receiver(self._address, partition, start)
-        with self._lock:
-            self._receivers[partition] = made
-        return made
+            return Receiver(self._address, partition, start)
 
-    def _discard(self, partition: str) -> None:
+    def _keep(self, partition: str, receiver: Receiver) -> None:
+        """Keep a receiver for the next range; one is enough, and none once the hub is closed."""
         with self._lock:
-            there = self._receivers.pop(partition, None)
-        if there is not None:
-            there.close()
+            if not (receiver.closed or self._closed or partition in self._receivers):
+                self._receivers[partition] = receiver
+                return
+        receiver.close()
 
     def _first_since(self, partition: str, since: datetime) -> int:
         with self._errors():

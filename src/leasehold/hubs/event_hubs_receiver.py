@@ -61,11 +61,17 @@ class Receiver:
         return taken
 
     def close(self) -> None:
-        """Disconnect and end the thread."""
+        """Disconnect and end the thread. Closing twice is fine."""
         self._closing.set()
-        with contextlib.suppress(Exception):  # it is gone either way
-            self._client.close()
-        self._thread.join()
+        while self._thread.is_alive():
+            with contextlib.suppress(Exception):  # it is gone either way
+                self._client.close()  # again, if the thread had not begun to receive the first time
+            self._thread.join(1.0)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closing.is_set()
 
     def _next(self, patience: float) -> list[EventData]:
         until = time.monotonic() + patience

@@ -281,18 +281,18 @@ class _Decoder:
         self.data, self.at, self.left = data, at, MOST_VALUES
 
     def value(self, depth: int) -> Any:
-        return self._by_code(self._number(1), depth)
+        return self._by_code(self._byte(), depth)
 
     def _by_code(self, code: int, depth: int) -> Any:
         self.left -= 1
         if self.left < 0:
             raise _error(f"more than {MOST_VALUES:,} values in one")
-        if code in _FIXED:
-            width, read = _FIXED[code]
-            return read(self._take(width))
-        if code in _VARIABLE:
-            width, read = _VARIABLE[code]
-            return read(self._take(self._number(width)))
+        if (fixed := _FIXED.get(code)) is not None:
+            width, read = fixed
+            return read(self._take(width) if width else b"")
+        if (variable := _VARIABLE.get(code)) is not None:
+            width, read = variable
+            return read(self._take(self._byte() if width == 1 else self._number(width)))
         if depth >= DEEPEST:
             raise _error(f"values nested more than {DEEPEST} deep")
         match code:
@@ -344,11 +344,11 @@ class _Decoder:
         return found
 
     def _items(self, count: int, depth: int) -> Array:
-        code = self._number(1)
+        code = self._byte()
         descriptor = None
         if code == 0x00:
             descriptor = self.value(depth + 1)
-            code = self._number(1)
+            code = self._byte()
         if count > self.left:
             raise _error(f"an array of {count:,} items")
         if code == 0x00:
@@ -359,6 +359,13 @@ class _Decoder:
     def _must_end(self, end: int) -> None:
         if self.at != end:
             raise _error(f"a compound value ends {abs(end - self.at)} bytes {'late' if self.at < end else 'early'}")
+
+    def _byte(self) -> int:
+        at = self.at
+        if at >= len(self.data):
+            raise _error("1 bytes are announced and 0 are there")
+        self.at = at + 1
+        return self.data[at]
 
     def _number(self, width: int) -> int:
         return int.from_bytes(self._take(width), "big")
