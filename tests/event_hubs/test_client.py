@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import threading
 import time
@@ -32,6 +33,13 @@ pytestmark = pytest.mark.filterwarnings(
 SOON = 20.0
 FAST: dict[str, Any] = {"socket_timeout": 0.02}
 """The client looks at its socket that often, in seconds: its own choice of 0.2 makes tests slow."""
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Let the client's sockets go while the filter above is in force."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(params=["memory", "log"])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProper
 _ASKED_AT_ONCE = 8
 _PATIENCE = 60.0
 _BATCH_BYTES = 16 << 20
+_FAULTS = 5
+_FIRST_PAUSE = 0.1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
@@ -162,13 +165,23 @@ class EventHub:
             return
         receiver = self._receiver(partition, start)
         waiting: list[pa.RecordBatch] = []
-        rows = size = 0
+        rows = size = faults = 0
         at = start
         try:
             while at < end:
-                events = receiver.take(end, batch_rows - rows, self._patience)
+                try:
+                    events = receiver.take(end, batch_rows - rows, self._patience)
+                except HubUnavailable:
+                    receiver.close()
+                    if not receiver.may_try_again or faults == _FAULTS:
+                        raise
+                    time.sleep(_FIRST_PAUSE * 2**faults)
+                    faults += 1
+                    receiver = self._receiver(partition, at)
+                    continue
                 if not events:
                     break  # what is left of the range has been removed since
+                faults = 0
                 at = receiver.position or end
                 waiting.append(batch_of(events, columns, partition, self.identity))
                 rows += waiting[-1].num_rows
@@ -178,9 +191,6 @@ class EventHub:
                     waiting, rows, size = [], 0, 0
             if waiting:
                 yield _joined(waiting)
-        except HubUnavailable:
-            receiver.close()
-            raise
         finally:
             self._keep(partition, receiver)
 
@@ -204,14 +214,21 @@ class EventHub:
         receiver.close()
 
     def _first_since(self, partition: str, since: datetime) -> int:
-        with self._errors():
-            receiver = Receiver(self._address, partition, since)
-        try:
-            (first,) = receiver.take(None, 1, self._patience)
-        finally:
-            receiver.close()
-        assert first.sequence_number is not None
-        return first.sequence_number
+        for fault in range(_FAULTS + 1):
+            with self._errors():
+                receiver = Receiver(self._address, partition, since)
+            try:
+                (first,) = receiver.take(None, 1, self._patience)
+            except HubUnavailable:
+                if not receiver.may_try_again or fault == _FAULTS:
+                    raise
+                time.sleep(_FIRST_PAUSE * 2**fault)
+            else:
+                assert first.sequence_number is not None
+                return first.sequence_number
+            finally:
+                receiver.close()
+        raise AssertionError("the last fault is raised")
 
     def _described(self, partitions: Sequence[str] | None) -> dict[str, dict[str, Any]]:
         for partition in partitions or ():

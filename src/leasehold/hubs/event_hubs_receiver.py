@@ -1,9 +1,9 @@
 """One receiver of the official client, read from as a stream.
 
 Owns the thread in which azure-eventhub receives and the short queue between it and the reader: when the reader
-is slow, the client stops granting credit and nothing piles up. Transient faults are the client's to retry, by
-its own policy; it goes on after the last event it gave, so that what it gives is in order, and what it gives
-twice is dropped here. One thread reads from a receiver at a time.
+is slow, the client stops granting credit and nothing piles up. A fault ends a receiver, and whoever reads opens
+the next one where this one ended: the client's own retries (5.15, with `retry_total` above 0) try a refused link
+again for ever, without a pause and without telling. One thread reads from a receiver at a time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from leasehold.hubs.event_hubs_url import Address, without_secrets
 
 _BATCHES, _BATCH_EVENTS = 2, 300
 _GLANCE = 0.2
+_FINAL = ("not-found", "unauthorized-access", "not-allowed", "link:stolen")
+"""Conditions, as the client names them, under which the next receiver would fare no better."""
 
 
 class Receiver:
@@ -35,11 +37,10 @@ class Receiver:
         self._news: queue.Queue[list[EventData] | BaseException] = queue.Queue(_BATCHES)
         self._left: deque[EventData] = deque()
         self._closing = threading.Event()
-        self._client = address.client(EventHubConsumerClient, consumer_group=address.consumer_group)
-        where: dict[str, Any] = {"starting_position": start, "starting_position_inclusive": True}
-        if isinstance(start, int):
-            # Exclusive: the client takes the sign over to the offset that it goes on from after a fault.
-            where = {"starting_position": start - 1, "starting_position_inclusive": False}
+        self._client = address.client(EventHubConsumerClient, consumer_group=address.consumer_group, retry_total=0)
+        self.may_try_again = False
+        """Whether it failed by a fault that may be gone already."""
+        where = {"starting_position": start, "starting_position_inclusive": True}
         self._thread = threading.Thread(target=self._receive, args=(where,), daemon=True, name=f"receive-{partition}")
         self._thread.start()
 
@@ -84,6 +85,7 @@ class Receiver:
                     "although there are more. Try again"
                 ) from None
             if isinstance(got, BaseException):
+                self.may_try_again = getattr(got, "error", None) not in _FINAL
                 raise HubUnavailable(
                     f"{self._address.url} cannot be read (partition {self._partition}): {without_secrets(got)}"
                 ) from got
