@@ -115,9 +115,19 @@ CHANGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (
 )
 
 
+def excerpt(chance: random.Random, parts: list[bytes]) -> list[bytes]:
+    """Mostly a few parts of a stream behind its opening, without a login: cheaper, and in orders that no client has."""
+    opens = parts.index(AMQP_HEADER)
+    begun = opens + 3
+    if chance.random() < 0.2:
+        return list(parts)
+    first = chance.randrange(begun, len(parts))
+    return [*parts[opens:begun], *parts[first : first + chance.randrange(1, 7)]]
+
+
 def hostile(chance: random.Random) -> list[bytes]:
     """A stream in which one part, or a few, are not as they were."""
-    parts = list(chance.choice(PARTS))
+    parts = excerpt(chance, chance.choice(PARTS))
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         at = chance.randrange(len(parts))
         parts[at] = chance.choice(CHANGES)(chance, parts[at] or b"\x00")
@@ -158,6 +168,8 @@ def tried(seed: int) -> tuple[Connection, int]:
     for part in hostile(chance):
         serve(connection, links, connection.receive(part))
         answered += connection.output()
+        if connection.closed:
+            break
         held = connection.held_bytes
         assert 0 <= held <= LIMITS.partial_bytes, f"seed {seed}: {held} bytes of messages are held"
     check_answers(seed, connection, bytes(answered))
@@ -195,7 +207,7 @@ def test_hostile_streams_end_in_a_proper_error_and_hold_little() -> None:
         connection, size = tried(seed)
         closed += connection.closed
         answered += size
-    assert closed > INPUTS // 3, "most changes are errors"
+    assert closed > INPUTS // 4, "many changes are errors"
     assert answered / max(1, INPUTS) < 20_000
 
 
