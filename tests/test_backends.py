@@ -167,7 +167,7 @@ def test_no_store_urls(url: str) -> None:
 
 
 def test_no_hub_urls() -> None:
-    with pytest.raises(ConfigError, match="a URL that begins with one of kafka://, log://") as refused:
+    with pytest.raises(ConfigError, match="a URL that begins with one of eventhubs://, kafka://, log://") as refused:
         open_hub("sqlite:///x.db")
     assert refused.value.field == "hub"
 

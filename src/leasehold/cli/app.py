@@ -24,6 +24,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("leasehold.cli.run:run", "Run a pipeline on Spark."),
     "status": ("leasehold.cli.status:status", "Show who holds which partition, and how far it has come."),
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
+    "serve": (
+        "leasehold.cli.serve:serve",
+        "Serve an embedded log to clients of Azure Event Hubs.",
+    ),
     "demo": ("leasehold.cli.demo:demo", "Run the main job on a million real events, and check the result."),
 }
 """Each subcommand: where it is, and the first sentence of its help."""

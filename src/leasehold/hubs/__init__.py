@@ -15,16 +15,17 @@ __all__ = ["BACKENDS", "EVENT_COLUMNS", "Hub", "ProgressMirror", "open_hub"]
 
 BACKENDS = {
     "log": "leasehold.hubs.log:open_log_hub",
+    "eventhubs": "leasehold.hubs.event_hubs:open_event_hub",
     "kafka": "leasehold.hubs.kafka:open_kafka_hub",
 }
 
 
 def open_hub(url: str, *, base: Path | None = None) -> Hub:
-    """Open the hub at `url`: a log file, or a topic of a Kafka cluster.
+    """Open the hub at `url`, which must exist: a log file, an event hub, or a topic of a Kafka cluster.
 
-    `log:///PATH` names a file that exists (`leasehold send` or `LogHub.create` makes it). Three slashes: PATH is
-    relative to `base` (default: the working directory); four: it is absolute. `kafka://HOST:PORT,HOST:PORT/TOPIC`
-    names a topic that exists; see `leasehold.hubs.kafka_options`.
+    `log:///PATH` is a file that `leasehold send` or `LogHub.create` makes. Three slashes: PATH is relative to
+    `base` (default: the working directory); four: it is absolute. For `eventhubs://NAMESPACE/HUB` see
+    `leasehold.hubs.event_hubs`, for `kafka://HOST:PORT,HOST:PORT/TOPIC` `leasehold.hubs.kafka_options`.
 
     Raises `ConfigError` for a URL that cannot be read, `MissingDependency` for a driver that is not
     installed and `HubUnavailable` when there is no hub at the URL.

@@ -1,0 +1,276 @@
+"""An Azure Event Hub as a hub, through the official client `azure-eventhub`.
+
+Owns the `eventhubs:` scheme: `eventhubs://NAMESPACE.servicebus.windows.net/HUB`, with options and credentials as
+in `event_hubs_url`. Promises exact ranges of sequence numbers, read with one receiver per partition and
+process, which is kept and reopened only when a range does not begin where the last one ended. Receivers have
+no owner level: what a former owner writes is for the sink to refuse. Sends are acknowledged; a fault in between
+may store an event twice, as everywhere with Event Hubs. Refuses a publisher, which the service sets.
+
+The hub's identity is namespace, name and creation time: one that was deleted and made anew is another.
+
+Concurrency: any thread may call. Reads of one partition at the same time have a receiver each; sends take turns.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from azure.eventhub import EventHubConsumerClient
+from azure.eventhub.exceptions import AuthenticationError, EventHubError
+
+from leasehold.errors import ConfigError, HubError, HubUnavailable
+from leasehold.hubs.arrow import event_schema
+from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.hubs.event_hubs_events import batch_of
+from leasehold.hubs.event_hubs_receiver import Receiver
+from leasehold.hubs.event_hubs_sender import Sender
+from leasehold.hubs.event_hubs_url import Address, read_url, without_secrets
+from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
+
+_ASKED_AT_ONCE = 8
+_PATIENCE = 60.0
+_BATCH_BYTES = 16 << 20
+_FAULTS = 5
+_FIRST_PAUSE = 0.1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+T = TypeVar("T")
+
+
+def open_event_hub(url: str, base: Path) -> EventHub:
+    """The event hub at `url`, which must exist and can be reached; `base` plays no role."""
+    return EventHub(read_url(url))
+
+
+class EventHub:
+    """An event hub: all that `Hub` promises. `patience` is how long, in seconds, a read waits for an event."""
+
+    def __init__(self, address: Address, *, patience: float = _PATIENCE) -> None:
+        self._address = address
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._receivers: dict[str, Receiver] = {}
+        self._closed = False
+        self._sender: Sender | None = None
+        with self._errors():
+            self._asking: Any = address.client(
+                EventHubConsumerClient, consumer_group=address.consumer_group, retry_backoff_max=10
+            )
+            found = self._asking.get_eventhub_properties()
+        self._created: datetime = found["created_at"]
+        self._known: tuple[str, ...] = tuple(found["partition_ids"])
+
+    def __repr__(self) -> str:
+        return f"EventHub({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """The URL without options. It opens the hub again where the credential is in the environment."""
+        return self._address.url
+
+    @property
+    def identity(self) -> str:
+        """Namespace, name and creation time in milliseconds."""
+        return f"{self._address.namespace.lower()}/{self._keyed()}"
+
+    def consumer_group(self, name: str) -> ConsumerGroup:
+        """The key of a group's records. It holds the creation time, so that a hub made anew has none of them."""
+        return ConsumerGroup(self._address.namespace.lower(), self._keyed(), name)
+
+    def partition_ids(self) -> tuple[str, ...]:
+        """All partitions, as the service lists them."""
+        with self._errors():
+            self._known = tuple(self._asking.get_partition_ids())
+        return self._known
+
+    def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
+        """Begin and end of the given partitions, or of all; several are asked for at once."""
+        return {name: _place(found) for name, found in self._described(partitions).items()}
+
+    def resolve(self, partition: str, position: EventPosition) -> int:
+        """The sequence number of the first event to read from `position`; see `Hub.resolve`."""
+        found = self._described([partition])[partition]
+        place = _place(found)
+        match position.kind:
+            case PositionKind.EARLIEST:
+                return place.begin
+            case PositionKind.LATEST:
+                return place.end
+            case PositionKind.SEQUENCE_NUMBER:
+                if position.sequence_number > place.end:
+                    raise ConfigError(
+                        "position",
+                        position.sequence_number,
+                        f"partition {partition} of {self.url} ends at {place.end}",
+                        "Name a sequence number up to its end, or latest",
+                    )
+                return position.sequence_number
+            case PositionKind.ENQUEUED_TIME:
+                # Enqueued times are whole milliseconds; rounding first takes the error of the float away.
+                since = _EPOCH + timedelta(milliseconds=math.ceil(round(position.enqueued_time * 1e6) / 1_000))
+                if place.begin == place.end or found["last_enqueued_time_utc"] < since:
+                    return place.end
+                return self._first_since(partition, since)
+            case _:
+                raise ValueError(f"a hub cannot resolve {position}: the checkpoint store knows what is committed")
+
+    def read(
+        self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000
+    ) -> Iterator[pa.RecordBatch]:
+        """The events `[start, end)`, or those of them that there are; see `Hub.read`."""
+        event_schema(columns)
+        if batch_rows < 1:
+            raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
+        place = self.partition_properties([partition])[partition]
+        return self._batches(partition, max(start, place.begin), min(end, place.end), columns, batch_rows)
+
+    def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
+        """Send events and return how many; see `Hub.send`. Events without a key go to each partition in turn."""
+        if partition is not None:
+            self._check(partition)
+        with self._lock, self._errors():
+            if self._sender is None:
+                self._sender = Sender(self._address)
+        with self._errors():
+            return self._sender.send(events, partition, self._known)
+
+    def close(self) -> None:
+        """Disconnect."""
+        with self._lock:
+            self._closed = True
+            receivers, self._receivers = list(self._receivers.values()), {}
+            sender, self._sender = self._sender, None
+        for receiver in receivers:
+            receiver.close()
+        if sender is not None:
+            sender.close()
+        self._asking.close()
+
+    def _keyed(self) -> str:
+        return f"{self._address.hub.lower()}@{round(self._created.timestamp() * 1_000)}"
+
+    def _batches(
+        self, partition: str, start: int, end: int, columns: Sequence[str], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        if start >= end:
+            return
+        receiver = self._receiver(partition, start)
+        waiting: list[pa.RecordBatch] = []
+        rows = size = faults = 0
+        at = start
+        try:
+            while at < end:
+                try:
+                    events = receiver.take(end, batch_rows - rows, self._patience)
+                except HubUnavailable:
+                    receiver.close()
+                    if not receiver.may_try_again or faults == _FAULTS:
+                        raise
+                    time.sleep(_FIRST_PAUSE * 2**faults)
+                    faults += 1
+                    receiver = self._receiver(partition, at)
+                    continue
+                if not events:
+                    break  # what is left of the range has been removed since
+                faults = 0
+                at = receiver.position or end
+                waiting.append(batch_of(events, columns, partition, self.identity))
+                rows += waiting[-1].num_rows
+                size += waiting[-1].nbytes
+                if rows == batch_rows or size > _BATCH_BYTES:
+                    yield _joined(waiting)
+                    waiting, rows, size = [], 0, 0
+            if waiting:
+                yield _joined(waiting)
+        finally:
+            self._keep(partition, receiver)
+
+    def _receiver(self, partition: str, start: int) -> Receiver:
+        """The receiver that goes on at `start`, for the caller alone: the one that was kept, or a new one."""
+        with self._lock:
+            kept = self._receivers.pop(partition, None)
+        if kept is not None:
+            if kept.position == start:
+                return kept
+            kept.close()
+        with self._errors():
+            return Receiver(self._address, partition, start)
+
+    def _keep(self, partition: str, receiver: Receiver) -> None:
+        """Keep a receiver for the next range; one is enough, and none once the hub is closed."""
+        with self._lock:
+            if not (receiver.closed or self._closed or partition in self._receivers):
+                self._receivers[partition] = receiver
+                return
+        receiver.close()
+
+    def _first_since(self, partition: str, since: datetime) -> int:
+        for fault in range(_FAULTS + 1):
+            with self._errors():
+                receiver = Receiver(self._address, partition, since)
+            try:
+                (first,) = receiver.take(None, 1, self._patience)
+            except HubUnavailable:
+                if not receiver.may_try_again or fault == _FAULTS:
+                    raise
+                time.sleep(_FIRST_PAUSE * 2**fault)
+            else:
+                assert first.sequence_number is not None
+                return first.sequence_number
+            finally:
+                receiver.close()
+        raise AssertionError("the last fault is raised")
+
+    def _described(self, partitions: Sequence[str] | None) -> dict[str, dict[str, Any]]:
+        for partition in partitions or ():
+            self._check(partition)
+        wanted = self.partition_ids() if partitions is None else tuple(partitions)
+        with self._errors():
+            return dict(zip(wanted, _at_once(self._asking.get_partition_properties, wanted), strict=True))
+
+    def _check(self, partition: str) -> None:
+        """Refuse a partition that is not there. Those that were seen once are never asked for again."""
+        if partition not in self._known and partition not in self.partition_ids():
+            raise ConfigError("partition", partition, f"{self.url} has no such partition", "Name one that it has")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What the client raises, in our words."""
+        try:
+            yield
+        except AuthenticationError as error:
+            raise HubError(f"{self.url} does not accept the credential: {without_secrets(error)}") from error
+        except (EventHubError, OSError, TimeoutError) as error:
+            raise HubUnavailable(f"{self.url} cannot be reached: {without_secrets(error)}") from error
+        except ValueError as error:
+            raise ConfigError("hub", self.url, without_secrets(error), "Correct the URL or the connection") from None
+
+
+def _place(found: dict[str, Any]) -> PartitionProperties:
+    """Begin and end. An empty partition begins where it ends, also when retention has emptied it."""
+    end = found["last_enqueued_sequence_number"] + 1
+    begin = end if found["is_empty"] else found["beginning_sequence_number"]
+    return PartitionProperties(found["id"], begin, end)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _at_once(ask: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    if len(names) < 2:
+        return [ask(name) for name in names]
+    with ThreadPoolExecutor(min(len(names), _ASKED_AT_ONCE)) as pool:
+        return list(pool.map(ask, names))

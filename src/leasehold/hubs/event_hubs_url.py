@@ -1,0 +1,123 @@
+"""What an `eventhubs:` URL says, and with which credential the hub is opened.
+
+Owns the form `eventhubs://NAMESPACE/HUB[?option=value&…]` and the search for a credential, in this order: the
+option `connection_string`; the environment variable that the option `connection_string_env` names; the
+variable `LEASEHOLD_EVENT_HUBS_CONNECTION_STRING` where it is for this namespace; else what azure-identity finds
+(managed identity, environment, Azure CLI …). Promises that no message, `repr` or log shows a secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from azure.eventhub import TransportType, parse_connection_string
+
+from leasehold.backends import masked
+from leasehold.errors import ConfigError, MissingDependency
+
+VARIABLE = "LEASEHOLD_EVENT_HUBS_CONNECTION_STRING"
+
+_FORM = "an event hub's URL is eventhubs://NAMESPACE.servicebus.windows.net/HUB"
+_OPTIONS = ("connection_string", "connection_string_env", "consumer_group", "transport")
+_TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverWebsocket}
+_SECRETS = re.compile(
+    r"((?:SharedAccessKey|SharedAccessSignature|sig|password|token)\s*=\s*)[^;&\s'\"]+", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a hub is and how it is reached. Its `repr` holds no secret."""
+
+    namespace: str
+    hub: str
+    consumer_group: str = "$Default"
+    transport: str = "amqp"
+    _connection_string: str | None = field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        """The URL without options, so without secrets."""
+        return f"eventhubs://{self.namespace}/{quote(self.hub)}"
+
+    def client(self, kind: Any, **options: Any) -> Any:
+        """A producer or consumer client of azure-eventhub for this hub."""
+        options["transport_type"] = _TRANSPORTS[self.transport]
+        if self._connection_string is not None:
+            return kind.from_connection_string(self._connection_string, eventhub_name=self.hub, **options)
+        return kind(self.namespace, self.hub, credential=_default_credential(), **options)
+
+
+def read_url(url: str) -> Address:
+    """The address in a URL. Raises `ConfigError` and `MissingDependency`."""
+    parts = urlsplit(url)
+    hub = unquote(parts.path).strip("/")
+    namespace = parts.netloc
+    if not namespace or not hub or "/" in hub or parts.fragment or "@" in namespace:
+        raise ConfigError("hub", masked(url), _FORM, "Name namespace and hub; credentials go into the environment")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for option in options:
+        if option not in _OPTIONS:
+            raise ConfigError("hub", masked(url), f"its options are {', '.join(_OPTIONS)}, not {option}", "Correct it")
+    transport = options.get("transport", "amqp")
+    if transport not in _TRANSPORTS:
+        raise ConfigError("transport", transport, f"one of {', '.join(_TRANSPORTS)}", "Correct the hub's URL")
+    if transport == "websockets":
+        _check_websockets()
+    string = _connection_string(namespace, hub, options)
+    group = options.get("consumer_group") or "$Default"
+    return Address(namespace, hub, group, transport, string)
+
+
+def without_secrets(text: object) -> str:
+    """A text of others, with what looks like a secret hidden."""
+    return _SECRETS.sub(r"\1***", str(text))
+
+
+def _connection_string(namespace: str, hub: str, options: dict[str, str]) -> str | None:
+    if "connection_string" in options:
+        string, where = options["connection_string"], "the option connection_string"
+    elif name := options.get("connection_string_env"):
+        if name not in os.environ:
+            rule = f"the environment variable {name} is not set"
+            raise ConfigError("connection_string_env", name, rule, "Set it to the hub's connection string")
+        string, where = os.environ[name], f"the environment variable {name}"
+    elif (string := os.environ.get(VARIABLE, "")) and _endpoint(string) == namespace.lower():
+        where = f"the environment variable {VARIABLE}"
+    else:
+        return None
+    try:
+        found = parse_connection_string(string)
+    except (ValueError, TypeError):
+        rule = f"{where} holds no connection string of Event Hubs"
+        raise ConfigError("hub", None, rule, "Copy it from the portal: Endpoint=sb://…;SharedAccessKey=…") from None
+    if _endpoint(string) != namespace.lower():
+        raise ConfigError("hub", namespace, f"{where} is for the namespace {_endpoint(string)}", "Make them agree")
+    if found.eventhub_name and found.eventhub_name.lower() != hub.lower():
+        raise ConfigError("hub", hub, f"{where} is for the hub {found.eventhub_name}", "Make them agree")
+    return string
+
+
+def _endpoint(string: str) -> str:
+    found = re.search(r"(?:^|;)\s*Endpoint\s*=\s*[a-z]+://([^;/]+)", string, re.IGNORECASE)
+    return found[1].lower() if found else ""
+
+
+def _default_credential() -> Any:
+    try:
+        from azure.identity import DefaultAzureCredential
+    except ModuleNotFoundError as error:
+        raise MissingDependency("an event hub without a connection string", "azure") from error
+    return DefaultAzureCredential()
+
+
+def _check_websockets() -> None:
+    try:
+        import websocket  # noqa: F401  azure-eventhub imports it only once it connects
+    except ModuleNotFoundError:
+        rule = "it needs the package websocket-client, which is not installed"
+        raise ConfigError("transport", "websockets", rule, "pip install websocket-client") from None

@@ -1,0 +1,48 @@
+"""How much one peer may cost the server.
+
+Owns the numbers that bound memory and patience. They are generous for the official clients and small for a
+peer that means harm: what a connection holds is at most about `frame_size + partial_bytes` and what its links
+and sessions need, whatever it sends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from leasehold.errors import ConfigError
+
+SMALLEST_FRAME = 512
+"""AMQP lets no peer ask for smaller frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes, times in seconds. Whoever goes beyond one of them is told so and disconnected."""
+
+    frame_size: int = 64 << 10
+    message_size: int = 1 << 20
+    partial_bytes: int = 8 << 20
+    """All messages of a connection that have begun to arrive and are not complete."""
+    connections: int = 1_000
+    sessions: int = 64
+    """Of one connection."""
+    links: int = 256
+    """Of one connection, over all its sessions."""
+    credit: int = 1_000
+    """Messages that a producer may send ahead."""
+    receivers: int = 5
+    """Without an owner level, of one partition and consumer group."""
+    handshake_timeout: float = 10.0
+    """From the connection to its Open frame."""
+    idle_timeout: float = 240.0
+    """Without one complete frame, or with a peer that does not read what is written to it."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value <= 0:
+                raise ConfigError(field.name, value, "more than 0", "Leave it out for the default")
+        if self.frame_size < SMALLEST_FRAME:
+            raise ConfigError("frame_size", self.frame_size, f"AMQP knows no frames below {SMALLEST_FRAME} bytes")
+        if self.sessions > 1 << 16:
+            raise ConfigError("sessions", self.sessions, "a connection has at most 65,536 channels")

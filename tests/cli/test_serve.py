@@ -1,0 +1,73 @@
+"""`leasehold serve`: a process of its own, reached by the official client."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold.cli.app import app
+from leasehold.hubs.log import LogHub
+
+eventhub: Any = pytest.importorskip("azure.eventhub")
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-W", "error", "-m", "leasehold.cli.app", "serve", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, "leasehold: interrupted\n")
+
+
+def test_a_log_is_served_until_ctrl_c(tmp_path: Path) -> None:
+    log = LogHub.create(tmp_path / "orders.db", partitions=2)
+    with serving(log.url, "--json") as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["name"] == "orders"
+        with eventhub.EventHubProducerClient.from_connection_string(
+            said["connectionString"], socket_timeout=0.02
+        ) as client:
+            assert client.get_partition_ids() == ["0", "1"]
+            client.send_event(eventhub.EventData("sent"), partition_id="1")
+    assert log.partition_properties()["1"].end == 1
+    log.close()
+
+
+def test_people_get_the_connection_string_on_a_line_of_its_own(tmp_path: Path) -> None:
+    log = LogHub.create(tmp_path / "orders.db", partitions=2)
+    with serving(log.url, "--name", "flights") as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("Endpoint=sb://127.0.0.1:")
+        assert line.endswith(";EntityPath=flights\n")
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["eventhubs://x/y"], "only an embedded log"),
+        (["log:///none.db"], "there is no log"),
+        (["{log}", "--name", "a/b"], "a hub's name"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(tmp_path: Path, arguments: list[str], match: str) -> None:
+    log = LogHub.create(tmp_path / "orders.db")
+    ran = CliRunner().invoke(app, ["serve", *(argument.format(log=log.url) for argument in arguments)])
+    assert ran.exit_code == 1
+    assert match in ran.stderr
+    log.close()

@@ -1,0 +1,225 @@
+"""Hostile bytes: recorded streams, changed at random, never do more than end their own connection.
+
+The seed is the bug report: it is in the message of the assertion. `FUZZ_INPUTS` sets how many streams are tried.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from leasehold.testing.event_hubs import addresses
+from leasehold.testing.event_hubs.conditions import AmqpError
+from leasehold.testing.event_hubs.connection import Connection
+from leasehold.testing.event_hubs.frames import AMQP_HEADER, FrameReader, Header
+from leasehold.testing.event_hubs.limits import Limits
+from leasehold.testing.event_hubs.links import (
+    ACCEPTED,
+    AttachAsked,
+    Delivered,
+    Flowed,
+    Link,
+    Request,
+    filters_of,
+    rejected,
+)
+from leasehold.testing.event_hubs.messages import BATCH_FORMAT, sections, sent_messages
+from leasehold.testing.event_hubs.performatives import Close, Detach, End, Flow, SaslOutcome, Transfer
+from tests.event_hubs.wire import RECORDED, begin, consumer, flow, frame, message, opening, performatives, producer
+
+INPUTS = int(os.environ.get("FUZZ_INPUTS", "100000"))
+LIMITS = Limits(frame_size=65_536, message_size=50_000, partial_bytes=100_000, sessions=8, links=16, credit=50)
+
+
+def in_pieces() -> bytes:
+    """Two producers whose messages come in pieces, a consumer, and sessions that come and go."""
+    piece = b"x" * 300
+    more = [frame(Transfer(handle=handle, delivery_id=handle, more=True), payload=piece) for handle in (0, 1)]
+    rest = [frame(Transfer(handle=handle, more=False), payload=piece) for handle in (1, 0)]
+    return b"".join(
+        (
+            *(opening(frame_size=512), frame(producer(0), producer(1), consumer(2)), frame(flow(2, credit=5))),
+            *(*more, *rest, frame(begin(), channel=1), frame(producer(), channel=1), frame(End(), channel=1)),
+            *(frame(Flow(incoming_window=9, next_outgoing_id=4, outgoing_window=9, echo=True)),),
+            *(frame(Detach(handle=0, closed=True)), frame(Close())),
+        )
+    )
+
+
+STREAMS = [*RECORDED.values(), in_pieces()]
+
+
+def cut(data: bytes) -> list[bytes]:
+    """A valid stream as its headers and frames."""
+    parts, at = [], 0
+    while at < len(data):
+        size = 8 if data.startswith(b"AMQP", at) else int.from_bytes(data[at : at + 4], "big")
+        parts.append(data[at : at + size])
+        at += size
+    return parts
+
+
+PARTS = [cut(stream) for stream in STREAMS]
+ALL_PARTS = list(itertools.chain(*PARTS))
+INTERESTING = (0x00, 0x01, 0x40, 0x45, 0x53, 0x7F, 0x80, 0xA1, 0xB0, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0, 0xFF)
+
+
+def flip(chance: random.Random, part: bytes) -> bytes:
+    changed = bytearray(part)
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def replace(chance: random.Random, part: bytes) -> bytes:
+    changed = bytearray(part)
+    changed[chance.randrange(len(changed))] = chance.choice(INTERESTING)
+    return bytes(changed)
+
+
+def number(chance: random.Random, part: bytes) -> bytes:
+    at = chance.randrange(len(part))
+    value = chance.choice((0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, len(part)))
+    return part[:at] + value.to_bytes(4, "big") + part[at + 4 :]
+
+
+def shorten(chance: random.Random, part: bytes) -> bytes:
+    return part[: chance.randrange(len(part))]
+
+
+def reframe(chance: random.Random, part: bytes) -> bytes:
+    """Change the body and put the right size before it, so that it gets beyond the framing."""
+    body = chance.choice((flip, replace, number, shorten))(chance, part[8:] or b"\x00")
+    return (8 + len(body)).to_bytes(4, "big") + part[4:8] + body
+
+
+def repeat(chance: random.Random, part: bytes) -> bytes:
+    return part * chance.choice((2, 3, 20))
+
+
+def noise(chance: random.Random, part: bytes) -> bytes:
+    return chance.randbytes(chance.randrange(1, 40))
+
+
+def other(chance: random.Random, part: bytes) -> bytes:
+    return chance.choice(ALL_PARTS)
+
+
+CHANGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (
+    *(flip, replace, number, shorten, reframe, reframe, reframe, reframe, repeat, noise, other),
+)
+
+
+def excerpt(chance: random.Random, parts: list[bytes]) -> list[bytes]:
+    """Mostly a few parts of a stream behind its opening, without a login: cheaper, and in orders that no client has."""
+    opens = parts.index(AMQP_HEADER)
+    begun = opens + 3
+    if chance.random() < 0.2:
+        return list(parts)
+    first = chance.randrange(begun, len(parts))
+    return [*parts[opens:begun], *parts[first : first + chance.randrange(1, 7)]]
+
+
+def hostile(chance: random.Random) -> list[bytes]:
+    """A stream in which one part, or a few, are not as they were."""
+    parts = excerpt(chance, chance.choice(PARTS))
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+        at = chance.randrange(len(parts))
+        parts[at] = chance.choice(CHANGES)(chance, parts[at] or b"\x00")
+    if chance.random() < 0.1:
+        del parts[chance.randrange(len(parts))]
+    return parts
+
+
+def serve(connection: Connection, links: list[Link], requests: list[Request]) -> None:
+    """Answer as the server does, from memory."""
+    for request in requests:
+        link = request.link
+        if isinstance(request, AttachAsked):
+            try:
+                address = addresses.consumer_address if link.sends else addresses.producer_address
+                address(link.address)
+                addresses.start(filters_of(link).get("apache.org:selector-filter:string"))
+                connection.accept(link)
+                links.append(link)
+            except AmqpError as error:
+                connection.refuse(link, error)
+        elif isinstance(request, Delivered):
+            try:
+                sent_messages(request.message_format, request.payload)
+                connection.settle(request, ACCEPTED)
+            except AmqpError as error:
+                connection.settle(request, rejected(error))
+        elif isinstance(request, Flowed):
+            for _ in range(4):  # the server writes out what it has sent before it sends more
+                connection.send(link, message(b"y" * 700))
+
+
+def tried(seed: int) -> tuple[Connection, int]:
+    """Feed one hostile stream to a connection; return it, and how many bytes it answered."""
+    chance = random.Random(seed)
+    connection, links = Connection(LIMITS), list[Link]()
+    answered = bytearray()
+    for part in hostile(chance):
+        serve(connection, links, connection.receive(part))
+        answered += connection.output()
+        if connection.closed:
+            break
+        held = connection.held_bytes
+        assert 0 <= held <= LIMITS.partial_bytes, f"seed {seed}: {held} bytes of messages are held"
+    check_answers(seed, connection, bytes(answered))
+    return connection, len(answered)
+
+
+def check_answers(seed: int, connection: Connection, answered: bytes) -> None:
+    """What was said is AMQP, and a connection that ended said so at last."""
+    units = list(FrameReader(1 << 20).feed(answered))
+    if connection.closed and units[-1] != Header(AMQP_HEADER):
+        (last,) = performatives(units[-1:])
+        assert isinstance(last, Close | SaslOutcome), f"seed {seed}: the last word is {last}"
+        assert not isinstance(last, SaslOutcome) or last.code == 2, f"seed {seed}: {last}"
+    if connection.closed:
+        assert connection.receive(b"\x00" * 8) == []
+
+
+def seeds() -> Iterator[int]:
+    first = int(os.environ.get("FUZZ_SEED", "20260131"))
+    return iter(range(first, first + INPUTS))
+
+
+@pytest.mark.timeout(900)
+def test_hostile_streams_end_in_a_proper_error_and_hold_little() -> None:
+    closed = answered = 0
+    tracemalloc_every = 20_000
+    for count, seed in enumerate(seeds()):
+        if count % tracemalloc_every == 0:
+            tracemalloc.start()
+            tried(seed)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < 8 << 20, f"seed {seed}: {peak:,} bytes at once"
+            continue
+        connection, size = tried(seed)
+        closed += connection.closed
+        answered += size
+    assert closed > INPUTS // 4, "many changes are errors"
+    assert answered / max(1, INPUTS) < 20_000
+
+
+def test_hostile_messages_are_refused() -> None:
+    payloads = [message(b"body" * 20), RECORDED["producer"][-400:]]
+    batch = b"".join(message(message(b"%d" % n)) for n in range(5))
+    for seed in range(INPUTS // 5):
+        chance = random.Random(seed)
+        payload = chance.choice((flip, replace, number, shorten))(chance, chance.choice([*payloads, batch]))
+        for message_format in (0, BATCH_FORMAT):
+            try:
+                sent_messages(message_format, payload)
+                sections(payload)
+            except AmqpError as error:
+                assert error.condition == "amqp:decode-error", f"seed {seed}"  # noqa: PT017  others pass on

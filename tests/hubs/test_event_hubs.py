@@ -1,0 +1,258 @@
+"""An event hub, through the official client and the local server: the contract, and what is its own."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("azure.eventhub")
+
+from leasehold.errors import ConfigError, HubUnavailable, MissingDependency, SchemaMismatch
+from leasehold.hubs import Hub, open_hub
+from leasehold.hubs.event_hubs import EventHub
+from leasehold.hubs.event_hubs_url import VARIABLE, read_url, without_secrets
+from leasehold.model import EARLIEST, Event
+from leasehold.testing.event_hubs import EventHubsServer, MemoryHub, Work
+from leasehold.testing.hubs import HubContract, bodies_of, numbered, rows_of
+
+logging.getLogger("azure").setLevel(logging.CRITICAL)
+pytestmark = pytest.mark.filterwarnings(
+    # The official client leaves its socket to the garbage collector when it reconnects.
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Let the client's sockets go while the filter above is in force."""
+    yield
+    gc.collect()
+
+
+NAMES = ("hub-0", "hub-1", "hub-2")
+
+
+@pytest.fixture
+def memories() -> dict[str, MemoryHub]:
+    return {name: MemoryHub(3) for name in NAMES}
+
+
+@pytest.fixture
+def server(memories: dict[str, MemoryHub], monkeypatch: pytest.MonkeyPatch) -> Iterator[EventHubsServer]:
+    with EventHubsServer(memories) as server:
+        monkeypatch.setenv(VARIABLE, server.connection_string())
+        yield server
+
+
+@pytest.fixture
+def hub(server: EventHubsServer) -> Iterator[Hub]:
+    hub = open_hub(f"eventhubs://{server.namespace}/hub-0")
+    yield hub
+    hub.close()
+
+
+class TestContract(HubContract):
+    @pytest.fixture
+    def new_hub(self, server: EventHubsServer) -> Callable[[], Hub]:
+        names = iter(NAMES)
+        return lambda: open_hub(f"eventhubs://{server.namespace}/{next(names)}")
+
+    @pytest.fixture
+    def add_partition(self, memories: dict[str, MemoryHub]) -> Callable[[Hub], None]:
+        def add(hub: Hub) -> None:
+            memory = memories[hub.url.rpartition("/")[2]]
+            memory.grow(len(memory.partition_ids()) + 1)
+
+        return add
+
+    @pytest.fixture
+    def remove_oldest(self, memories: dict[str, MemoryHub]) -> Callable[[Hub, str], None]:
+        return lambda hub, partition: memories[hub.url.rpartition("/")[2]].remove_before(partition, 33)
+
+    @pytest.fixture
+    def take_away(self, server: EventHubsServer) -> Callable[[Hub], None]:
+        return lambda hub: server.stop()
+
+
+# reading
+
+
+def test_a_receiver_is_kept_for_ranges_that_follow_each_other(server: EventHubsServer, hub: Hub) -> None:
+    hub.send(numbered(900), partition="0")
+    bodies = []
+    for start in range(0, 900, 100):
+        bodies += [int(row["body"]) for row in rows_of(hub, "0", start, start + 100)]
+        assert server.receivers == 1
+    assert bodies == list(range(900))
+    assert isinstance(hub, EventHub)
+    kept = hub._receivers["0"]
+    hub.send(numbered(100, first=900), partition="0")
+    assert len(rows_of(hub, "0", 900, 1_000)) == 100
+    assert hub._receivers["0"] is kept
+    assert len(rows_of(hub, "0", 5, 10)) == 5
+    assert hub._receivers["0"] is not kept
+    assert server.receivers == 1
+
+
+def test_reads_of_one_partition_at_once_do_not_disturb_each_other(server: EventHubsServer, hub: Hub) -> None:
+    hub.send(numbered(20), partition="0")
+    first, second = (hub.read("0", 0, 20, batch_rows=5) for _ in range(2))
+    found = [(a.column("body").to_pylist(), b.column("body").to_pylist()) for a, b in zip(first, second, strict=True)]
+    assert all(a == b for a, b in found)
+    left = hub.read("0", 0, 20, batch_rows=5)
+    next(left)
+    assert len(rows_of(hub, "0")) == 20, "one that is not read to its end is in nobody's way"
+    del left
+
+
+def test_a_read_goes_on_over_faults(server: EventHubsServer, hub: Hub) -> None:
+    hub.send(numbered(2_000), partition="0")
+    found = []
+    for number, batch in enumerate(hub.read("0", 0, 2_000, batch_rows=100)):
+        found += [int(body) for body in batch.column("body").to_pylist()]
+        if number == 2:
+            server.faults.drop_connections()
+        if number == 9:
+            server.faults.detach_links()
+    assert found == list(range(2_000))
+
+
+def test_a_read_that_gets_nothing_ends_in_time(server: EventHubsServer, hub: Hub) -> None:
+    hub.send(numbered(10), partition="0")
+    assert isinstance(hub, EventHub)
+    hub._patience = 1.0
+    batches = hub.read("0", 0, 10)
+    with server.faults.slowed_down(5.0), pytest.raises(HubUnavailable, match=r"no event of partition 0 for 1 s"):
+        next(batches)
+    hub._patience = 60.0
+    assert len(rows_of(hub, "0")) == 10
+
+
+def test_another_consumer_group_and_what_it_may_not(
+    memories: dict[str, MemoryHub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EventHubsServer(memories, consumer_groups=["audit"]) as server:
+        monkeypatch.setenv(VARIABLE, server.connection_string())
+        hub = open_hub(f"eventhubs://{server.namespace}/hub-0?consumer_group=audit")
+        hub.send(numbered(3), partition="0")
+        assert bodies_of(hub, "0") == [b"0", b"1", b"2"]
+        other = open_hub(f"eventhubs://{server.namespace}/hub-0")
+        with pytest.raises(HubUnavailable, match="no consumer group"):
+            bodies_of(other, "0")
+        hub.close()
+        other.close()
+
+
+# sending
+
+
+def test_a_throttled_send_is_tried_again(server: EventHubsServer, hub: Hub) -> None:
+    server.faults.throttle(3, Work.SEND)
+    assert hub.send(numbered(5), partition="0") == 5
+    assert bodies_of(hub, "0") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_events_go_out_in_as_few_batches_as_fit(hub: Hub) -> None:
+    body = b"x" * 300_000
+    assert hub.send([Event(body) for _ in range(7)], partition="0") == 7
+    assert bodies_of(hub, "0") == [body] * 7
+
+
+def test_an_event_that_is_too_large_is_refused(hub: Hub) -> None:
+    with pytest.raises(SchemaMismatch, match="1,048,576"):
+        hub.send([Event(b"x" * (1 << 20))], partition="0")
+
+
+def test_a_publisher_is_refused(hub: Hub) -> None:
+    with pytest.raises(SchemaMismatch, match="publisher"):
+        hub.send([Event(b"", publisher="me")])
+
+
+def test_the_empty_key_is_a_key(hub: Hub) -> None:
+    hub.send([Event(str(number).encode(), partition_key="") for number in range(10)])
+    (full,) = [found for partition in hub.partition_ids() if (found := rows_of(hub, partition))]
+    assert [int(row["body"]) for row in full] == list(range(10))
+    assert {row["partitionKey"] for row in full} == {""}
+    assert all(row["properties"] == [] for row in full)
+
+
+# URLs and secrets
+
+SECRET = "c2VjcmV0LWtleS1vZi1vdXJz"  # noqa: S105  what must not be seen
+STRING = f"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey={SECRET}"
+
+
+@pytest.mark.parametrize(
+    ("url", "match"),
+    [
+        ("eventhubs://", "eventhubs://NAMESPACE"),
+        ("eventhubs://ns", "eventhubs://NAMESPACE"),
+        ("eventhubs://ns/a/b", "eventhubs://NAMESPACE"),
+        ("eventhubs://user:pass@ns/hub", "eventhubs://NAMESPACE"),
+        ("eventhubs://ns/hub?colour=red", "not colour"),
+        ("eventhubs://ns/hub?transport=pigeon", "amqp, websockets"),
+        ("eventhubs://ns/hub?connection_string=nonsense", "no connection string"),
+        ("eventhubs://ns/hub?connection_string_env=NOT_SET_ANYWHERE", "NOT_SET_ANYWHERE"),
+        (f"eventhubs://other/hub?connection_string={quote(STRING)}", "for the namespace ns.servicebus"),
+        (
+            f"eventhubs://ns.servicebus.windows.net/hub?connection_string={quote(STRING + ';EntityPath=another')}",
+            "for the hub another",
+        ),
+    ],
+)
+def test_a_url_that_cannot_be_read_says_why_and_keeps_the_secret(url: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as caught:
+        open_hub(url)
+    assert SECRET not in str(caught.value)
+    assert "pass" not in str(caught.value)
+
+
+def test_an_address_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = "ns.servicebus.windows.net"
+    monkeypatch.setenv("OF_OURS", STRING)
+    monkeypatch.setenv(VARIABLE, STRING)
+    for option in (f"?connection_string={quote(STRING)}", "?connection_string_env=OF_OURS", ""):
+        address = read_url(f"eventhubs://{host}/hub{option}")
+        assert SECRET not in repr(address)
+        assert address._connection_string == STRING
+        assert address.url == f"eventhubs://{host}/hub"
+    monkeypatch.setenv(VARIABLE, STRING.replace("ns.", "other."))
+    assert read_url(f"eventhubs://{host}/hub")._connection_string is None
+
+
+def test_secrets_in_the_texts_of_others_are_hidden() -> None:
+    token = f"SharedAccessSignature sr=x&sig={SECRET}&se=1"
+    for text in (STRING, token, f"failed: {STRING};EntityPath=x"):
+        assert SECRET not in without_secrets(text)
+    assert without_secrets("SharedAccessKeyName=root") == "SharedAccessKeyName=root"
+
+
+def test_the_repr_of_a_hub_is_its_url(hub: Hub) -> None:
+    assert repr(hub) == f"EventHub({hub.url!r})"
+    assert hub.identity.startswith(f"{hub.url.removeprefix('eventhubs://').rpartition('/')[0]}/hub-0@")
+
+
+def test_nothing_at_the_url_is_unavailable(server: EventHubsServer) -> None:
+    with pytest.raises(HubUnavailable, match="no hub 'nothing'"):
+        open_hub(f"eventhubs://{server.namespace}/nothing")
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module in [name for name in sys.modules if name.startswith("leasehold.hubs.event_hubs")]:
+        monkeypatch.delitem(sys.modules, module)
+    broken: Any = None
+    monkeypatch.setitem(sys.modules, "azure.eventhub", broken)
+    monkeypatch.setitem(sys.modules, "azure", broken)
+    with pytest.raises(MissingDependency, match=r"leasehold\[azure\]"):
+        open_hub("eventhubs://ns/hub", base=tmp_path)
+
+
+def test_a_start_before_anything_is_the_begin(hub: Hub) -> None:
+    assert hub.resolve("0", EARLIEST) == 0
