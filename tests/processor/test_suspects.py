@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 
 import pytest
@@ -239,6 +240,35 @@ def test_being_relieved_does_not_count_even_after_a_bad_end() -> None:
     assert len(d.levels) == 1
     assert counts(scene) == {"0": 1, "1": 1}
     assert {record.last_error for record in scene.records().values()} == {told}
+
+
+def test_a_suspect_that_is_handed_over_or_stolen_does_not_wait() -> None:
+    """Its owner has not come to an end: it is taken as soon as it is given, whatever the backoff is by now."""
+    for heard in (True, False):
+        scene = scene_with_events()
+        a = kill_and_restart(scene, 2)
+        scene.clock.advance(INTERVAL)
+        a.settle()
+        [suspect] = a.levels
+        other = ({"0", "1"} - {suspect}).pop()
+        assert a.manager.update_checkpoint(suspect, a.levels[suspect], 0)
+        a.settle()
+        assert set(a.levels) == {"0", "1"}
+        assert not a.manager.held()[other].proven
+        if not heard:
+            scene.unheard(a)
+        scene.ownership.claim_ownership(
+            [dataclasses.replace(scene.records()[other], failures=40, nonce=scene.records()[other].nonce)]
+        )
+        b = scene.start("b", settings=SETTINGS)
+        for _ in range(4):
+            b.settle()
+            a.settle()
+            a.drain()
+            scene.clock.advance(1)
+        a.settle()
+        b.settle()
+        assert len(b.levels) == 1, heard
 
 
 def test_a_lapse_of_trust_of_ones_own_does_not_count() -> None:

@@ -6,8 +6,9 @@ Owns the count of bad ends, and the patience it earns:
    the partition up with an error, which it counts itself. Being relieved (a steal, a hand-over, a clean stop) is none.
 2. Bad ends count while the checkpoint stands still and events wait behind it. When it moves, the count is zero.
 3. From `SUSPECT_AFTER` bad ends on a partition is a suspect: it is claimed after all that are not, those with the
-   fewest first, after a backoff that doubles with each, and only one at a time: an instance that holds an unproven
-   suspect takes no other. So a poison range costs the others nothing, and ends alone whoever tries it.
+   fewest first, after a backoff that doubles with each (but from an owner who is relieved at once), and only one at
+   a time: an instance that holds an unproven suspect takes no other. So a poison range costs the others nothing, and
+   ends alone whoever tries it.
 
 Several partitions of one owner are suspects together when it dies of one of them; each that makes progress is
 cleared, until the bad one is left.
@@ -53,7 +54,7 @@ def backoff(count: int, interval: float) -> float:
 def patient(
     claims: Sequence[Claim], counts: Mapping[str, int], ages: Mapping[str, float], *, interval: float, unproven: bool
 ) -> list[Claim]:
-    """The claims to make now, by rule 3. `ages`: seconds since the ownership was last written."""
+    """The claims to make now, by rule 3. `ages`: seconds since the last owner's end; infinite if it is relieved."""
     fit = [claim for claim in claims if counts.get(claim.partition, 0) < SUSPECT_AFTER]
     ripe = [
         claim

@@ -11,6 +11,7 @@ out when it goes on, or another has announced a higher level, and the partition 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -166,11 +167,7 @@ class Acquisition:
                 successor="",
                 claimed_at=progress[partition].sequence_number,
                 failures=count,
-                last_error=""
-                if not count
-                else self._end_of(record)
-                if bad or not record.owner_id
-                else record.last_error,
+                last_error=self._last_error_of(record, count, bad),
             )
         return wanted
 
@@ -189,8 +186,12 @@ class Acquisition:
             if known[checkpoint.partition].end > max(checkpoint.next_sequence_number, known[checkpoint.partition].begin)
         }
 
-    def _end_of(self, record: Ownership) -> str:
+    def _last_error_of(self, record: Ownership, count: int, bad: bool) -> str:
         """How the last owner ended. An error that begins with an owner id is all that this owner could say."""
+        if not count:
+            return ""
+        if record.owner_id and not bad:
+            return record.last_error
         predecessors = f"{self._owner_id.name}/"
         if self._last_error and (record.owner_id or record.last_error).startswith(predecessors):
             return self._last_error
@@ -204,10 +205,15 @@ class Acquisition:
             if count >= SUSPECT_AFTER and self._suspected.get(partition) != count:
                 self._notices.publish(PartitionSuspected(partition, count, wanted[partition].last_error))
         self._suspected |= counts
+        relieved = {claim.partition for claim in claims if claim.previous_owner}
+        relieved |= {record.partition for record in listing.records if record.successor == str(self._owner_id)}
         return patient(
             claims,
             counts,
-            {record.partition: listing.as_of - record.last_modified for record in listing.records},
+            {
+                record.partition: math.inf if record.partition in relieved else listing.as_of - record.last_modified
+                for record in listing.records
+            },
             interval=self._settings.load_balancing_interval,
             unproven=not all(hold.proven for hold in self._holds.all().values()),
         )
