@@ -1,7 +1,7 @@
 """Several Spark applications, one partitioned event stream, one correct table of entities.
 
 This is the part of Leasehold that needs nothing but Python: the words as values, errors, settings, notices,
-and the doors to hubs and stores. `leasehold.spark` has the source and the entity table.
+the plain event processor, and the doors to hubs and stores. `leasehold.spark` has the source and the entity table.
 """
 
 from leasehold._version import __version__
@@ -22,17 +22,37 @@ from leasehold.model import (
     Positions,
 )
 from leasehold.notices import Notice, Notices
-from leasehold.processor import PartitionManager
+from leasehold.processor import (
+    EACH_BATCH,
+    MANUAL,
+    ON_STOP,
+    CheckpointPolicy,
+    DeliverySettings,
+    EventBatch,
+    EventProcessor,
+    PartitionClient,
+    PartitionContext,
+    PartitionManager,
+    StopReason,
+    every,
+)
 from leasehold.stores import CheckpointStore, OwnershipStore, open_store
 
 __all__ = [
+    "EACH_BATCH",
     "EARLIEST",
     "LATEST",
+    "MANUAL",
+    "ON_STOP",
     "Checkpoint",
+    "CheckpointPolicy",
     "CheckpointStore",
     "ConsumerGroup",
+    "DeliverySettings",
     "Event",
+    "EventBatch",
     "EventPosition",
+    "EventProcessor",
     "Hub",
     "LeaseholdError",
     "Notice",
@@ -42,10 +62,14 @@ __all__ = [
     "OwnershipListing",
     "OwnershipSettings",
     "OwnershipStore",
+    "PartitionClient",
+    "PartitionContext",
     "PartitionManager",
     "PartitionProperties",
     "Positions",
+    "StopReason",
     "__version__",
+    "every",
     "open_hub",
     "open_store",
 ]

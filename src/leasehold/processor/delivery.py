@@ -1,0 +1,143 @@
+"""What is delivered to handlers, and how much at a time.
+
+Owns the settings of delivery and the batch. A batch is Arrow until somebody looks at its events, so that a handler
+which works on Arrow does not pay for objects; pyarrow is needed only by hubs that are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from leasehold.errors import ConfigError
+from leasehold.model import Event
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverySettings:
+    """How events come to handlers. Durations in seconds.
+
+    max_batch           most events in a batch
+    max_wait            how long a batch waits to be full once it has its first event
+    prefetch            most events of a partition that are fetched ahead of its handler
+    poll_interval       between two looks at the hub for new events
+    attempts            a partition is given up after so many failures of its handler in a row
+    restart_backoff     the pause after the first failure; it doubles with each
+    longest_backoff     the longest pause
+    fail_on_data_loss   fail when events were removed before they were read; else go on with what is left, with a notice
+    """
+
+    max_batch: int = 100
+    max_wait: float = 0.0
+    prefetch: int = 300
+    poll_interval: float = 0.1
+    attempts: int = 5
+    restart_backoff: float = 0.5
+    longest_backoff: float = 30.0
+    fail_on_data_loss: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "prefetch", "attempts"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(name, value, "at least 1", "Leave it out for the default")
+        for name in ("poll_interval", "restart_backoff", "longest_backoff"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(name, value, "a duration above zero", "Give a number of seconds")
+        if not (math.isfinite(self.max_wait) and self.max_wait >= 0):
+            raise ConfigError("max_wait", self.max_wait, "a duration of zero or more", "Give a number of seconds")
+        if self.prefetch < self.max_batch:
+            raise ConfigError(
+                "prefetch",
+                self.prefetch,
+                f"no less than max_batch ({self.max_batch}), or a batch is never full",
+                f"Set it to {3 * self.max_batch}, or lower max_batch",
+            )
+        if self.longest_backoff < self.restart_backoff:
+            raise ConfigError(
+                "longest_backoff",
+                self.longest_backoff,
+                f"no shorter than restart_backoff ({self.restart_backoff:g} s)",
+                "30 s is the default",
+            )
+
+    @property
+    def chunk(self) -> int:
+        """How many events are fetched at a time: so many that the handler's batch and the next one overlap."""
+        return max(1, min(self.max_batch, self.prefetch // 2))
+
+
+class EventBatch(Sequence[Event]):
+    """Events of one partition in order, read at `owner_level`; they number `first` to `last`. Empty after a time-out.
+
+    What a fence needs goes with it: `hub`, `partition`, the sequence numbers and the owner level.
+    """
+
+    def __init__(self, hub: str, partition: str, owner_level: int, batches: Sequence[pa.RecordBatch] = ()) -> None:
+        self.hub = hub
+        self.partition = partition
+        self.owner_level = owner_level
+        self._batches = batches
+        self._count: int = sum(batch.num_rows for batch in batches)
+        self._events: list[Event] | None = None
+
+    @property
+    def first(self) -> int:
+        """The sequence number of the first event."""
+        return int(self._edge("sequenceNumber", 0))
+
+    @property
+    def last(self) -> int:
+        """The sequence number of the last event."""
+        return int(self._edge("sequenceNumber", -1))
+
+    @property
+    def last_offset(self) -> str | None:
+        """The hub's offset of the last event, where it has one."""
+        offset: str | None = self._edge("offset", -1)
+        return offset
+
+    def arrow(self) -> pa.Table:
+        """The events as an Arrow table: the columns of every hub, and `ownerLevel`, as a sink wants them."""
+        if not self._batches:
+            raise ValueError("an empty batch has no table")
+        from leasehold.hubs.arrow_events import table_of
+
+        return table_of(self._batches, self.owner_level)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Event]: ...
+    def __getitem__(self, index: int | slice) -> Event | Sequence[Event]:
+        return self._all()[index]
+
+    def __repr__(self) -> str:
+        held = f"[{self.first}, {self.last}]" if self else "nothing"
+        return f"<EventBatch: {held} of partition {self.partition} at owner level {self.owner_level}>"
+
+    def _all(self) -> list[Event]:
+        if self._events is None:
+            if not self._batches:
+                return []
+            from leasehold.hubs.arrow_events import events_of
+
+            self._events = [event for batch in self._batches for event in events_of(batch)]
+        return self._events
+
+    def _edge(self, column: str, row: int) -> Any:
+        if not self._batches:
+            raise ValueError("an empty batch has no first and last event")
+        return self._batches[row].column(column)[row].as_py()

@@ -1,0 +1,448 @@
+"""The plain processor: this process's share of a hub's events, for use without Spark.
+
+Owns the threads, and which partition has which. Promises that handlers of one partition run one after another, from
+start handler to stop handler, also when the partition is lost and comes back; that a partition ends in one order
+(drain, stop handler, checkpoint, relinquish); that no handler is interrupted, and none delays a renewal; and that
+`stop` returns True only when every thread that calls anything of yours has ended. Refuses to give up a partition under
+a handler that runs, with one exception: a handler that has not returned for the stall timeout counts as hung.
+
+    dispatch thread   renews, claims, relinquishes (`dispatch`, `partition_manager`); calls nothing of yours but
+                      subscribers of `notices` and the function for start positions
+    oversight         begins the work on what is held, looks after hung handlers, ends everything at the end
+    pump              one for each partition held: your handlers (with `next_partition_client` it is your own thread)
+    fetching          one for each partition held: the events ahead of the handler
+    hub watch         looks for new events, for all partitions at once
+    errors            calls `on_error`
+
+If the process stops for a minute, all of them do, and what is held is not trusted when it goes on: see `partition_work`
+for the handlers, `partition_manager` for the rest. If one thread alone hangs for a minute
+- the dispatch thread (in a store): trust runs out, pumps stop at their next look, and handlers may go on without trust;
+- the oversight (it calls nothing that waits but at the end): partitions that come are begun late; from the stall
+  timeout on nothing is renewed any more;
+- a pump (in your handler): its partition waits; it stays held and trusted until the stall timeout;
+- a fetching thread or the hub watch (in the hub): handlers find nothing to do;
+- the errors: what is reported waits, and so does the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from types import FrameType, TracebackType
+
+from leasehold.clock import Clock, SystemClock
+from leasehold.config import OwnershipSettings
+from leasehold.errors import UsageError
+from leasehold.hubs import Hub, open_hub
+from leasehold.model import EARLIEST, OwnerId
+from leasehold.notices import CycleFailed, HandOverAsked, Notice, Notices, OwnershipClaimed, OwnershipLost
+from leasehold.processor.arguments import Start, Stores, handlers_of, policy_of, positions_of, stores_of
+from leasehold.processor.checkpointer import CheckpointPolicy
+from leasehold.processor.delivery import DeliverySettings
+from leasehold.processor.dispatch import DispatchThread
+from leasehold.processor.error_reports import ErrorReports, OnError
+from leasehold.processor.holds import Hold
+from leasehold.processor.hub_watch import HubWatch
+from leasehold.processor.partition_client import PartitionClient
+from leasehold.processor.partition_manager import PartitionManager
+from leasehold.processor.partition_work import PartitionWork, Shared, described
+from leasehold.processor.pump import OnEvent, OnEvents, OnStart, OnStop, Pump
+
+logger = logging.getLogger(__name__)
+
+_numbers = itertools.count(1)
+_GLANCE = 0.5
+"""The longest time between two rounds of the oversight, in seconds. What happens usually wakes it."""
+
+
+class EventProcessor:
+    """Processes the events of a hub together with all other processors of its consumer group.
+
+    `hub` is a hub or its URL; `stores` a store for ownership and checkpoints or its URL, or a pair of stores.
+    Give `on_events` for batches or `on_event` for one event at a time; without either, take partitions with
+    `next_partition_client`.
+
+    on_events           called with an `EventBatch` and a `PartitionContext`
+    on_event            called with an `Event` and a `PartitionContext`
+    on_partition_start  called with the context before the first events of a partition, and again after a failure
+    on_partition_stop   called with the context and a `StopReason` after the last ones
+    on_error            called with an error and the partition that it is about: None for the hub, the stores, the
+                        balancing. One call at a time
+    consumer_group      who reads together
+    name                of this instance; a new one of the name takes the old one's partitions at once. Default: host,
+                        process id and a number
+    start               where to begin if the group has no checkpoint yet: default earliest
+    checkpoint          the policy: `EACH_BATCH` (the default with handlers), `every(events=…, seconds=…)`, `ON_STOP`,
+                        or `MANUAL` (without handlers: always)
+    ownership           how partitions are held, and how many at most
+    delivery            batches, prefetch, and what happens after failures
+    pipeline            what this instance works for: two that name different ones do not share a group
+
+    Use it as a context manager, or call `run`, or `start` and `stop`. A processor runs once. Handlers of different
+    partitions run at the same time.
+    """
+
+    def __init__(
+        self,
+        hub: Hub | str,
+        stores: Stores,
+        on_events: OnEvents | None = None,
+        *,
+        on_event: OnEvent | None = None,
+        on_partition_start: OnStart | None = None,
+        on_partition_stop: OnStop | None = None,
+        on_error: OnError | None = None,
+        consumer_group: str = "$Default",
+        name: str = "",
+        start: Start = EARLIEST,
+        checkpoint: CheckpointPolicy | None = None,
+        ownership: OwnershipSettings | None = None,
+        delivery: DeliverySettings | None = None,
+        pipeline: str = "",
+        notices: Notices | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self._handlers = handlers_of(on_events, on_event, on_partition_start, on_partition_stop)
+        policy = policy_of(checkpoint, pulls=self._handlers is None)
+        self._settings = ownership or OwnershipSettings()
+        self._delivery = delivery or DeliverySettings()
+        self._clock = clock or SystemClock()
+        self.notices = notices or Notices()
+        self._opened = open_hub(hub) if isinstance(hub, str) else None
+        self._hub: Hub = self._opened or hub  # type: ignore[assignment]
+        self._group = self._hub.consumer_group(consumer_group)
+        self._ownership, checkpoints = stores_of(stores, self._settings.request_timeout)
+        self._errors = ErrorReports(on_error)
+        self._manager = PartitionManager(
+            self._hub,
+            self._group,
+            self._ownership,
+            checkpoints,
+            owner_id=OwnerId(name or f"{socket.gethostname()[:60]}-{os.getpid()}-{next(_numbers)}"),
+            settings=self._settings,
+            positions=positions_of(start),
+            clock=self._clock,
+            rng=rng or Random(),
+            notices=self.notices,
+            pipeline=pipeline,
+        )
+        self._dispatch = DispatchThread(self._manager, clock=self._clock)
+        self._watch = HubWatch(self._hub, self._delivery, self._errors.report)
+        self._shared = Shared(
+            hub=self._hub,
+            manager=self._manager,
+            watch=self._watch,
+            delivery=self._delivery,
+            policy=policy,
+            clock=self._clock,
+            report=self._errors.report,
+            closed=self._wake_oversight,
+        )
+        self._lock = threading.Lock()
+        self._offered = threading.Condition(self._lock)
+        self._offers: deque[PartitionWork] = deque()
+        self._works: dict[str, PartitionWork] = {}
+        self._pumps: dict[PartitionWork, threading.Thread] = {}
+        self._fetching: list[PartitionWork] = []
+        self._unsubscribe: list[Callable[[], None]] = []
+        self._attention = threading.Event()
+        self._started = False
+        self._stopping = threading.Event()
+        self._failure: UsageError | None = None
+        self._ended = threading.Event()
+        self._oversight = threading.Thread(target=self._oversee, name="leasehold-oversight")
+
+    @property
+    def owner_id(self) -> OwnerId:
+        """The unique name of this instance."""
+        return self._manager.owner_id
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """The partitions held and trusted at this moment, with their owner levels."""
+        try:
+            return {partition: hold.owner_level for partition, hold in self._manager.held().items()}
+        except UsageError:
+            return {}
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started, and not everything has ended yet."""
+        return self._started and not self._ended.is_set()
+
+    def start(self) -> None:
+        """Start the threads, and return. Raises `UsageError` if it was started before."""
+        with self._lock:
+            if self._started or self._stopping.is_set():
+                raise UsageError("a processor runs once: make another one to start again")
+            self._started = True
+            self._unsubscribe = [
+                self.notices.subscribe(self._look_again, OwnershipClaimed),
+                self.notices.subscribe(self._look_again, OwnershipLost),
+                self.notices.subscribe(self._look_again, HandOverAsked),
+                self.notices.subscribe(self._report_cycle, CycleFailed),
+            ]
+            self._errors.start()
+            self._watch.start()
+            self._dispatch.start()
+            self._oversight.start()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop: begin nothing more, and wait for everything to end, at most `timeout` seconds. Returns whether it has.
+
+        Each partition ends in order: drain, stop handler, checkpoint, relinquish. If the time is over before a
+        handler has returned, its partition stays held, and the ending goes on in the background; call `stop` again
+        to wait on. Others who ask for it meanwhile wait for the hand-over timeout, as for any other. From inside a
+        handler it only asks, and returns False.
+        """
+        with self._lock:
+            self._stopping.set()
+            if not self._started:
+                return True
+        self._look_again()
+        if threading.current_thread() in self._own_threads():
+            return False
+        return self._wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has been stopped and all has ended, at most `timeout` seconds. Returns whether it has.
+
+        Raises the `UsageError` that kept this instance from working, if there was one.
+        """
+        if not self._started:
+            raise UsageError("start it first, or call run")
+        ended = self._wait(timeout)
+        if self._failure is not None:
+            raise self._failure
+        return ended
+
+    def run(self) -> None:
+        """Start, and wait until `stop` is called, or Ctrl-C is pressed, or the process is asked to end (SIGTERM).
+
+        Then everything is ended in order before it returns. A second SIGTERM ends the process at once.
+        Raises the `UsageError` that kept this instance from working, if there was one.
+        """
+        asked: list[int] = []
+        self.start()
+        try:
+            with _terminating(asked):
+                while not asked and not self.wait(0.2):
+                    pass
+        except KeyboardInterrupt:
+            logger.info("interrupted: stopping")
+        finally:
+            self.stop()
+        self.wait()
+
+    def next_partition_client(self, timeout: float | None = None) -> PartitionClient | None:
+        """The next partition to work on, for a processor without handlers. Waits for one, at most `timeout` seconds.
+
+        None when the time is over, or the processor is stopped. Several threads may call it.
+        Raises the `UsageError` that keeps this instance from working, if there is one.
+        """
+        if self._handlers is not None:
+            raise UsageError(
+                "this processor has handlers: leave out on_events and on_event to take partitions yourself"
+            )
+        until = None if timeout is None else self._clock.monotonic() + timeout
+        with self._offered:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if self._stopping.is_set():
+                    return None
+                while self._offers:
+                    work = self._offers.popleft()
+                    work.touch()
+                    client = PartitionClient(work)
+                    if work.stop_reason is None:
+                        return client
+                    client.close()  # it was lost, or asked for, before anybody took it
+                left = None if until is None else until - self._clock.monotonic()
+                if left is not None and left <= 0:
+                    return None
+                self._offered.wait(left)
+
+    def recorded_owner_level(self, hub: str, partition: str) -> int | None:
+        """The owner level in a partition's ownership record, None if there is none.
+
+        Hand this function to a sink's `apply`, so that it can tell a late batch from a store that was wiped.
+        """
+        records = self._ownership.list_ownership(self._group).records
+        levels = (record.owner_level for record in records if record.partition == partition)
+        return next(levels, None) if hub == self._hub.identity else None
+
+    def __enter__(self) -> EventProcessor:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _wait(self, timeout: float | None) -> bool:
+        # Not by joining the thread: a join that Ctrl-C interrupts takes a running thread for one that has ended.
+        if not self._ended.wait(timeout):
+            return False
+        self._oversight.join()
+        return True
+
+    # The oversight
+
+    def _oversee(self) -> None:
+        while True:
+            self._attention.clear()
+            try:
+                if self._round():
+                    break
+            except Exception as error:
+                logger.exception("a round of the oversight failed in an unexpected way")
+                self._errors.report(error)
+            self._attention.wait(_GLANCE)
+        try:
+            self._close()
+        finally:
+            self._ended.set()
+
+    def _close(self) -> None:
+        """Relinquish what is left, and end the other threads."""
+        self._dispatch.stop(2 * self._settings.request_timeout)
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        self._watch.close(self._settings.request_timeout)
+        for work in self._fetching:
+            work.join(self._settings.request_timeout)
+        self._errors.close()
+        if self._opened is not None:
+            self._opened.close()
+
+    def _round(self) -> bool:
+        """Begin what is to be begun, end what is to be ended. Returns whether all has ended."""
+        self._manager.note_progress()
+        self._forget_ended()  # before the look at what is held: what is let go is not held when it has ended
+        held = self._held()
+        stopping = self._stopping.is_set()
+        if stopping:
+            self._shut_down()
+        for partition, hold in held.items():
+            if partition in self._works:
+                continue
+            if stopping:
+                self._manager.let_go(partition, hold.owner_level)
+            else:
+                self._begin(hold)
+        for work in list(self._works.values()):
+            self._look_after(work, held.get(work.partition))
+        return stopping and not self._works
+
+    def _held(self) -> dict[str, Hold]:
+        try:
+            return self._manager.held()
+        except UsageError as error:
+            if self._failure is None:
+                self._failure = error
+                self._stopping.set()
+            return {}
+
+    def _begin(self, hold: Hold) -> None:
+        work = PartitionWork(hold, self._shared)
+        with self._lock:
+            self._works[work.partition] = work
+        work.begin()
+        if self._handlers is None:
+            with self._offered:
+                self._offers.append(work)
+                self._offered.notify()
+            return
+        pump = Pump(work, self._handlers, self._delivery, self._errors.report)
+        thread = threading.Thread(target=pump.run, name=f"leasehold-partition-{work.partition}")
+        with self._lock:
+            self._pumps[work] = thread
+        thread.start()
+
+    def _look_after(self, work: PartitionWork, hold: Hold | None) -> None:
+        """Give up a partition whose work hangs: also one that came back while its former work still hangs."""
+        if work.closed or work.idle <= self._settings.stall_timeout:
+            return
+        if hold is not None:
+            hung = TimeoutError(
+                f"the work on partition {work.partition} has not gone on for {work.idle:.1f} s (stall_timeout is "
+                f"{self._settings.stall_timeout:g} s): the partition is given up, and what is still written for it "
+                "must be fenced by its owner level. Raise stall_timeout if a handler may take so long"
+            )
+            if self._manager.let_go(work.partition, hold.owner_level, described(hung)):
+                self._errors.report(hung, work.partition)
+        if work not in self._pumps:  # a client that nobody closes: its thread may be gone, a handler's is not
+            work.drain()
+            work.end()
+
+    def _forget_ended(self) -> None:
+        for partition, work in list(self._works.items()):
+            if not work.closed:
+                continue
+            thread = self._pumps.get(work)
+            if thread is not None:
+                thread.join()
+            self._fetching = [each for each in [*self._fetching, work] if each.fetching]
+            with self._lock:
+                del self._works[partition]
+                self._pumps.pop(work, None)
+
+    def _shut_down(self) -> None:
+        self._manager.retire()
+        with self._offered:
+            untaken = list(self._offers)
+            self._offers.clear()
+            self._offered.notify_all()
+        for work in self._works.values():
+            work.shut_down()
+        for work in untaken:
+            PartitionClient(work).close()
+
+    def _look_again(self, notice: Notice | None = None) -> None:
+        """Wake all who act on what is held. Called by the dispatch thread too, so it waits for nothing."""
+        with self._lock:
+            works = list(self._works.values())
+        for work in works:
+            work.wake()
+        self._wake_oversight()
+
+    def _wake_oversight(self) -> None:
+        self._attention.set()
+
+    def _report_cycle(self, notice: CycleFailed) -> None:
+        self._errors.report(notice.error)
+        self._wake_oversight()
+
+    def _own_threads(self) -> list[threading.Thread]:
+        with self._lock:
+            return [self._oversight, self._errors.thread, *self._pumps.values()]
+
+
+@contextmanager
+def _terminating(asked: list[int]) -> Iterator[None]:
+    """Note a SIGTERM in `asked`, once, in place of ending the process; only in the main thread, if nobody else does."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        asked.append(signum)
+
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,302 @@
+"""One partition that is held, and the work on it.
+
+Owns what handlers and pullers share: receiving in order from the checkpoint on, the trust, the checkpoints, and the
+ending. Promises that a batch is given only while the partition is trusted and nobody has asked for it; that a
+checkpoint is written only at the owner level that the events were read at; and that the partition is given back when
+its work has ended, never before.
+
+Concurrency: one thread receives and ends; any thread may look at `trusted` and `stop_reason`, wake it, and record
+checkpoints. Checkpoints of one partition follow one another: a lock of the partition's own is held during the write,
+which only they wait for. The fetching thread fills the buffer. If the process stops for a minute
+- while a handler runs: trust has run out when it goes on. `trusted` says so, its checkpoint is not written, and the
+  partition may have been worked on by another since: what the handler writes then must be fenced by the owner level;
+- between the look at the trust and the giving of a batch: the same, since the handler then begins without trust;
+- in a checkpoint: the store refuses it if another has been there, and it is true if none has;
+- between the checkpoint and letting go: the record expires, and the next owner starts at the checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leasehold.clock import Clock
+from leasehold.errors import LeaseholdError, StoreUnavailable, UsageError
+from leasehold.hubs.base import Hub
+from leasehold.model import Event
+from leasehold.processor.checkpointer import Checkpointer, CheckpointPolicy, Place
+from leasehold.processor.delivery import DeliverySettings, EventBatch
+from leasehold.processor.holds import Hold
+from leasehold.processor.hub_watch import HubWatch, Report
+from leasehold.processor.partition_manager import PartitionManager
+from leasehold.processor.prefetch import Prefetch
+from leasehold.processor.restarts import pause_after_failures
+from leasehold.processor.stopping import StopReason, reason_to_stop
+
+GLANCE = 0.5
+"""The longest time between two looks at the trust while nothing comes, in seconds. What changes it usually wakes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all partitions of a processor share. `closed` is called when the work on one has ended."""
+
+    hub: Hub
+    manager: PartitionManager
+    watch: HubWatch
+    delivery: DeliverySettings
+    policy: CheckpointPolicy
+    clock: Clock
+    report: Report
+    closed: Callable[[], None]
+
+
+class PartitionWork:
+    """The work on one partition at one owner level."""
+
+    def __init__(self, hold: Hold, shared: Shared) -> None:
+        self.hub = shared.hub.identity
+        self.partition = hold.record.partition
+        self.owner_level = hold.owner_level
+        self.start = hold.start
+        self._shared = shared
+        self._clock = shared.clock
+        self._changed = threading.Condition()
+        self._checkpointing = threading.Lock()
+        self._account = Checkpointer(shared.policy, hold.start, shared.clock.monotonic())
+        self._delivered = hold.start - 1
+        self._shutdown = False
+        self._reason: StopReason | None = None
+        self._trusted_until = -math.inf
+        self._changed_since = False
+        self._checkpoint_failures = 0
+        self._checkpoint_not_before = 0.0
+        self._active = shared.clock.monotonic()
+        self._closed = threading.Event()
+        self._prefetch = self._fetching(hold.start)
+
+    # What is asked
+
+    @property
+    def trusted(self) -> bool:
+        """Whether nobody else can have acquired the partition, at this moment."""
+        hold = self._hold()
+        return hold is not None and hold.owner_level == self.owner_level
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why no more events are given out, None as long as they are. Once there is a reason it stays."""
+        if self._reason is None:
+            self._changed_since = False  # before the look: what changes during it is not to be missed
+            hold = self._hold()
+            self._reason = reason_to_stop(hold, self.owner_level, shutdown=self._shutdown)
+            self._trusted_until = -math.inf if hold is None else hold.trusted_until
+        return self._reason
+
+    def goes_on(self) -> bool:
+        """Whether the next event may be given out, for a look before each: the full one only if anything has changed.
+
+        Trust that was seen holds until its time, unless it is taken away, which wakes.
+        """
+        if self._reason is None and not self._changed_since and self._clock.monotonic() < self._trusted_until:
+            return True
+        return self.stop_reason is None
+
+    @property
+    def idle(self) -> float:
+        """Seconds since the work was last heard of."""
+        return self._clock.monotonic() - self._active
+
+    @property
+    def closed(self) -> bool:
+        """Whether the work has ended, and the partition is given back as far as it was ours."""
+        return self._closed.is_set()
+
+    @property
+    def reached(self) -> int:
+        """The highest sequence number that was processed or recorded."""
+        return max(self._account.processed.sequence_number, self._account.recorded.sequence_number)
+
+    @property
+    def fetching(self) -> bool:
+        """Whether the fetching thread has not ended yet."""
+        return self._prefetch.running
+
+    # The way of the events
+
+    def begin(self) -> None:
+        """Begin to fetch."""
+        self._prefetch.start()
+
+    def receive(self, timeout: float | None = None) -> EventBatch | None:
+        """The next events; an empty batch after `timeout` seconds; None when no more are given out."""
+        self.touch()
+        until = None if timeout is None else self._clock.monotonic() + timeout
+        full_by: float | None = None
+        most = self._shared.delivery.max_batch
+        with self._changed:
+            while True:
+                fetched, now = self._prefetch, self._clock.monotonic()
+                if self.stop_reason is not None:
+                    return None
+                if fetched.count:
+                    full_by = now + self._shared.delivery.max_wait if full_by is None else full_by
+                    if now >= full_by or fetched.is_ready(most) or fetched.error:
+                        batch = self._batch_of(most)
+                        self._delivered = batch.last
+                        return batch
+                elif fetched.error is not None:
+                    raise fetched.error
+                if until is not None and now >= until:
+                    return self._batch_of(0)
+                self._changed.wait(min([GLANCE, *(max(0.0, at - now) for at in (until, full_by) if at is not None)]))
+                self.touch()
+
+    def processed(self, place: Place, events: int, *, batch_ended: bool) -> None:
+        """A handler has returned for so many more events, up to `place`."""
+        self._account.note(place, events, batch_ended=batch_ended)
+        self.touch()
+
+    def pause(self, seconds: float) -> StopReason | None:
+        """Wait so long. Returns at once, with the reason, if there is one to stop."""
+        until = self._clock.monotonic() + seconds
+        with self._changed:
+            while self.stop_reason is None and (left := until - self._clock.monotonic()) > 0:
+                self._changed.wait(min(GLANCE, left))
+                self.touch()
+        return self.stop_reason
+
+    def restart(self) -> None:
+        """Begin to fetch anew, from the first event that is not processed."""
+        position = self._account.restart()
+        self._delivered = max(self._delivered, position - 1)
+        self._prefetch = self._fetching(position)
+        self.begin()
+
+    # Checkpoints
+
+    def update_checkpoint(self, done: Event | EventBatch) -> bool:
+        """Record everything up to this event, or to the end of this batch; see `PartitionContext`."""
+        if isinstance(done, EventBatch):
+            place = Place(done.last, done.last_offset)
+        else:
+            place = Place(done.sequence_number, done.offset)
+        if done.partition != self.partition or not self.start <= place.sequence_number <= self._delivered:
+            raise UsageError(
+                f"event {place.sequence_number} of partition {done.partition!r} has not been given out for partition "
+                f"{self.partition!r} at owner level {self.owner_level}: call update_checkpoint of what the event came "
+                "with"
+            )
+        return self._record(place)
+
+    def until_checkpoint(self) -> float | None:
+        """Seconds until a checkpoint may be written without another event: it becomes due, or is tried again."""
+        now = self._clock.monotonic()
+        wait = 0.0 if self._account.due(now) is not None else self._account.wait(now)
+        return None if wait is None else max(wait, self._checkpoint_not_before - now)
+
+    def checkpoint_if_due(self) -> None:
+        """Write the checkpoint that the policy wants now. One that cannot be written stays due."""
+        now = self._active  # a moment ago: an event was processed, or the waiting for one ended
+        if now >= self._checkpoint_not_before and (place := self._account.due(now)) is not None:
+            self._try_recording(place)
+
+    def record_owed(self) -> None:
+        """Write what the policy owes at the end, as long as the partition is trusted."""
+        while (place := self._account.owed()) is not None and self.trusted:
+            if self._try_recording(place):
+                return
+            with self._changed:
+                while self.trusted and (left := self._checkpoint_not_before - self._clock.monotonic()) > 0:
+                    self._changed.wait(min(GLANCE, left))
+                    self.touch()
+
+    # The ending
+
+    def wake(self) -> None:
+        """Let whoever waits look again at how the partition stands."""
+        self._changed_since = True
+        with self._changed:
+            self._changed.notify_all()
+
+    def shut_down(self) -> None:
+        """The processor is stopped: give out nothing more."""
+        self._shutdown = True
+        self.wake()
+
+    def touch(self) -> None:
+        """Note that the work goes on, or has nothing to do."""
+        self._active = self._clock.monotonic()
+
+    def drain(self) -> None:
+        """Fetch no more."""
+        self._prefetch.close()
+
+    def let_go(self, error: str = "") -> bool:
+        """Give the partition up. Returns whether it was ours."""
+        return self._shared.manager.let_go(self.partition, self.owner_level, error)
+
+    def end(self) -> None:
+        """The work has ended."""
+        self._closed.set()
+        self._shared.closed()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the fetching thread, for at most `timeout` seconds."""
+        self._prefetch.join(timeout)
+
+    def _hold(self) -> Hold | None:
+        try:
+            return self._shared.manager.held().get(self.partition)
+        except LeaseholdError:
+            return None
+
+    def _batch_of(self, most: int) -> EventBatch:
+        return EventBatch(self.hub, self.partition, self.owner_level, self._prefetch.take(most) if most else ())
+
+    def _record(self, place: Place) -> bool:
+        with self._checkpointing:
+            wanted = self._account.trying(place)
+            if wanted is None:
+                return self.trusted
+            number, offset = wanted.sequence_number, wanted.offset
+            if not self._shared.manager.update_checkpoint(self.partition, self.owner_level, number, offset):
+                return False
+            self._account.record(wanted, self._clock.monotonic())
+        return True
+
+    def _try_recording(self, place: Place) -> bool:
+        """Write a checkpoint. Returns whether it is decided: written, or not ours to write."""
+        try:
+            self._record(place)
+        except StoreUnavailable as error:
+            self._checkpoint_failures += 1
+            delivery = self._shared.delivery
+            pause = pause_after_failures(self._checkpoint_failures, delivery.restart_backoff, delivery.longest_backoff)
+            self._checkpoint_not_before = self._clock.monotonic() + pause
+            self._shared.report(error, self.partition)
+            return False
+        except LeaseholdError as error:  # what keeps the whole instance from working is told by the oversight
+            self._shared.report(error, self.partition)
+        self._checkpoint_failures = 0
+        return True
+
+    def _fetching(self, position: int) -> Prefetch:
+        shared = self._shared
+        return Prefetch(
+            shared.hub,
+            self.partition,
+            position,
+            shared.delivery,
+            self._changed,
+            watch=shared.watch,
+            notices=shared.manager.notices,
+            report=shared.report,
+        )
+
+
+def described(error: BaseException) -> str:
+    """An error in one line, as ownership records keep it."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]

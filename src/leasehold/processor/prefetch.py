@@ -1,0 +1,168 @@
+"""Fetching a partition's events ahead of its handler, up to a bound.
+
+Owns the buffer between hub and handler. Promises that never more than `prefetch` events are in it, that they come in
+order and once each from the position it was made for, and that events which are gone from the hub are noticed: they
+fail the partition, or are told of in a notice. A hub that is away is tried again, after a pause that grows.
+
+Concurrency: one thread per partition fetches, and waits under no lock for the hub; whoever takes does so under
+`changed`, a condition shared with the partition's client. If that thread stops for a minute, the handler finds the
+buffer empty for as long; if it goes on after the partition was lost, what it fetches is never taken. Closing does not
+wait for a read that is under way, which can do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from leasehold.errors import DataLoss, HubUnavailable
+from leasehold.hubs.base import Hub
+from leasehold.model import PartitionProperties
+from leasehold.notices import EventsLost, Notices
+from leasehold.processor.delivery import DeliverySettings
+from leasehold.processor.hub_watch import HubWatch, Report
+from leasehold.processor.restarts import pause_after_failures
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+
+class Prefetch:
+    """The events of `partition` from `position` on, as far as they have been fetched and not taken."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        partition: str,
+        position: int,
+        settings: DeliverySettings,
+        changed: threading.Condition,
+        *,
+        watch: HubWatch,
+        notices: Notices,
+        report: Report,
+    ) -> None:
+        self.error: Exception | None = None
+        """What ended the fetching; what was fetched before can still be taken."""
+        self.count = 0
+        """How many events are here to be taken."""
+        self._hub = hub
+        self._partition = partition
+        self._position = position
+        self._settings = settings
+        self._changed = changed
+        self._watch = watch
+        self._notices = notices
+        self._report = report
+        self._chunks: deque[pa.RecordBatch] = deque()
+        self._closed = threading.Event()
+        # A daemon, since the hub may hang in it: it only reads, and has nothing to bring to an end.
+        self._thread = threading.Thread(target=self._run, name=f"leasehold-fetch-{partition}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Fetch no more, and forget what was fetched. Waits for nothing."""
+        self._closed.set()
+        self._watch.wake()
+        with self._changed:
+            self._chunks.clear()
+            self.count = 0
+            self._changed.notify_all()
+
+    @property
+    def running(self) -> bool:
+        """Whether its thread has not ended yet."""
+        return self._thread.is_alive()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread of what was closed, for at most `timeout` seconds."""
+        self._thread.join(timeout)
+
+    def is_ready(self, most: int) -> bool:
+        """Whether a batch of at most so many events would get no larger by waiting. Call it under `changed`."""
+        return self.count >= most or self.count + self._settings.chunk > self._settings.prefetch
+
+    def take(self, most: int) -> list[pa.RecordBatch]:
+        """The next events, at most so many. Call it under `changed`."""
+        taken: list[pa.RecordBatch] = []
+        left = min(most, self.count)
+        self.count -= left
+        while left:
+            chunk = self._chunks.popleft()
+            if chunk.num_rows > left:
+                self._chunks.appendleft(chunk.slice(left))
+                chunk = chunk.slice(0, left)
+            taken.append(chunk)
+            left -= chunk.num_rows
+        self._changed.notify_all()
+        return taken
+
+    def _run(self) -> None:
+        failures = 0
+        while (place := self._watch.wait_beyond(self._partition, self._position, self._closed.is_set)) is not None:
+            before = self._position
+            try:
+                self._fetch(place)
+                failures = 0
+            except HubUnavailable as error:
+                failures = 1 if self._position > before else failures + 1
+                self._report(error, self._partition)
+                self._closed.wait(
+                    pause_after_failures(failures, self._settings.restart_backoff, self._settings.longest_backoff)
+                )
+            except Exception as error:  # noqa: BLE001 - it is raised to whoever takes
+                with self._changed:
+                    self.error = error
+                    self._changed.notify_all()
+                return
+
+    def _fetch(self, place: PartitionProperties) -> None:
+        """Fetch up to the end as it is known, as room is made."""
+        if place.begin > self._position:
+            self._lose(place.begin)
+        chunk_rows = self._settings.chunk
+        chunks = iter(self._hub.read(self._partition, self._position, place.end, batch_rows=chunk_rows))
+        while self._wait_for_room(chunk_rows):
+            chunk = next(chunks, None)
+            if chunk is None:
+                if self._position < place.end:
+                    self._skip(place.end)
+                return
+            numbers = chunk.column("sequenceNumber")
+            if numbers[0].as_py() > self._position:
+                self._skip(numbers[0].as_py())
+            self._position = numbers[-1].as_py() + 1
+            with self._changed:
+                if self._closed.is_set():
+                    return
+                self._chunks.append(chunk)
+                self.count += chunk.num_rows
+                self._changed.notify_all()
+
+    def _wait_for_room(self, rows: int) -> bool:
+        """Wait until so many more events may be here. False when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed.is_set() or self.count + rows <= self._settings.prefetch)
+        return not self._closed.is_set()
+
+    def _skip(self, to: int) -> None:
+        """Go on at `to`: what lies before was removed, if the partition begins later now; else it never was."""
+        begin = self._hub.partition_properties([self._partition])[self._partition].begin
+        if begin > self._position:
+            self._lose(min(begin, to))
+        self._position = to
+
+    def _lose(self, to: int) -> None:
+        if self._settings.fail_on_data_loss:
+            remedy = "Set fail_on_data_loss=False to go on from the first event that is left."
+            raise DataLoss(self._partition, self._position, to, remedy)
+        logger.warning("partition %s: events [%d, %d) are gone from the hub", self._partition, self._position, to)
+        self._notices.publish(EventsLost(self._partition, self._position, to))
+        self._position = to

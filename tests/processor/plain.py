@@ -1,0 +1,131 @@
+"""What the tests of the plain processor are made of: a real log, a store that tells, handlers that remember.
+
+Events carry their own place, so that a test sees which one it got without asking the hub.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from leasehold.config import OwnershipSettings
+from leasehold.errors import NotTheOwner, StoreUnavailable
+from leasehold.hubs.log import LogHub
+from leasehold.model import Checkpoint, Event, Ownership
+from leasehold.processor import DeliverySettings, EventBatch, PartitionContext, StopReason
+from leasehold.stores.memory import MemoryStore
+
+PATIENCE = 30.0
+"""Seconds: how long a test waits for what should happen soon before it fails."""
+SETTINGS = OwnershipSettings(
+    load_balancing_interval=0.05, partition_expiration=6.0, request_timeout=1.0, margin=0.2, settle_delay=0.0
+)
+DELIVERY = DeliverySettings(max_batch=10, prefetch=30, poll_interval=0.01, restart_backoff=0.02, longest_backoff=0.1)
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait until a condition that several threads work on is true; fail with its name."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE:g} s for {what}"
+        time.sleep(0.005)
+
+
+def log(folder: Path, partitions: int = 2, each: int = 0) -> LogHub:
+    """A log with so many events in each partition."""
+    hub = LogHub.create(folder / "hub.db", partitions=partitions)
+    send(hub, each)
+    return hub
+
+
+def send(hub: LogHub, each: int, *partitions: str) -> None:
+    """Append so many events to each of these partitions, or to all."""
+    for partition in partitions or hub.partition_ids():
+        if each:
+            hub.send([Event(f"{partition}".encode()) for _ in range(each)], partition=partition)
+
+
+class TellingStore(MemoryStore):
+    """A store in memory that writes down what is done to it, in `told`, and is away on command."""
+
+    def __init__(self, told: list[tuple[str, str]] | None = None) -> None:
+        super().__init__()
+        self.told = [] if told is None else told
+        self.away = threading.Event()
+        self.checkpoints_away = threading.Event()
+
+    def renew_ownership(self, held: Sequence[Ownership], presence: object = None) -> list[Ownership]:
+        if self.away.is_set():
+            raise StoreUnavailable("the store is away")
+        return super().renew_ownership(held, presence)  # type: ignore[arg-type]
+
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
+        if self.away.is_set() or self.checkpoints_away.is_set():
+            raise StoreUnavailable("the checkpoints are away")
+        self.told += [(f"checkpoint {one.sequence_number}", one.partition) for one in checkpoints]
+        return super().update_checkpoints(checkpoints)
+
+    def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+        self.told += [("relinquish", record.partition) for record in held]
+        return super().relinquish_ownership(held)
+
+    def checkpoints(self, hub: LogHub) -> dict[str, int]:
+        """The sequence numbers recorded, by partition."""
+        return {one.partition: one.sequence_number for one in self.list_checkpoints(hub.consumer_group("$Default"))}
+
+    def records(self, hub: LogHub) -> dict[str, Ownership]:
+        """The ownership records by partition."""
+        return {one.partition: one for one in self.list_ownership(hub.consumer_group("$Default")).records}
+
+    def steal(self, hub: LogHub, partition: str) -> None:
+        """Take a partition off its owner, as another SDK's processor might: without asking."""
+        for _ in range(1_000):
+            record = self.records(hub)[partition]
+            thief = Ownership(record.group, partition, "thief/1", record.owner_level + 1, record.etag)
+            if self.claim_ownership([thief]):
+                return
+        raise AssertionError("the owner was faster a thousand times")
+
+
+class Handler:
+    """Handlers that remember what they were called with; `work`, if given, is done in each call."""
+
+    def __init__(self, work: Callable[[EventBatch, PartitionContext], object] | None = None) -> None:
+        self.got: dict[str, list[int]] = {}
+        self.batches: list[EventBatch] = []
+        self.started: list[tuple[str, int]] = []
+        self.stopped: list[tuple[str, int, StopReason]] = []
+        self.errors: list[tuple[str | None, str]] = []
+        self._work = work
+        self._lock = threading.Lock()
+
+    def on_events(self, batch: EventBatch, context: PartitionContext) -> None:
+        if self._work is not None:
+            self._work(batch, context)
+        with self._lock:
+            self.batches.append(batch)
+            self.got.setdefault(batch.partition, []).extend(event.sequence_number for event in batch)
+
+    def on_start(self, context: PartitionContext) -> None:
+        with self._lock:
+            self.started.append((context.partition, context.owner_level))
+
+    def on_stop(self, context: PartitionContext, reason: StopReason) -> None:
+        with self._lock:
+            self.stopped.append((context.partition, context.owner_level, reason))
+
+    def on_error(self, error: BaseException, partition: str | None) -> None:
+        with self._lock:
+            self.errors.append((partition, f"{type(error).__name__}: {error}"))
+
+    @property
+    def count(self) -> int:
+        """How many events have been handled."""
+        with self._lock:
+            return sum(map(len, self.got.values()))
+
+    def wait(self, count: int) -> None:
+        """Wait for so many events to have been handled."""
+        until(lambda: self.count >= count, f"{count} events, of which {self.count} came")

@@ -1,0 +1,237 @@
+"""The pure rules of the plain processor: what is due, when a task is started again, and in which order it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.errors import ConfigError
+from leasehold.model import EARLIEST, LATEST, ConsumerGroup, EventPosition, Ownership, Positions
+from leasehold.processor import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, Hold, every
+from leasehold.processor.arguments import policy_of, positions_of
+from leasehold.processor.checkpointer import Checkpointer, Place
+from leasehold.processor.restarts import Restarts, pause_after_failures
+from leasehold.processor.stopping import Step, StopReason, reason_to_stop, steps
+
+GROUP = ConsumerGroup("n", "h")
+
+
+# Checkpoint policies
+
+
+def test_each_batch_is_due_at_the_end_of_a_batch_only() -> None:
+    account = Checkpointer(EACH_BATCH, 10, 0.0)
+    assert account.due(0.0) is None
+    account.note(Place(10), 1, batch_ended=False)
+    assert account.due(100.0) is None
+    account.note(Place(11), 1, batch_ended=True)
+    assert account.due(0.0) == Place(11)
+    account.record(Place(11), 0.0)
+    assert account.due(0.0) is None
+
+
+def test_every_n_events() -> None:
+    account = Checkpointer(every(events=5), 0, 0.0)
+    account.note(Place(3), 4, batch_ended=True)
+    assert (account.due(1e6), account.owed()) == (None, Place(3))
+    account.note(Place(4), 1, batch_ended=True)
+    assert account.due(0.0) == Place(4)
+    account.record(Place(4), 0.0)
+    account.note(Place(8), 4, batch_ended=True)
+    assert account.due(0.0) is None
+
+
+def test_every_t_seconds_also_without_another_event() -> None:
+    account = Checkpointer(every(seconds=10), 0, 100.0)
+    assert account.wait(105.0) is None
+    account.note(Place(0), 1, batch_ended=True)
+    assert (account.due(109.0), account.wait(109.0)) == (None, 1.0)
+    assert account.due(110.0) == Place(0)
+    account.record(Place(0), 111.0)
+    assert account.due(130.0) is None
+
+
+def test_whichever_comes_first() -> None:
+    account = Checkpointer(every(events=100, seconds=10), 0, 0.0)
+    account.note(Place(0), 1, batch_ended=True)
+    assert account.due(10.0) == Place(0)
+    account.record(Place(0), 10.0)
+    account.note(Place(100), 100, batch_ended=True)
+    assert account.due(10.0) == Place(100)
+
+
+def test_on_stop_owes_what_is_processed_and_manual_owes_nothing() -> None:
+    for policy, owed in ((ON_STOP, Place(7)), (MANUAL, None)):
+        account = Checkpointer(policy, 0, 0.0)
+        account.note(Place(7), 8, batch_ended=True)
+        assert (account.due(1e9), account.owed()) == (None, owed)
+
+
+def test_a_failed_task_goes_on_after_what_is_processed_or_recorded() -> None:
+    account = Checkpointer(ON_STOP, 0, 0.0)
+    account.note(Place(7), 8, batch_ended=True)
+    assert account.restart() == 8
+    account.record(Place(9), 0.0)  # by hand, in the middle of a batch
+    assert account.restart() == 10
+    by_hand = Checkpointer(MANUAL, 0, 0.0)
+    by_hand.note(Place(7), 8, batch_ended=True)
+    assert by_hand.restart() == 0
+    by_hand.record(Place(3), 0.0)
+    assert by_hand.restart() == 4
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans())))
+def test_what_is_written_never_steps_back(attempts: list[tuple[int, bool]]) -> None:
+    account, written = Checkpointer(MANUAL, 0, 0.0), [-1]
+    for number, reply_comes in attempts:
+        wanted = account.trying(Place(number))
+        if wanted is None:
+            assert number <= account.recorded.sequence_number
+            continue
+        assert wanted.sequence_number >= max(number, written[-1])
+        written.append(wanted.sequence_number)
+        if reply_comes:
+            account.record(wanted, 0.0)
+
+
+@given(
+    events=st.none() | st.integers(1, 20),
+    batches=st.booleans(),
+    sizes=st.lists(st.integers(1, 15), max_size=30),
+)
+def test_a_checkpoint_is_never_ahead_and_nothing_is_owed_after_it(
+    events: int | None, batches: bool, sizes: list[int]
+) -> None:
+    account, processed = Checkpointer(CheckpointPolicy(batches=batches, events=events), 0, 0.0), -1
+    for size in sizes:
+        processed += size
+        account.note(Place(processed), size, batch_ended=True)
+        due = account.due(0.0)
+        if due is not None:
+            assert due.sequence_number == processed
+            account.record(due, 0.0)
+            assert account.owed() is None
+        elif events is not None:
+            assert processed - account.recorded.sequence_number < events
+    assert account.owed() in (None, Place(processed))
+
+
+def test_policies_that_make_no_sense() -> None:
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (every, "events"),
+        (lambda: every(events=0), "events"),
+        (lambda: every(seconds=0), "seconds"),
+        (lambda: CheckpointPolicy(batches=True, on_stop=False), "on_stop"),
+        (lambda: policy_of(ON_STOP, pulls=True), "checkpoint"),
+    ]
+    for make, field in wrong:
+        with pytest.raises(ConfigError) as caught:
+            make()
+        assert caught.value.field == field
+    assert policy_of(None, pulls=True) is MANUAL
+    assert policy_of(None, pulls=False) is EACH_BATCH
+
+
+# Restarts
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    assert [pause_after_failures(n, 0.5, 3.0) for n in (1, 2, 3, 4, 5, 5_000)] == [0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
+
+
+def test_a_row_of_failures_ends_in_giving_up() -> None:
+    restarts = Restarts(3, 1.0, 60.0)
+    assert [restarts.failed(10, transient=False) for _ in range(3)] == [1.0, 2.0, None]
+
+
+def test_progress_begins_a_new_row_and_going_over_the_same_events_does_not() -> None:
+    restarts = Restarts(3, 1.0, 60.0)
+    assert [restarts.failed(10, transient=False) for _ in range(2)] == [1.0, 2.0]
+    assert restarts.failed(11, transient=False) == 1.0
+    assert restarts.failed(5, transient=False) == 2.0
+    assert restarts.failed(11, transient=False) is None
+
+
+def test_transient_errors_are_retried_for_ever() -> None:
+    restarts = Restarts(2, 1.0, 8.0)
+    assert [restarts.failed(0, transient=True) for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+    assert [restarts.failed(0, transient=False) for _ in range(2)] == [8.0, None]
+
+
+# Endings
+
+
+def _hold(level: int, asked_by: str = "") -> Hold:
+    return Hold(Ownership(GROUP, "0", "me", level), 0, 1e9, asked_by)
+
+
+@pytest.mark.parametrize(
+    ("hold", "shutdown", "reason"),
+    [
+        (None, False, StopReason.OWNERSHIP_LOST),
+        (None, True, StopReason.OWNERSHIP_LOST),
+        (_hold(4), True, StopReason.OWNERSHIP_LOST),
+        (_hold(3), True, StopReason.SHUTDOWN),
+        (_hold(3, "other"), True, StopReason.SHUTDOWN),
+        (_hold(3, "other"), False, StopReason.HANDED_OVER),
+        (_hold(3), False, None),
+    ],
+)
+def test_the_reason_to_stop(hold: Hold | None, shutdown: bool, reason: StopReason | None) -> None:
+    assert reason_to_stop(hold, 3, shutdown=shutdown) is reason
+
+
+@pytest.mark.parametrize("reason", StopReason)
+@pytest.mark.parametrize("started", [True, False])
+@pytest.mark.parametrize("again", [True, False])
+def test_the_steps_of_an_ending_come_in_one_order(reason: StopReason, started: bool, again: bool) -> None:
+    taken = steps(reason, started=started, again=again)
+    assert list(taken) == sorted(taken, key=lambda step: step.value)
+    assert taken[0] is Step.DRAIN
+    assert (Step.STOP_HANDLER in taken) == started
+    assert (Step.CHECKPOINT in taken) == (reason is not StopReason.OWNERSHIP_LOST)
+    assert (Step.RELINQUISH in taken) == (reason is not StopReason.OWNERSHIP_LOST and not again)
+
+
+# What is given
+
+
+def test_start_positions_in_every_form() -> None:
+    at_five = EventPosition.parse("5")
+    assert positions_of("latest") == Positions(LATEST)
+    assert positions_of(LATEST) == Positions(LATEST)
+    assert positions_of(Positions(LATEST)) == Positions(LATEST)
+    by_partition = positions_of({"0": "5", "*": LATEST})
+    assert [by_partition.of(partition) for partition in "01"] == [at_five, LATEST]
+    assert positions_of({"0": at_five}).of("1") == EARLIEST
+    asked = positions_of(lambda partition: at_five if partition == "1" else LATEST)
+    assert [asked.of(partition) for partition in "01"] == [LATEST, at_five]
+    with pytest.raises(ConfigError, match="start"):
+        positions_of({"0": "somewhere"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_batch": 0},
+        {"prefetch": 0},
+        {"attempts": 0},
+        {"max_wait": -1},
+        {"poll_interval": 0},
+        {"restart_backoff": 0},
+        {"longest_backoff": 0.1},
+        {"max_batch": 500},
+    ],
+)
+def test_delivery_settings_that_cannot_be(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError):
+        DeliverySettings(**wrong)  # type: ignore[arg-type]
+
+
+@given(max_batch=st.integers(1, 500), prefetch=st.integers(1, 500))
+def test_what_is_fetched_at_a_time_always_fits(max_batch: int, prefetch: int) -> None:
+    if prefetch >= max_batch:
+        assert 1 <= DeliverySettings(max_batch=max_batch, prefetch=prefetch).chunk <= prefetch
