@@ -15,6 +15,8 @@ from leasehold.model import (
     ConsumerGroup,
     Event,
     EventPosition,
+    Lease,
+    LeaseSession,
     OwnerId,
     Ownership,
     OwnershipListing,
@@ -23,7 +25,7 @@ from leasehold.model import (
 )
 from leasehold.notices import Notice, Notices
 from leasehold.processor import PartitionManager
-from leasehold.stores import CheckpointStore, OwnershipStore, open_store
+from leasehold.stores import CheckpointStore, LeaseStore, OwnershipStore, open_lease_store, open_store
 
 __all__ = [
     "EARLIEST",
@@ -34,6 +36,9 @@ __all__ = [
     "Event",
     "EventPosition",
     "Hub",
+    "Lease",
+    "LeaseSession",
+    "LeaseStore",
     "LeaseholdError",
     "Notice",
     "Notices",
@@ -47,5 +52,6 @@ __all__ = [
     "Positions",
     "__version__",
     "open_hub",
+    "open_lease_store",
     "open_store",
 ]
