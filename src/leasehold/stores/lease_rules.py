@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from leasehold.errors import ConfigError
+from leasehold.model import Lease
 from leasehold.stores.base import StoreFeatures
 
 MOST_KEYS = 10_000
@@ -33,12 +34,21 @@ def check_duration(duration: float | None, features: StoreFeatures) -> None:
 def check_keys(scope: str, keys: Sequence[str]) -> None:
     """Refuse names that not every store can keep, and more keys than one call may name. Raises `ConfigError`."""
     _check("scope", scope, LONGEST_SCOPE)
-    if len(keys) > MOST_KEYS:
-        raise ConfigError("keys", None, f"{len(keys):,} in one call; at most {MOST_KEYS:,}", "Ask in several calls")
+    _check_count(len(keys))
     # One pass over all of them: ASCII without a NUL is as many bytes as characters, and what most keys are.
     if keys and not (max(map(len, keys)) <= LONGEST_KEY and all(keys) and _plain("".join(keys))):
         for key in keys:
             _check("key", key, LONGEST_KEY)
+
+
+def check_leases(leases: Sequence[Lease]) -> None:
+    """Refuse more leases than one call may name. Raises `ConfigError`."""
+    _check_count(len(leases))
+
+
+def _check_count(keys: int) -> None:
+    if keys > MOST_KEYS:
+        raise ConfigError("keys", None, f"{keys:,} in one call; at most {MOST_KEYS:,}", "Ask in several calls")
 
 
 def _plain(text: str) -> bool:
