@@ -33,11 +33,13 @@ class Store(OwnershipStore, CheckpointStore, Protocol):
 
 BACKENDS = {
     "memory": "leasehold.stores.memory:open_memory_store",
+    "postgresql": "leasehold.stores.postgres:open_postgres_store",
     "sqlite": "leasehold.stores.sqlite:open_sqlite_store",
 }
 
 LEASE_BACKENDS = {
     "memory": "leasehold.stores.memory_leases:open_memory_leases",
+    "postgresql": "leasehold.stores.postgres_leases:open_postgres_leases",
     "sqlite": "leasehold.stores.sqlite_leases:open_sqlite_leases",
 }
 
