@@ -24,7 +24,7 @@ from leasehold.clock import Clock, SystemClock, boot_id
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import NotTheOwner, StoreUnavailable
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
-from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.rules import raised, refusal
 from leasehold.stores.sqlite_layout import SCHEMA
 
@@ -54,8 +54,12 @@ class SqliteStore:
         self._file = DatabaseFile(
             path, schema=SCHEMA.lay_out, check=SCHEMA.check, unavailable=StoreUnavailable, create=True, timeout=timeout
         )
+        self._timeout = timeout
         self._clock = clock or SystemClock()
         self._boot = boot or boot_id()
+
+    def create_schema(self) -> SchemaChange:
+        return SCHEMA.create(self._file.path, self._timeout)
 
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
         key = _group_key(group)

@@ -27,7 +27,7 @@ from leasehold.clock import UNKNOWN_BOOT, Clock, SystemClock, boot_id
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
-from leasehold.stores.base import StoreFeatures
+from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
 from leasehold.stores.sqlite_schema import Schema
 
@@ -75,8 +75,12 @@ class SqliteLeaseStore:
         self._file = DatabaseFile(
             path, schema=SCHEMA.lay_out, check=SCHEMA.check, unavailable=StoreUnavailable, create=True, timeout=timeout
         )
+        self._timeout = timeout
         self._clock = clock or SystemClock()
         self._boot = boot or boot_id()
+
+    def create_schema(self) -> SchemaChange:
+        return SCHEMA.create(self._file.path, self._timeout)
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
         check_duration(duration, self.features)
