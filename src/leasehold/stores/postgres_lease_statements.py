@@ -97,7 +97,8 @@ RENEW = f"""
 WITH {_NAMED}, involved AS MATERIALIZED (SELECT DISTINCT session FROM named), {_JUDGED},
   beat AS (
     UPDATE leasehold_session AS stored
-    SET until = coalesce(clock_timestamp() + make_interval(secs => stored.duration), 'infinity') FROM alive WHERE stored.id = alive.id RETURNING stored.id)
+    SET until = coalesce(clock_timestamp() + make_interval(secs => stored.duration), 'infinity')
+    FROM alive WHERE stored.id = alive.id RETURNING stored.id)
 SELECT named.scope, named.key, named.session, named.fence
 FROM named JOIN leasehold_lease AS lease ON {_AS_THEY_SAY},
   {_synchronous_commit("'off'")} AS soon

@@ -83,7 +83,8 @@ WITH {_WANTED}, {_written("AND stored.owner_id = new.owner_id AND stored.owner_l
       pipeline text, strategy text, capacity float8, maximum bigint, etag text), clock_timestamp() AS now
     ON CONFLICT (namespace, hub, consumer_group, owner_id) DO UPDATE SET
       (pipeline, strategy, capacity, maximum, last_modified, etag) =
-      (excluded.pipeline, excluded.strategy, excluded.capacity, excluded.maximum, excluded.last_modified, excluded.etag)),
+      (excluded.pipeline, excluded.strategy, excluded.capacity, excluded.maximum, excluded.last_modified,
+       excluded.etag)),
   soon AS MATERIALIZED (SELECT {_MAY_BE_LOST})
 SELECT etag, modified FROM updated WHERE (SELECT count(*) FROM soon) = 1
 """
