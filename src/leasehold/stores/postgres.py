@@ -34,6 +34,7 @@ from leasehold.stores.names import check_group, check_name, check_records, legib
 from leasehold.stores.postgres_connections import Connections
 from leasehold.stores.postgres_schema import STORES, Schema
 from leasehold.stores.rules import raised, refusal
+from leasehold.stores.server_clock import brought_back, is_ahead
 
 _Key = tuple[str, str, str, str]
 R = TypeVar("R", Ownership, Checkpoint, Ask)
@@ -73,24 +74,10 @@ class PostgresStore:
             ),
             tuple(Ask(group, *row) for row in asked),
         )
-        if any(record.last_modified > as_of for record in (*listing.records, *listing.presences)):
-            listing = self._brought_back(group, listing)
+        if is_ahead(listing):
+            self._connections.rows(sql.BRING_BACK, _group_values(group))
+            return brought_back(listing)
         return listing
-
-    def _brought_back(self, group: ConsumerGroup, listing: OwnershipListing) -> OwnershipListing:
-        """Let records that a clock stepping back has left in the future count as written now."""
-        self._connections.rows(sql.BRING_BACK, _group_values(group))
-        return dataclasses.replace(
-            listing,
-            records=tuple(
-                dataclasses.replace(record, last_modified=min(record.last_modified, listing.as_of))
-                for record in listing.records
-            ),
-            presences=tuple(
-                dataclasses.replace(presence, last_modified=min(presence.last_modified, listing.as_of))
-                for presence in listing.presences
-            ),
-        )
 
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
         return self._write(sql.CLAIM, claims)

@@ -59,7 +59,7 @@ class _Connection(psycopg.Connection[TupleRow]):
         kwargs["interval"] = _TICK
         return super().wait(_until(self.deadline, gen), *args, **kwargs)
 
-    def __del__(self) -> None:
+    def __del__(self, *_: Any) -> None:
         if self.process == os.getpid() and not self.closed:
             self.close()
 

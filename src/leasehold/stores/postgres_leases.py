@@ -78,7 +78,7 @@ class PostgresLeaseStore:
             return []
         asked = dict.fromkeys(keys)
         values = {"session": session.id, "scope": scope, "keys": json.dumps(sorted(asked))}
-        won = dict(self._connections.rows(sql.ACQUIRE, values))
+        won: dict[str, int] = dict(self._connections.rows(sql.ACQUIRE, values))
         return [Lease(scope, key, session, won[key]) for key in asked if key in won]
 
     def renew(self, leases: Sequence[Lease]) -> list[Lease]:

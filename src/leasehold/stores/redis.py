@@ -31,8 +31,9 @@ from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, Ownership
 from leasehold.stores import redis_scripts as lua
 from leasehold.stores.base import PipelineBinding, StoreFeatures
 from leasehold.stores.names import check_group, check_name, check_records, legible
-from leasehold.stores.redis_server import Call, RedisServer
+from leasehold.stores.redis_server import Call, RedisServer, Script
 from leasehold.stores.rules import refusal
+from leasehold.stores.server_clock import brought_back, is_ahead
 
 R = TypeVar("R", Ownership, Checkpoint, Ask)
 
@@ -58,24 +59,15 @@ class RedisStore:
         check_group(group)
         keys = [self._server.group_key(group, kind) for kind in ("ownership", "presence", "ask")]
         now, owned, present, asked = self._server.call(lua.LIST, keys, [])
-        as_of = _seconds(now)
         listing = OwnershipListing(
             tuple(_ownership(group, partition, text) for partition, text in _pairs(owned)),
-            as_of,
+            _seconds(now),
             tuple(_presence(group, owner_id, text) for owner_id, text in _pairs(present)),
             tuple(Ask(group, partition, *json.loads(text)) for partition, text in _pairs(asked)),
         )
-        if any(record.last_modified > as_of for record in (*listing.records, *listing.presences)):
+        if is_ahead(listing):
             self._server.call(lua.BRING_BACK, keys[:2], [])
-            listing = dataclasses.replace(
-                listing,
-                records=tuple(
-                    dataclasses.replace(r, last_modified=min(r.last_modified, as_of)) for r in listing.records
-                ),
-                presences=tuple(
-                    dataclasses.replace(p, last_modified=min(p.last_modified, as_of)) for p in listing.presences
-                ),
-            )
+            return brought_back(listing)
         return listing
 
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
@@ -165,11 +157,11 @@ class RedisStore:
         return [refused[position] for position in sorted(refused)]
 
     def _checkpoint_call(
-        self, script: lua.Script, group: ConsumerGroup, checkpoints: Iterable[tuple[int, Checkpoint]]
+        self, script: Script, group: ConsumerGroup, checkpoints: Iterable[tuple[int, Checkpoint]]
     ) -> Call:
-        values: list[str | int] = []
+        values: list[str] = []
         for _, one in checkpoints:
-            values += [one.partition, one.owner_level, one.sequence_number, json.dumps(one.offset)]
+            values += [one.partition, str(one.owner_level), str(one.sequence_number), json.dumps(one.offset)]
         return script, [self._server.group_key(group, "checkpoint")], values
 
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
@@ -191,7 +183,7 @@ def _by_group(records: Iterable[R]) -> dict[ConsumerGroup, list[tuple[int, R]]]:
 
 
 def _pairs(flat: Sequence[str]) -> Iterable[tuple[str, str]]:
-    return zip(flat[::2], flat[1::2], strict=True)
+    return zip(flat[::2], flat[1::2], strict=True) if flat else ()  # Lua knows no empty list
 
 
 def _seconds(microseconds: str) -> float:
@@ -206,7 +198,8 @@ def _values(record: Ownership) -> tuple[str, str, str]:
 
 def _ownership(group: ConsumerGroup, partition: str, text: str) -> Ownership:
     etag, modified, identity, rest = text.split("\n")
-    return Ownership(group, partition, *json.loads(identity), etag, _seconds(modified), *json.loads(rest))
+    owner_id, owner_level = json.loads(identity)
+    return Ownership(group, partition, owner_id, owner_level, etag, _seconds(modified), *json.loads(rest))
 
 
 def _presence_values(presence: Presence | None) -> tuple[str, str, str]:
@@ -218,7 +211,9 @@ def _presence_values(presence: Presence | None) -> tuple[str, str, str]:
 
 def _presence(group: ConsumerGroup, owner_id: str, text: str) -> Presence:
     etag, created, modified, values = text.split("\n")
-    return Presence(group, owner_id, *json.loads(values), _seconds(created), _seconds(modified), etag)
+    pipeline, strategy, capacity, maximum = json.loads(values)
+    times = _seconds(created), _seconds(modified)
+    return Presence(group, owner_id, pipeline, strategy, capacity, maximum, *times, etag)
 
 
 def _ask_text(ask: Ask) -> str:
