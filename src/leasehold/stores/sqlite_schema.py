@@ -19,7 +19,7 @@ from leasehold.embedded import DatabaseFile
 from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.stores.base import SchemaChange
 
-_TABLE = "CREATE TABLE IF NOT EXISTS leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT"
+_TABLE = "CREATE TABLE IF NOT EXISTS leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 
 
 def _nothing(connection: sqlite3.Connection) -> int:
