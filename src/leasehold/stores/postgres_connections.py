@@ -31,11 +31,13 @@ from psycopg import conninfo
 from psycopg.rows import TupleRow
 
 from leasehold.backends import masked
-from leasehold.errors import ConfigError, StoreError, StoreUnavailable
+from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.stores.server_urls import bad_url, check_server_url
 
 MOST_CONNECTIONS = 4
 """To one server at a time, by one store in one process."""
 
+_FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with options of libpq"
 _TICK = 0.05  # how often a call that waits looks at its deadline
 _LONGEST_PAUSE = 0.05
 _ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -246,15 +248,11 @@ def _first_line(error: psycopg.Error) -> str:
 
 def _parameters(url: str, timeout: float) -> dict[str, Any]:
     """What to connect with: the URL's own settings, and those that the promises above stand on."""
+    check_server_url(url, _FORM)
     try:
         stated = conninfo.conninfo_to_dict(url)
-    except psycopg.Error:  # libpq repeats parts of the URL, the password among them
-        raise ConfigError(
-            "store",
-            masked(url),
-            "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with options of libpq",
-            "Percent-encode what is not a letter or digit in the user and password",
-        ) from None
+    except psycopg.Error:  # libpq repeats parts of the URL
+        raise bad_url(url, _FORM) from None
     milliseconds = max(1, math.ceil(timeout * 1000))
     settings = {
         "statement_timeout": str(milliseconds),

@@ -101,7 +101,13 @@ class RedisLeaseStore:
         scopes = list(dict.fromkeys(scope for scope, _, _ in together))
         values = [how, to]
         for (scope, session, fence), some in together.items():
-            values += [str(scopes.index(scope) + 1), session, str(fence), str(len(some)), *(lease.key for _, lease in some)]
+            values += [
+                str(scopes.index(scope) + 1),
+                session,
+                str(fence),
+                str(len(some)),
+                *(lease.key for _, lease in some),
+            ]
         fence, met = self._server.call(lua.AS_THEY_SAY, self._of(*scopes), values)
         if len(met) == len(distinct):
             return int(fence), distinct

@@ -35,8 +35,9 @@ from redis.connection import Connection, SSLConnection, parse_url
 from redis.retry import Retry
 
 from leasehold.backends import masked
-from leasehold.errors import ConfigError, StoreError, StoreUnavailable
+from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import ConsumerGroup
+from leasehold.stores.server_urls import bad_url, check_server_url
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,10 @@ VERSION = 1
 """Of the keys and values. A release that changes them raises it, and brings older ones up to date in `_check`."""
 
 PASSWORD = "LEASEHOLD_REDIS_PASSWORD"  # noqa: S105  the name of the variable
+_FORM = (
+    "a Redis URL is redis://USER:PASSWORD@HOST:PORT/NUMBER?OPTION=VALUE (rediss:// for TLS); options are prefix (1 to 100 "
+    "letters, digits or any of . _ : -), cluster (true or false) and those of redis-py"
+)
 _AWAY = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
@@ -253,20 +258,15 @@ def _read(answer: Any) -> Any:
 
 def _options(url: str) -> dict[str, Any]:
     """What to connect with, from the URL and the environment."""
+    check_server_url(url, _FORM)
     try:
         options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
         cluster = {"true": True, "false": False}[str(options.pop("cluster", "false")).lower()]
         prefix = str(options.pop("prefix", "leasehold"))
         if not re.fullmatch(r"[\w.:-]{1,100}", prefix):
             raise ValueError
-    except (ValueError, KeyError):  # redis-py repeats parts of the URL, the password perhaps among them
-        raise ConfigError(
-            "store",
-            masked(url),
-            "a Redis URL is redis://USER:PASSWORD@HOST:PORT/NUMBER?OPTION=VALUE (rediss:// for TLS); options are "
-            "prefix (1 to 100 letters, digits or any of . _ : -), cluster (true or false) and those of redis-py",
-            "Percent-encode what is not a letter or digit in the user and password",
-        ) from None
+    except (ValueError, KeyError):  # redis-py repeats parts of the URL
+        raise bad_url(url, _FORM) from None
     if not options.get("password") and os.environ.get(PASSWORD):
         options["password"] = os.environ[PASSWORD]
     for decided_here in ("socket_timeout", "socket_connect_timeout", "decode_responses", "protocol", "timeout"):
