@@ -71,6 +71,10 @@ class PostgresServer:
                 if process.is_running():
                     process.resume()
 
+    def log(self) -> str:
+        """What it has logged."""
+        return Path(self._server.log).read_text()
+
     def end(self) -> None:
         self._server.cleanup()
 

@@ -129,7 +129,11 @@ def test_tables_of_a_newer_version_are_refused(url: str) -> None:
     PostgresStore(url).create_schema()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("UPDATE leasehold_schema SET version = 99 WHERE component = 'stores'")
-    for use in (lambda store: store.list_ownership(new_group()), lambda store: store.create_schema()):
+    uses: list[Callable[[PostgresStore], object]] = [
+        lambda store: store.list_ownership(new_group()),
+        lambda store: store.create_schema(),
+    ]
+    for use in uses:
         with pytest.raises(StoreError, match=r"have version 99, and this release .* up to 1: pip install --upgrade"):
             use(PostgresStore(url))
     PostgresLeaseStore(url).open_session("me", 1.0)

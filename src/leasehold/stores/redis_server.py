@@ -46,8 +46,8 @@ VERSION = 1
 
 PASSWORD = "LEASEHOLD_REDIS_PASSWORD"  # noqa: S105  the name of the variable
 _FORM = (
-    "a Redis URL is redis://USER:PASSWORD@HOST:PORT/NUMBER?OPTION=VALUE (rediss:// for TLS); options are prefix (1 to 100 "
-    "letters, digits or any of . _ : -), cluster (true or false) and those of redis-py"
+    "a Redis URL is redis://USER:PASSWORD@HOST:PORT/NUMBER?OPTION=VALUE (rediss:// for TLS); options are prefix (1 to "
+    "100 letters, digits or any of . _ : -), cluster (true or false) and those of redis-py"
 )
 _AWAY = (
     exceptions.ConnectionError,
