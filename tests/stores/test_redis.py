@@ -21,6 +21,8 @@ from leasehold.testing.groups import at_once, groups_alike, new_group
 from leasehold.testing.stores import (
     CheckpointStoreContract,
     LeaseStoreContract,
+    LinearizableLeases,
+    LinearizableOwnership,
     OwnershipStoreContract,
     claim,
     records,
@@ -80,6 +82,36 @@ class TestLeases(LeaseStoreContract):
     @pytest.fixture
     def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisLeaseStore]:
         return paused(redis_server, RedisLeaseStore(redis_server.url, timeout=0.3))
+
+
+class TestOwnershipAtOnce(LinearizableOwnership):
+    @pytest.fixture
+    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisStore]:
+        return lambda: RedisStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def url(self, redis_server: RedisServer) -> str:
+        return redis_server.url
+
+
+class TestLeasesAtOnce(LinearizableLeases):
+    @pytest.fixture
+    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisLeaseStore]:
+        return lambda: RedisLeaseStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def url(self, redis_server: RedisServer) -> str:
+        return redis_server.url
+
+
+@pytest.mark.soak
+class TestOwnershipForLong(TestOwnershipAtOnce):
+    steps, rounds = 300, 30
+
+
+@pytest.mark.soak
+class TestLeasesForLong(TestLeasesAtOnce):
+    steps, rounds = 300, 30
 
 
 # Its keys

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from leasehold.errors import NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
 from leasehold.stores import postgres_statements as sql
-from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.postgres_connections import Connections
 from leasehold.stores.postgres_schema import STORES, Schema
@@ -52,9 +52,9 @@ class PostgresStore:
     def __repr__(self) -> str:
         return f"PostgresStore({self._connections.shown!r})"
 
-    def create_schema(self) -> None:
-        """Make or upgrade the tables, which the first use does too. Does nothing where they are as they should be."""
-        self._connections.run(self._schema.create)
+    def create_schema(self) -> SchemaChange:
+        """Make or upgrade the tables, which the first use does too, and say what was done."""
+        return self._connections.once(self._schema.create)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The store may be used again afterwards."""

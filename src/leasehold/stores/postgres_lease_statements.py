@@ -135,9 +135,8 @@ SELECT key, fence, id, owner, duration FROM stored JOIN alive ON id = session
 
 LOCK_LEASES = f"""
 WITH {_ASKED}
-SELECT count(*) FROM (
-  SELECT 1 FROM leasehold_lease AS lease JOIN asked ON lease.scope = %(scope)s AND lease.key = asked.key
-  ORDER BY lease.key FOR UPDATE OF lease) AS locked
+SELECT lease.key FROM leasehold_lease AS lease JOIN asked ON lease.scope = %(scope)s AND lease.key = asked.key
+ORDER BY lease.key FOR UPDATE OF lease
 """
 
 FREE_LEASES = f"""

@@ -25,7 +25,7 @@ from typing import Any
 
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores import postgres_lease_statements as sql
-from leasehold.stores.base import StoreFeatures
+from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
 from leasehold.stores.names import legible
 from leasehold.stores.postgres_connections import Connections, Row
@@ -50,9 +50,9 @@ class PostgresLeaseStore:
     def __repr__(self) -> str:
         return f"PostgresLeaseStore({self._connections.shown!r})"
 
-    def create_schema(self) -> None:
-        """Make or upgrade the tables, which the first use does too. Does nothing where they are as they should be."""
-        self._connections.run(self._schema.create)
+    def create_schema(self) -> SchemaChange:
+        """Make or upgrade the tables, which the first use does too, and say what was done."""
+        return self._connections.once(self._schema.create)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The store may be used again afterwards."""
@@ -102,13 +102,14 @@ class PostgresLeaseStore:
     def break_leases(self, scope: str, keys: Sequence[str]) -> list[Lease]:
         check_keys(scope, keys)
         asked = dict.fromkeys(keys)
-        values = {"scope": scope, "keys": json.dumps(sorted(asked))}
 
         def break_them(connection: Any) -> list[Row]:
             with connection.transaction():
-                connection.execute(sql.LOCK_LEASES, values)
-                held: list[Row] = connection.execute(sql.HOLDERS, values).fetchall()
-                connection.execute(sql.FREE_LEASES, values)
+                wanted = {"scope": scope, "keys": json.dumps(sorted(asked))}
+                there = [key for (key,) in connection.execute(sql.LOCK_LEASES, wanted)]
+                locked = {"scope": scope, "keys": json.dumps(there)}  # a key acquired from here on is not looked at
+                held: list[Row] = connection.execute(sql.HOLDERS, locked).fetchall()
+                connection.execute(sql.FREE_LEASES, locked)
             return held
 
         return _leases(scope, asked, self._connections.run(break_them) if asked else [])
