@@ -10,7 +10,7 @@ what is given up may be lost with the power, and look later or still held then u
 Concurrency: each call is one statement and one transaction (`break_leases` is one of several), so no lock
 outlives it. A session is found dead by removing its row under its lock, so that a heartbeat on its way either
 was before, and the session lives, or comes too late for good. A key is written only if it still has the fence
-and the session that were read: of many who acquire a free key, the first to lock its row wins. If the server's
+that was read: of many who acquire a free key, the first to lock its row wins. If the server's
 clock steps back, sessions live longer by as much, until the next one is opened.
 """
 
