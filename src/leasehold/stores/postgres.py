@@ -99,17 +99,16 @@ class PostgresStore:
         check_records(records)
         won: dict[int, Ownership] = {}
         for apart in _keys_apart(records):
-            written = {
-                secrets.token_hex(8): (position, dataclasses.replace(record, last_error=legible(record.last_error)))
-                for position, record in apart
-            }
+            written = {secrets.token_hex(8): one for one in apart}
             sent = [
                 {**_ownership_values(record), "expected": record.etag, "etag": etag}
                 for etag, (_, record) in written.items()
             ]
             for etag, modified in self._connections.rows(statement, {"records": json.dumps(sent), **values}):
                 position, record = written[etag]
-                won[position] = dataclasses.replace(record, etag=etag, last_modified=modified)
+                won[position] = dataclasses.replace(
+                    record, etag=etag, last_modified=modified, last_error=legible(record.last_error)
+                )
         return [won[position] for position in sorted(won)]
 
     def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
@@ -224,7 +223,7 @@ def _ownership_values(record: Ownership) -> dict[str, Any]:
         "successor": record.successor,
         "claimed_at": record.claimed_at,
         "failures": record.failures,
-        "last_error": record.last_error,
+        "last_error": legible(record.last_error),
     }
 
 
