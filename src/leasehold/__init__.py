@@ -15,6 +15,8 @@ from leasehold.model import (
     ConsumerGroup,
     Event,
     EventPosition,
+    Lease,
+    LeaseSession,
     OwnerId,
     Ownership,
     OwnershipListing,
@@ -36,7 +38,7 @@ from leasehold.processor import (
     StopReason,
     every,
 )
-from leasehold.stores import CheckpointStore, OwnershipStore, open_store
+from leasehold.stores import CheckpointStore, LeaseStore, OwnershipStore, open_lease_store, open_store
 
 __all__ = [
     "EACH_BATCH",
@@ -54,6 +56,9 @@ __all__ = [
     "EventPosition",
     "EventProcessor",
     "Hub",
+    "Lease",
+    "LeaseSession",
+    "LeaseStore",
     "LeaseholdError",
     "Notice",
     "Notices",
@@ -71,5 +76,6 @@ __all__ = [
     "__version__",
     "every",
     "open_hub",
+    "open_lease_store",
     "open_store",
 ]

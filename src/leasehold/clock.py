@@ -40,6 +40,10 @@ def _now() -> float:
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
 
+UNKNOWN_BOOT = "this-host"
+"""What `boot_id` says where the system has no boot id."""
+
+
 def boot_id() -> str:
     """A text that is the same for all processes of one boot of this machine, and new after a reboot.
 
@@ -47,4 +51,4 @@ def boot_id() -> str:
     system has no boot id, the text is constant and a reboot is noticed by the clock having gone back.
     """
     source = Path("/proc/sys/kernel/random/boot_id")
-    return source.read_text().strip() if source.exists() else "this-host"
+    return source.read_text().strip() if source.exists() else UNKNOWN_BOOT

@@ -40,10 +40,11 @@ class DatabaseFile:
     """One SQLite file in WAL mode.
 
     `schema` is a list of statements that are run when the file is first opened here; they must be
-    idempotent. `unavailable` is the error class to raise when the file cannot be opened or stays locked
-    for `timeout` seconds; `broken` (default: the same) when it is damaged or no SQLite file. `create` says
-    whether a missing file is made when it is first opened here; one that goes missing later is
-    `unavailable`. `pragmas` are set on each connection before the file is looked at (page size and vacuum
+    idempotent. Or it is a function that lays the file out, which does so in a transaction of its own, and is
+    called again when the file was locked. `unavailable` is the error class to raise when the file cannot be
+    opened or stays locked for `timeout` seconds; `broken` (default: the same) when it is damaged or no SQLite
+    file. `create` says whether a missing file is made when it is first opened here; one that goes missing later
+    is `unavailable`. `pragmas` are set on each connection before the file is looked at (page size and vacuum
     mode count only while it is empty); `check` is run on each connection before anything is changed, and
     raises if the file is not what the caller takes it for.
     """
@@ -52,7 +53,7 @@ class DatabaseFile:
         self,
         path: Path,
         *,
-        schema: Sequence[str],
+        schema: Sequence[str] | Callable[[sqlite3.Connection], object],
         unavailable: type[LeaseholdError],
         create: bool,
         timeout: float = 3.0,
@@ -158,7 +159,8 @@ class DatabaseFile:
                 self._patiently(partial(self._check, connection))
             self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
             connection.execute("PRAGMA foreign_keys = ON")
-            self._patiently(partial(_lay_out, connection, self._schema))
+            lay_out = self._schema if callable(self._schema) else partial(_lay_out, schema=self._schema)
+            self._patiently(partial(lay_out, connection))
             if self._setup:
                 self._setup(connection)
         except BaseException:

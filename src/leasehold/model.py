@@ -156,6 +156,33 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseSession:
+    """What leases hang on: as long as it lives they are held, and when it dies all of them are free.
+
+    `id` is a UUID as text and the store's to make: whoever knows it may act for the session. `owner` is for people.
+    `duration` is how long the session lives without a heartbeat, in seconds; `None` is for ever.
+    """
+
+    id: str
+    owner: str
+    duration: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The exclusive hold of a session on `key`, which is unique in its `scope` (a pipeline, an application).
+
+    `fence` is higher than any that was given for the key before, whatever happened in between: who writes
+    elsewhere on the strength of a lease sends it along, and what is written to refuses a lower one.
+    """
+
+    scope: str
+    key: str
+    session: LeaseSession
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionProperties:
     """Where a partition begins and ends: its events are `[begin, end)`; `begin == end` when it is empty."""
 

@@ -1,7 +1,8 @@
-"""Stores of ownership and checkpoints, found by URL.
+"""Stores of ownership and checkpoints, and of leases, found by URL.
 
-`open_store(url)` maps the URL's scheme to a backend and imports it only then. Packages of others add
-schemes through the entry point group `leasehold.stores`: a callable `(url, base, timeout) -> store`.
+`open_store(url)` and `open_lease_store(url)` map the URL's scheme to a backend and import it only then.
+Packages of others add schemes through the entry point groups `leasehold.stores` and `leasehold.lease_stores`:
+a callable `(url, base, timeout) -> store`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,19 @@ from typing import Protocol
 
 from leasehold.backends import load_backend
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
+from leasehold.stores.lease_base import LeaseStore
 
-__all__ = ["BACKENDS", "CheckpointStore", "OwnershipStore", "PipelineBinding", "Store", "open_store"]
+__all__ = [
+    "BACKENDS",
+    "LEASE_BACKENDS",
+    "CheckpointStore",
+    "LeaseStore",
+    "OwnershipStore",
+    "PipelineBinding",
+    "Store",
+    "open_lease_store",
+    "open_store",
+]
 
 
 class Store(OwnershipStore, CheckpointStore, Protocol):
@@ -21,12 +33,23 @@ class Store(OwnershipStore, CheckpointStore, Protocol):
 
 BACKENDS = {
     "memory": "leasehold.stores.memory:open_memory_store",
+    "postgresql": "leasehold.stores.postgres:open_postgres_store",
+    "redis": "leasehold.stores.redis:open_redis_store",
+    "rediss": "leasehold.stores.redis:open_redis_store",
     "sqlite": "leasehold.stores.sqlite:open_sqlite_store",
+}
+
+LEASE_BACKENDS = {
+    "memory": "leasehold.stores.memory_leases:open_memory_leases",
+    "postgresql": "leasehold.stores.postgres_leases:open_postgres_leases",
+    "redis": "leasehold.stores.redis_leases:open_redis_leases",
+    "rediss": "leasehold.stores.redis_leases:open_redis_leases",
+    "sqlite": "leasehold.stores.sqlite_leases:open_sqlite_leases",
 }
 
 
 def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> Store:
-    """Open the store at `url`: `memory://NAME` or `sqlite:///PATH`.
+    """Open the store at `url`: `memory://NAME`, `sqlite:///PATH`, `postgresql://…`, `redis://…` or `rediss://…`.
 
     Three slashes: PATH is relative to `base` (default: the working directory); four: it is absolute.
     `timeout` is the longest that one call may take, in seconds. Raises `ConfigError` for a URL that cannot
@@ -34,4 +57,11 @@ def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> S
     """
     opener = load_backend(url, "store", BACKENDS, "leasehold.stores")
     store: Store = opener(url, base or Path.cwd(), timeout)
+    return store
+
+
+def open_lease_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> LeaseStore:
+    """Open the store of leases at `url`, as `open_store` does. One URL may serve both."""
+    opener = load_backend(url, "store", LEASE_BACKENDS, "leasehold.lease_stores")
+    store: LeaseStore = opener(url, base or Path.cwd(), timeout)
     return store

@@ -1,4 +1,4 @@
-"""What a store promises: ownership and checkpoints, each under rules of its own.
+"""What a store promises: ownership and checkpoints, each under rules of its own (leases: `lease_base.py`).
 
 The two protocols may be served by different backends. Each sentence in their docstrings has a test in
 `leasehold.testing.stores`. Every method may raise `StoreUnavailable`; after that the write may or may not
@@ -7,6 +7,7 @@ have happened, and the caller finds out by listing. No method waits longer than 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -24,6 +25,9 @@ class StoreFeatures:
     presence             it keeps presence records and asks
     batches              many records are written in one request
     fenced_checkpoints   a lower owner level is refused whoever wrote the record
+    native_leases        its leases are the service's own: renewed one by one, not by their session
+    shortest_lease       the shortest duration of a session of leases, in seconds
+    longest_lease        the longest one; a session without an end is possible whatever this says
     """
 
     shared: bool
@@ -31,6 +35,30 @@ class StoreFeatures:
     presence: bool = True
     batches: bool = True
     fenced_checkpoints: bool = True
+    native_leases: bool = False
+    shortest_lease: float = 0.0
+    longest_lease: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What `create_schema` did to the tables of a component: the versions before (0: none) and after."""
+
+    component: str
+    before: int
+    after: int
+
+
+@runtime_checkable
+class SchemaKeeper(Protocol):
+    """A store that has to make something before it can keep records, tables for example.
+
+    The first use does so too. This is for doing it on purpose: ahead of time, or as a user who may.
+    """
+
+    def create_schema(self) -> SchemaChange | None:
+        """Make or upgrade what is missing. Idempotent, also by several at once. None if it cannot tell what it did."""
+        ...
 
 
 @runtime_checkable

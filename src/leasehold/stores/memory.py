@@ -131,8 +131,13 @@ _stores_lock = threading.Lock()
 
 def open_memory_store(url: str, base: Path, timeout: float) -> MemoryStore:
     """The store `memory://NAME` of this process, made on first use; `base` and `timeout` have no meaning here."""
+    with _stores_lock:
+        return _stores.setdefault(name_of(url), MemoryStore())
+
+
+def name_of(url: str) -> str:
+    """The name in a `memory://NAME` URL. Raises `ConfigError`."""
     name = url.removeprefix("memory://")
     if not name or "/" in name:
         raise ConfigError("store", url, "a memory store is memory://NAME", "For example memory://test")
-    with _stores_lock:
-        return _stores.setdefault(name, MemoryStore())
+    return name

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -38,6 +39,11 @@ def groups_alike() -> list[ConsumerGroup]:
     mark = secrets.token_hex(8)
     words = ("a", "A", "aa", "a/b", "b", "b/b", "a_b", "a%b", "á")
     return [ConsumerGroup(f"{mark}{one}", two, three) for one, two, three in itertools.product(words, repeat=3)]
+
+
+def same(some: Iterable[Hashable], others: Iterable[Hashable]) -> bool:
+    """Whether both hold the same, in whatever order."""
+    return Counter(some) == Counter(others)
 
 
 def at_once(jobs: Sequence[Callable[[], T]]) -> list[T]:

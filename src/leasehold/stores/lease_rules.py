@@ -1,0 +1,68 @@
+"""The rules for names and durations of leases, as pure functions that every lease store uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from leasehold.errors import ConfigError
+from leasehold.model import Lease
+from leasehold.stores.base import StoreFeatures
+
+MOST_KEYS = 10_000
+"""How many keys one call may name."""
+
+LONGEST_SCOPE = 200
+"""Bytes of UTF-8."""
+
+LONGEST_KEY = 1_000
+"""Bytes of UTF-8."""
+
+_SHOWN = 60  # characters of a bad name that are repeated in the message
+
+
+def check_duration(duration: float | None, features: StoreFeatures) -> None:
+    """Refuse a duration that this store cannot give a session. Raises `ConfigError`."""
+    if duration is None:
+        return
+    shortest, longest = features.shortest_lease, features.longest_lease
+    if not (0 < duration < math.inf and shortest <= duration <= longest):
+        limits = f"{shortest:g} to {longest:g} seconds" if longest < math.inf else f"more than {shortest:g} seconds"
+        raise ConfigError("duration", duration, f"this store's leases last {limits}, or have no end (None)")
+
+
+def check_keys(scope: str, keys: Sequence[str]) -> None:
+    """Refuse names that not every store can keep, and more keys than one call may name. Raises `ConfigError`."""
+    _check("scope", scope, LONGEST_SCOPE)
+    _check_count(len(keys))
+    # One pass over all of them: ASCII without a NUL is as many bytes as characters, and what most keys are.
+    if keys and not (max(map(len, keys)) <= LONGEST_KEY and all(keys) and _plain("".join(keys))):
+        for key in keys:
+            _check("key", key, LONGEST_KEY)
+
+
+def check_leases(leases: Sequence[Lease]) -> None:
+    """Refuse more leases than one call may name. Raises `ConfigError`."""
+    _check_count(len(leases))
+
+
+def _check_count(keys: int) -> None:
+    if keys > MOST_KEYS:
+        raise ConfigError("keys", None, f"{keys:,} in one call; at most {MOST_KEYS:,}", "Ask in several calls")
+
+
+def _plain(text: str) -> bool:
+    return text.isascii() and "\0" not in text
+
+
+def _check(field: str, name: str, longest: int) -> None:
+    shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(field, shown, "text that can be written as UTF-8", "It holds half a surrogate pair") from None
+    if not 0 < length <= longest:
+        rule = f"1 to {longest:,} bytes of UTF-8, and this is {length:,}"
+        raise ConfigError(field, shown, rule, "Use a hash of a longer name" if length else "Name it")
+    if "\0" in name:
+        raise ConfigError(field, shown, "text without a NUL character, which not every store can keep", "Leave it out")

@@ -1,0 +1,114 @@
+"""Versions of the tables in a SQLite file, and the way from each to the next.
+
+Owns the table `leasehold_schema`: a row per component (the stores, the leases), since a file may hold others'
+tables too, a sink's for example. Promises that an older file is brought up to date in place, in one
+transaction, by whichever process opens it first; the others find it done. Refuses a file of a newer version
+with a `StoreError`, and changes nothing in it.
+
+A migration is never edited once it was released: a new one is added at the end of the list.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from leasehold.embedded import DatabaseFile
+from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.stores.base import SchemaChange
+
+_TABLE = "CREATE TABLE IF NOT EXISTS leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL)"
+
+
+def _nothing(connection: sqlite3.Connection) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of one component: `migrations[n]` are the statements that lead from version n to n + 1.
+
+    `unversioned` tells the version of a file that says none, because it was made before versions were kept.
+    """
+
+    component: str
+    migrations: Sequence[Sequence[str]]
+    unversioned: Callable[[sqlite3.Connection], int] = _nothing
+
+    @property
+    def version(self) -> int:
+        """The version that this release knows."""
+        return len(self.migrations)
+
+    def stated(self, connection: sqlite3.Connection) -> int | None:
+        """The version that the file states for this component, if it does."""
+        if not has_table(connection, "leasehold_schema"):
+            return None
+        row = connection.execute("SELECT version FROM leasehold_schema WHERE component = ?", (self.component,))
+        found: tuple[int] | None = row.fetchone()
+        return found[0] if found else None
+
+    def check(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file of a newer version."""
+        version = self.stated(connection)
+        if version is not None and version > self.version:
+            (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
+            raise newer(path, self.component, version, self.version)
+
+    def lay_out(self, connection: sqlite3.Connection) -> int:
+        """Bring the file to this version, and return the one it had: 0 for none.
+
+        A file that is there already is only read, which waits for no writer.
+        """
+        if self.stated(connection) == self.version:
+            return self.version
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self.check(connection)
+            stated = self.stated(connection)
+            before = self.unversioned(connection) if stated is None else stated
+            for migration in self.migrations[before:]:
+                for statement in migration:
+                    connection.execute(statement)
+            connection.execute(_TABLE)
+            connection.execute(
+                "INSERT INTO leasehold_schema VALUES (?, ?) ON CONFLICT DO UPDATE SET version = excluded.version",
+                (self.component, self.version),
+            )
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        return before
+
+    def create(self, path: Path, timeout: float) -> SchemaChange:
+        """Make the file and these tables, as far as they are not there, and say what was."""
+        before = self.version
+
+        def lay_out(connection: sqlite3.Connection) -> None:
+            nonlocal before
+            before = self.lay_out(connection)
+
+        file = DatabaseFile(
+            path, schema=lay_out, check=self.check, unavailable=StoreUnavailable, create=True, timeout=timeout
+        )
+        with file.reading():
+            pass
+        file.close()
+        return SchemaChange(self.component, before, self.version)
+
+
+def newer(where: str, component: str, found: int, known: int) -> StoreError:
+    """The error for tables that a newer release has made."""
+    return StoreError(
+        f"{where}: its tables for {component} have version {found}, and this release knows versions up to {known}: "
+        "pip install --upgrade leasehold"
+    )
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether the file has a table of this name."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,))
+    return found.fetchone() is not None
