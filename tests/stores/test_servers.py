@@ -10,8 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
@@ -352,9 +351,7 @@ def test_the_number_of_requests_does_not_depend_on_that_of_partitions(untouched:
 # Together
 
 
-def manager(
-    ownership: Store, checkpoints: Store, group: ConsumerGroup, name: str, **settings: Any
-) -> PartitionManager:
+def manager(ownership: Store, checkpoints: Store, group: ConsumerGroup, name: str, **settings: Any) -> PartitionManager:
     return PartitionManager(
         Hub(8),
         group,
