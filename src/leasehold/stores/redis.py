@@ -29,7 +29,7 @@ from typing import TypeVar
 from leasehold.errors import NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
 from leasehold.stores import redis_scripts as lua
-from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.redis_server import Call, RedisServer, Script
 from leasehold.stores.rules import refusal
@@ -48,6 +48,10 @@ class RedisStore:
 
     def __repr__(self) -> str:
         return f"RedisStore({self._server.shown!r})"
+
+    def create_schema(self) -> SchemaChange:
+        """Mark the data with its version, which the first use does too, and say what was done."""
+        return self._server.create_schema()
 
     def close(self) -> None:
         """Close the connections of this process. The store may be used again afterwards."""
