@@ -321,7 +321,7 @@ class PartitionManager:
             listing,
             me=self.owner_id,
             held=set(self._holds),
-            expiration=self.settings.partition_expiration,
+            expiration=self.settings.partition_expiration + self._ownership.features.clock_granularity,
             just_started=self._just_started,
             store_suspected=self._clock.monotonic() < self._suspected_until,
         )

@@ -32,6 +32,8 @@ class Store(OwnershipStore, CheckpointStore, Protocol):
 
 
 BACKENDS = {
+    "azblob": "leasehold.stores.azure_blob:open_blob_store",
+    "aztable": "leasehold.stores.azure_table:open_table_store",
     "memory": "leasehold.stores.memory:open_memory_store",
     "sqlite": "leasehold.stores.sqlite:open_sqlite_store",
 }
@@ -43,7 +45,8 @@ LEASE_BACKENDS = {
 
 
 def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> Store:
-    """Open the store at `url`: `memory://NAME` or `sqlite:///PATH`.
+    """Open the store at `url`: `memory://NAME`, `sqlite:///PATH`, `azblob://ACCOUNT/CONTAINER` or
+    `aztable://ACCOUNT/TABLE`.
 
     Three slashes: PATH is relative to `base` (default: the working directory); four: it is absolute.
     `timeout` is the longest that one call may take, in seconds. Raises `ConfigError` for a URL that cannot
