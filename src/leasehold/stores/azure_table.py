@@ -27,7 +27,7 @@ from azure.data.tables import TableClient, TableEntity, UpdateMode
 from leasehold.errors import StoreError
 from leasehold.model import ConsumerGroup
 from leasehold.stores.azure.access import TABLE, Access, read_url
-from leasehold.stores.azure.calls import Calls, Deadline, transport
+from leasehold.stores.azure.calls import Calls, Deadline, Lost, transport
 from leasehold.stores.azure.checkpoints import CheckpointRecords
 from leasehold.stores.azure.dates import http_date
 from leasehold.stores.azure.layout import Properties, Stored
@@ -118,6 +118,8 @@ def _time_in(etag: str) -> float | None:
 
 
 def _condition(etag: str) -> dict[str, Any]:
+    if etag != ANY and not re.fullmatch(r'(W/)?"[^"]*"', etag):
+        raise Lost(etag)  # no table has ever given such an ETag, and the service calls it bad input
     return {} if etag == ANY else {"etag": etag, "match_condition": MatchConditions.IfNotModified}
 
 
