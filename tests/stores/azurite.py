@@ -89,6 +89,9 @@ class Azurite:
         assert self._process
         return self._process.pid
 
+    def port(self, service: str) -> int:
+        return self._ports[service]
+
     def endpoint(self, service: str) -> str:
         return f"http://127.0.0.1:{self._ports[service]}/{ACCOUNT}"
 
