@@ -34,22 +34,37 @@ class Proxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError), client, socket.create_connection(("127.0.0.1", self._target)) as server:
-            self._open += [client, server]
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            client.close()
+            return
+        self._open += [client, server]
+        doomed = threading.Event()
+        threading.Thread(target=self._back, args=(client, server, doomed), daemon=True).start()
+        with contextlib.suppress(OSError):
             while request := client.recv(65536):
                 if self.hangs:
-                    threading.Event().wait(30)
-                    return
-                server.sendall(request)
-                answer = server.recv(65536)
+                    continue
                 if self._lose(request):
-                    return
+                    doomed.set()
+                server.sendall(request)
+        self._end(client, server)
+
+    def _back(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while answer := server.recv(65536):
+                if doomed.is_set():
+                    break
                 client.sendall(answer)
-                while not answer.endswith((b"\r\n\r\n", b"</EnumerationResults>", b"0\r\n\r\n", b"}", b"</Error>")):
-                    answer = server.recv(65536)
-                    client.sendall(answer)
-                    if not answer:
-                        return
+        self._end(client, server)
+
+    @staticmethod
+    def _end(*sockets: socket.socket) -> None:
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
 
     def _lose(self, request: bytes) -> bool:
         with self._lock:
@@ -61,7 +76,4 @@ class Proxy:
 
     def close(self) -> None:
         self._server.close()
-        for one in self._open:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        self._end(*self._open)

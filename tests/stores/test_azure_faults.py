@@ -65,7 +65,7 @@ def place(azurite: Azurite, request: pytest.FixtureRequest) -> Iterator[Place]:
 
 def test_a_write_whose_answer_is_lost_is_known_again(place: Place) -> None:
     store = place.open()
-    place.proxy.losing = b"me"
+    place.proxy.losing = b"ownerid"
     for attempt in range(3):
         group = dataclasses.replace(GROUP, name=f"g{attempt}")
         place.proxy.answers_to_lose = 1

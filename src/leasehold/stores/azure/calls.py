@@ -34,7 +34,7 @@ from leasehold.errors import ConfigError, LeaseholdError, StoreError, StoreUnava
 WORKERS = 16
 """How many requests of one store are under way at once."""
 
-_SHORTEST = 0.02  # seconds: less than this is not worth another attempt
+_LAST = 0.15  # of the time-out: with less of it left, the latest failure is told instead of another attempt
 
 _MISSING = {"ContainerNotFound": "container", "TableNotFound": "table"}
 _PASSING = {"ContainerBeingDeleted", "TableBeingDeleted", "ContainerDisabled", "ServerBusy", "OperationTimedOut"}
@@ -53,6 +53,7 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
+        self._shortest = _LAST * seconds
 
     def left(self) -> float:
         """Seconds until the end."""
@@ -61,7 +62,7 @@ class Deadline:
     @property
     def allows_another(self) -> bool:
         """Whether there is time for another attempt."""
-        return self.left() > _SHORTEST
+        return self.left() > self._shortest
 
     def pause(self) -> None:
         """Wait a little before the next attempt."""
@@ -69,7 +70,7 @@ class Deadline:
 
     def request(self) -> dict[str, Any]:
         """The time-outs of one request: such that there is time for another one if it gets no answer."""
-        share = max(self.left() * 0.6, _SHORTEST)
+        share = 0.6 * max(self.left(), self._shortest)
         return {"connection_timeout": share, "read_timeout": share}
 
 
@@ -151,9 +152,9 @@ def _kind(error: BaseException) -> str:
     while reason is not None:
         if isinstance(reason, ConnectionRefusedError):
             return "connection refused"
-        if isinstance(reason, TimeoutError | requests.exceptions.Timeout):
+        if isinstance(reason, TimeoutError | requests.exceptions.Timeout) or "Timeout" in type(reason).__name__:
             return "no answer in time"
-        reason = reason.__cause__ or reason.__context__
+        reason = getattr(reason, "inner_exception", None) or reason.__cause__ or reason.__context__
     return f"no connection, or it broke ({type(error).__name__})"
 
 
