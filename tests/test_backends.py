@@ -159,7 +159,7 @@ def test_errors_show_no_secrets(url: str) -> None:
     "url", ["", "x", "sqlite", "sqlite:x.db", "sqlite:/x.db", "nosuch://x", "SQLITE:///x.db", "://x"]
 )
 def test_no_store_urls(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"one of memory://, sqlite://") as refused:
+    with pytest.raises(ConfigError, match=r"one of memory://, .*sqlite://") as refused:
         open_store(url)
     assert refused.value.field == "store"
 
@@ -216,7 +216,7 @@ def test_backends_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     store = open_store("theirs://x", base=BASE, timeout=1.5)
     assert isinstance(store, MemoryStore)
     assert vars(store)["opened"] == ("theirs://x", "/base", 1.5)
-    with pytest.raises(ConfigError, match="memory://, sqlite://, theirs://"):
+    with pytest.raises(ConfigError, match=r"memory://, .*sqlite://, theirs://"):
         open_store("nosuch://x")
 
 

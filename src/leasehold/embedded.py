@@ -53,7 +53,7 @@ class DatabaseFile:
         self,
         path: Path,
         *,
-        schema: Sequence[str] | Callable[[sqlite3.Connection], None],
+        schema: Sequence[str] | Callable[[sqlite3.Connection], object],
         unavailable: type[LeaseholdError],
         create: bool,
         timeout: float = 3.0,

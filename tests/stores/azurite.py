@@ -172,3 +172,11 @@ def started() -> Azurite:
             raise
         pytest.skip(f"no Azurite: {error}")
     return server
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    """Azurite, for all tests of a process. Each of them makes a container, a table or a group of its own."""
+    server = started()
+    yield server
+    server.stop()

@@ -1,17 +1,8 @@
-"""Servers that the tests of stores share."""
+"""Servers for the tests of stores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.stores.azurite import azurite
+from tests.stores.servers import postgres_server, redis_server
 
-import pytest
-
-
-@pytest.fixture(scope="session")
-def azurite() -> Iterator[object]:
-    """Azurite, for all tests of a process. Each of them makes a container or a table, or a group, of its own."""
-    from tests.stores.azurite import started
-
-    server = started()
-    yield server
-    server.stop()
+__all__ = ["azurite", "postgres_server", "redis_server"]

@@ -10,6 +10,7 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.model import Checkpoint, ConsumerGroup
 from leasehold.stores import open_store
+from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.clock import ManualClock
 from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract, claim, records
@@ -29,10 +30,21 @@ class TestOwnership(OwnershipStoreContract):
         return clock.advance
 
 
+class TestOwnershipWithoutAClock(TestOwnership):
+    @pytest.fixture
+    def store(self, clock: ManualClock) -> MemoryStore:
+        return MemoryStore(clock, StoreFeatures(shared=False, own_clock=False))
+
+
 class TestCheckpoints(CheckpointStoreContract):
     @pytest.fixture
     def store(self) -> MemoryStore:
         return MemoryStore()
+
+
+def test_without_presence_it_does_nothing_and_lists_none() -> None:
+    store = MemoryStore(features=StoreFeatures(shared=False, presence=False))
+    TestOwnership().test_a_store_without_presence_does_nothing_and_lists_none(store, ConsumerGroup("n", "h"))
 
 
 def test_a_name_is_one_store_in_the_whole_process(tmp_path: Path) -> None:

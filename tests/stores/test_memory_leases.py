@@ -8,6 +8,7 @@ import pytest
 
 from leasehold.errors import ConfigError
 from leasehold.stores import open_lease_store
+from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory_leases import MemoryLeaseStore
 from leasehold.testing.clock import ManualClock
 from leasehold.testing.stores import LeaseStoreContract
@@ -25,6 +26,15 @@ class TestLeases(LeaseStoreContract):
     @pytest.fixture
     def wait(self, clock: ManualClock) -> Callable[[float], None]:
         return clock.advance
+
+
+class TestLeasesAsNarrowAsNativeOnes(TestLeases):
+    """With the durations of a blob's leases, and as few keys as the contract asks of a store that has those."""
+
+    @pytest.fixture
+    def store(self, clock: ManualClock) -> MemoryLeaseStore:
+        features = StoreFeatures(shared=True, native_leases=True, shortest_lease=15.0, longest_lease=60.0)
+        return MemoryLeaseStore(clock, features)
 
 
 def test_a_name_is_one_store_in_the_whole_process() -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[SqliteStore]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        yield SqliteStore(path, timeout=0.1)
+
+
 class TestOwnership(OwnershipStoreContract):
     @pytest.fixture
     def store(self, path: Path) -> SqliteStore:
@@ -44,6 +51,10 @@ class TestOwnership(OwnershipStoreContract):
     @pytest.fixture
     def reopen(self, path: Path) -> Callable[[], SqliteStore]:
         return lambda: SqliteStore(path, timeout=PATIENT)
+
+    @pytest.fixture
+    def hung(self, path: Path) -> AbstractContextManager[SqliteStore]:
+        return locked(path)
 
 
 class TestCheckpoints(CheckpointStoreContract):
@@ -54,6 +65,10 @@ class TestCheckpoints(CheckpointStoreContract):
     @pytest.fixture
     def reopen(self, path: Path) -> Callable[[], SqliteStore]:
         return lambda: SqliteStore(path, timeout=PATIENT)
+
+    @pytest.fixture
+    def hung(self, path: Path) -> AbstractContextManager[SqliteStore]:
+        return locked(path)
 
 
 # Real processes

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.clock import UNKNOWN_BOOT
+from leasehold.errors import StoreError
 from leasehold.model import Checkpoint, ConsumerGroup, Lease
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.sqlite_leases import SqliteLeaseStore
@@ -154,6 +155,16 @@ def test_a_block_of_fences_is_reserved_durably_before_one_of_it_is_given(path: P
             assert lease.fence == reserved + 1
             assert file.execute("SELECT reserved > last FROM leasehold_fence").fetchone() == (1,)
             store.release([lease])
+
+
+def test_a_count_that_was_lost_is_said(path: Path) -> None:
+    store = SqliteLeaseStore(path)
+    session = store.open_session("me", 60.0)
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("DELETE FROM leasehold_fence")
+    with pytest.raises(StoreError, match=r"store\.db: no fence can be reserved.*lost its row"):
+        store.acquire(session, "scope", ["a"])
+    assert store.heartbeat(session)
 
 
 class Watched(SqliteLeaseStore):

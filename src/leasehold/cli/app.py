@@ -24,6 +24,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("leasehold.cli.run:run", "Run a pipeline on Spark."),
     "status": ("leasehold.cli.status:status", "Show who holds which partition, and how far it has come."),
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
+    "init": ("leasehold.cli.init:init", "Make what a store keeps its records in."),
+    "checkpoints": ("leasehold.cli.checkpoints:checkpoints", "Take checkpoints out of a store, or put them in."),
     "demo": ("leasehold.cli.demo:demo", "Run the main job on a million real events, and check the result."),
 }
 """Each subcommand: where it is, and the first sentence of its help."""

@@ -35,11 +35,17 @@ BACKENDS = {
     "azblob": "leasehold.stores.azure_blob:open_blob_store",
     "aztable": "leasehold.stores.azure_table:open_table_store",
     "memory": "leasehold.stores.memory:open_memory_store",
+    "postgresql": "leasehold.stores.postgres:open_postgres_store",
+    "redis": "leasehold.stores.redis:open_redis_store",
+    "rediss": "leasehold.stores.redis:open_redis_store",
     "sqlite": "leasehold.stores.sqlite:open_sqlite_store",
 }
 
 LEASE_BACKENDS = {
     "memory": "leasehold.stores.memory_leases:open_memory_leases",
+    "postgresql": "leasehold.stores.postgres_leases:open_postgres_leases",
+    "redis": "leasehold.stores.redis_leases:open_redis_leases",
+    "rediss": "leasehold.stores.redis_leases:open_redis_leases",
     "sqlite": "leasehold.stores.sqlite_leases:open_sqlite_leases",
 }
 

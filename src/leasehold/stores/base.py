@@ -42,6 +42,27 @@ class StoreFeatures:
     longest_lease: float = math.inf
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What `create_schema` did to the tables of a component: the versions before (0: none) and after."""
+
+    component: str
+    before: int
+    after: int
+
+
+@runtime_checkable
+class SchemaKeeper(Protocol):
+    """A store that has to make something before it can keep records, tables for example.
+
+    The first use does so too. This is for doing it on purpose: ahead of time, or as a user who may.
+    """
+
+    def create_schema(self) -> SchemaChange | None:
+        """Make or upgrade what is missing. Idempotent, also by several at once. None if it cannot tell what it did."""
+        ...
+
+
 @runtime_checkable
 class OwnershipStore(Protocol):
     """Who holds which partition of a consumer group, who is there, and who asks for what."""

@@ -22,10 +22,13 @@ from leasehold.stores.memory import name_of
 
 
 class MemoryLeaseStore:
-    """Sessions and leases in dictionaries. Leases of dead sessions are forgotten when a session is opened."""
+    """Sessions and leases in dictionaries. Leases of dead sessions are forgotten when a session is opened.
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self.features = StoreFeatures(shared=False)
+    `features` can be narrowed, to see how things go with less: with other durations, for example.
+    """
+
+    def __init__(self, clock: Clock | None = None, features: StoreFeatures | None = None) -> None:
+        self.features = features or StoreFeatures(shared=False)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._fence = 0

@@ -1,10 +1,9 @@
 """Ownership and checkpoints in one SQLite file, for all processes of one host.
 
 Owns the tables `leasehold_ownership`, `leasehold_presence`, `leasehold_ask`, `leasehold_checkpoint` and
-`leasehold_binding`. Its clock is the
-boot id with the boot-time clock: a record from before a reboot is infinitely old, since whoever wrote it
-is gone. Refuses nothing about hosts: do not put the file on a network file system, where neither SQLite's
-locks nor this clock hold.
+`leasehold_binding` (`sqlite_layout.py` says how they look). Its clock is the boot id with the boot-time
+clock: a record from before a reboot is infinitely old, since whoever wrote it is gone. Refuses nothing about
+hosts: do not put the file on a network file system, where neither SQLite's locks nor this clock hold.
 
 Concurrency: every write is one `BEGIN IMMEDIATE` transaction, so writers follow one another and a record
 is compared and written under one lock. A writer stopped inside a transaction makes the others wait until
@@ -25,35 +24,10 @@ from leasehold.clock import Clock, SystemClock, boot_id
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import NotTheOwner, StoreUnavailable
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
-from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.rules import raised, refusal
+from leasehold.stores.sqlite_layout import SCHEMA
 
-_SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS leasehold_ownership (
-        namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
-        owner_id TEXT NOT NULL, owner_level INTEGER NOT NULL, etag TEXT NOT NULL,
-        boot_id TEXT NOT NULL, last_modified REAL NOT NULL,
-        nonce TEXT NOT NULL, successor TEXT NOT NULL, claimed_at INTEGER NOT NULL,
-        failures INTEGER NOT NULL, last_error TEXT NOT NULL,
-        PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS leasehold_presence (
-        namespace TEXT, hub TEXT, consumer_group TEXT, owner_id TEXT,
-        pipeline TEXT NOT NULL, strategy TEXT NOT NULL, capacity REAL NOT NULL, maximum INTEGER,
-        boot_id TEXT NOT NULL, created REAL NOT NULL, last_modified REAL NOT NULL, etag TEXT NOT NULL,
-        PRIMARY KEY (namespace, hub, consumer_group, owner_id)) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS leasehold_ask (
-        namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
-        owner_level INTEGER NOT NULL, asker TEXT NOT NULL,
-        PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS leasehold_checkpoint (
-        namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
-        sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL, "offset" TEXT,
-        PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS leasehold_binding (
-        namespace TEXT, hub TEXT, consumer_group TEXT,
-        pipeline TEXT NOT NULL, sink TEXT NOT NULL,
-        PRIMARY KEY (namespace, hub, consumer_group)) WITHOUT ROWID""",
-)
 _OF_GROUP = "namespace = ? AND hub = ? AND consumer_group = ?"
 _OF_PARTITION = f"{_OF_GROUP} AND partition = ?"
 
@@ -77,9 +51,15 @@ class SqliteStore:
     def __init__(
         self, path: Path, *, timeout: float = 3.0, clock: Clock | None = None, boot: str | None = None
     ) -> None:
-        self._file = DatabaseFile(path, schema=_SCHEMA, unavailable=StoreUnavailable, create=True, timeout=timeout)
+        self._file = DatabaseFile(
+            path, schema=SCHEMA.lay_out, check=SCHEMA.check, unavailable=StoreUnavailable, create=True, timeout=timeout
+        )
+        self._timeout = timeout
         self._clock = clock or SystemClock()
         self._boot = boot or boot_id()
+
+    def create_schema(self) -> SchemaChange:
+        return SCHEMA.create(self._file.path, self._timeout)
 
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
         key = _group_key(group)

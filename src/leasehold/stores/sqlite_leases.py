@@ -25,9 +25,9 @@ from pathlib import Path
 from leasehold.backends import file_of
 from leasehold.clock import UNKNOWN_BOOT, Clock, SystemClock, boot_id
 from leasehold.embedded import DatabaseFile
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Lease, LeaseSession
-from leasehold.stores.base import StoreFeatures
+from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
 from leasehold.stores.sqlite_schema import Schema
 
@@ -49,6 +49,9 @@ SCHEMA = Schema(
 
 _BLOCK = 1_000_000
 """Fences that are reserved durably at a time."""
+
+_TRIES = 20
+"""How often a block is reserved that another process uses up first. More than once is rare."""
 
 # A clock that has gone back is another boot's, also where the system gives no boot id: no session of this boot
 # has more than its whole duration left.
@@ -75,8 +78,12 @@ class SqliteLeaseStore:
         self._file = DatabaseFile(
             path, schema=SCHEMA.lay_out, check=SCHEMA.check, unavailable=StoreUnavailable, create=True, timeout=timeout
         )
+        self._timeout = timeout
         self._clock = clock or SystemClock()
         self._boot = boot or boot_id()
+
+    def create_schema(self) -> SchemaChange:
+        return SCHEMA.create(self._file.path, self._timeout)
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
         check_duration(duration, self.features)
@@ -171,7 +178,7 @@ class SqliteLeaseStore:
     ) -> Iterator[tuple[sqlite3.Connection, _Time, int]]:
         """The same, with a new fence."""
         durable = durable or session.duration is None or self._boot == UNKNOWN_BOOT
-        while True:
+        for _ in range(_TRIES):
             with self._writing(durable=durable) as (connection, time):
                 row = connection.execute(
                     "UPDATE leasehold_fence SET last = last + 1 WHERE boot_id = :boot AND last < reserved "
@@ -182,6 +189,10 @@ class SqliteLeaseStore:
                     yield connection, time, row[0]
                     return
             self._reserve()
+        raise StoreError(
+            f"{self._file.path}: no fence can be reserved. Either leasehold_fence has lost its row, or several machines "
+            "share the file, which it is not made for"
+        )
 
     def _reserve(self) -> None:
         """Make the next block of fences durable. In a new boot it begins behind all that were reserved before."""

@@ -13,10 +13,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from leasehold.errors import StoreError
+from leasehold.embedded import DatabaseFile
+from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.stores.base import SchemaChange
 
-_TABLE = "CREATE TABLE IF NOT EXISTS leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT"
+_TABLE = "CREATE TABLE IF NOT EXISTS leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 
 
 def _nothing(connection: sqlite3.Connection) -> int:
@@ -54,15 +57,19 @@ class Schema:
             (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
             raise newer(path, self.component, version, self.version)
 
-    def lay_out(self, connection: sqlite3.Connection) -> None:
-        """Bring the file to this version. One that is there already is only read: that waits for no writer."""
+    def lay_out(self, connection: sqlite3.Connection) -> int:
+        """Bring the file to this version, and return the one it had: 0 for none.
+
+        A file that is there already is only read, which waits for no writer.
+        """
         if self.stated(connection) == self.version:
-            return
+            return self.version
         connection.execute("BEGIN IMMEDIATE")
         try:
             self.check(connection)
             stated = self.stated(connection)
-            for migration in self.migrations[self.unversioned(connection) if stated is None else stated :]:
+            before = self.unversioned(connection) if stated is None else stated
+            for migration in self.migrations[before:]:
                 for statement in migration:
                     connection.execute(statement)
             connection.execute(_TABLE)
@@ -74,6 +81,23 @@ class Schema:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+        return before
+
+    def create(self, path: Path, timeout: float) -> SchemaChange:
+        """Make the file and these tables, as far as they are not there, and say what was."""
+        before = self.version
+
+        def lay_out(connection: sqlite3.Connection) -> None:
+            nonlocal before
+            before = self.lay_out(connection)
+
+        file = DatabaseFile(
+            path, schema=lay_out, check=self.check, unavailable=StoreUnavailable, create=True, timeout=timeout
+        )
+        with file.reading():
+            pass
+        file.close()
+        return SchemaChange(self.component, before, self.version)
 
 
 def newer(where: str, component: str, found: int, known: int) -> StoreError:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
-from leasehold.errors import CheckpointStepBack, OwnerLevelSuperseded
+from leasehold.errors import CheckpointStepBack, OwnerLevelSuperseded, StoreUnavailable
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.stores.base import CheckpointStore, PipelineBinding
 from leasehold.testing.groups import HOSTILE_NAMES, LARGEST, at_once, groups_alike, new_group
+
+MANY = 5_000
+"""How many partitions one call must be able to name."""
 
 
 class CheckpointStoreContract:
@@ -25,6 +30,14 @@ class CheckpointStoreContract:
     def reopen(self, store: CheckpointStore) -> Callable[[], CheckpointStore]:
         """Opens the same store as another process would."""
         return lambda: store
+
+    @pytest.fixture
+    def hung(self) -> AbstractContextManager[CheckpointStore] | None:
+        """A store whose backend does not answer while it is entered, with a time-out of at most a second.
+
+        None where no call ever waits.
+        """
+        return None
 
     @pytest.fixture
     def group(self) -> ConsumerGroup:
@@ -172,6 +185,63 @@ class CheckpointStoreContract:
         update(store, Checkpoint(group, "0", 11, 3, None))
         assert store.list_checkpoints(group) == [Checkpoint(group, "0", 11, 3, None)]
 
+    def test_each_checkpoint_of_a_batch_is_decided_alone(
+        self, store: CheckpointStore, reopen: Callable[[], CheckpointStore], group: ConsumerGroup
+    ) -> None:
+        stands = [Checkpoint(group, p, 10, 3, "ten") for p in ("0", "1", "2")]
+        assert store.update_checkpoints(stands) == []
+        refused = store.update_checkpoints(
+            [
+                Checkpoint(group, "1", 11, 2, "superseded"),
+                Checkpoint(group, "3", 1, 1, "new"),
+                Checkpoint(group, "0", 9, 3, "back"),
+                Checkpoint(group, "2", 4, 4, "on"),
+            ]
+        )
+        assert [(type(one), one.partition) for one in refused] == [
+            (OwnerLevelSuperseded, "1"),
+            (CheckpointStepBack, "0"),
+        ]
+        assert checkpoints(reopen(), group) == {
+            "0": stands[0],
+            "1": stands[1],
+            "2": Checkpoint(group, "2", 4, 4, "on"),
+            "3": Checkpoint(group, "3", 1, 1, "new"),
+        }
+
+    def test_one_partition_twice_in_one_batch(self, store: CheckpointStore, group: ConsumerGroup) -> None:
+        later, earlier = Checkpoint(group, "0", 11, 1), Checkpoint(group, "0", 10, 1)
+        assert store.update_checkpoints([earlier, later]) == []
+        [refused] = store.update_checkpoints([dataclasses.replace(later, sequence_number=12), later])
+        assert isinstance(refused, CheckpointStepBack)
+        assert store.list_checkpoints(group) == [Checkpoint(group, "0", 12, 1)]
+
+    def test_groups_in_one_batch_are_kept_apart(self, store: CheckpointStore) -> None:
+        first, second = new_group(), new_group()
+        assert store.update_checkpoints([Checkpoint(first, "0", 10, 5), Checkpoint(second, "0", 1, 1)]) == []
+        [refused] = store.update_checkpoints([Checkpoint(second, "0", 2, 1), Checkpoint(first, "0", 2, 1)])
+        assert isinstance(refused, OwnerLevelSuperseded)
+        assert store.list_checkpoints(second) == [Checkpoint(second, "0", 2, 1)]
+
+    def test_nothing_updated_is_nothing_refused(self, store: CheckpointStore) -> None:
+        assert store.update_checkpoints([]) == []
+
+    def test_thousands_of_partitions(self, store: CheckpointStore, group: ConsumerGroup) -> None:
+        written = [Checkpoint(group, str(p), p, 1, str(p)) for p in range(MANY)]
+        assert store.raise_owner_level(written) == written
+        later = [dataclasses.replace(one, sequence_number=one.sequence_number + 1) for one in written]
+        assert store.update_checkpoints(later) == []
+        assert [one.partition for one in store.update_checkpoints(written)] == [one.partition for one in written]
+        assert checkpoints(store, group) == {one.partition: one for one in later}
+
+    def test_after_a_lost_reply_the_same_checkpoint_is_written_again(
+        self, store: CheckpointStore, group: ConsumerGroup
+    ) -> None:
+        batch = [Checkpoint(group, p, 10, 3, "ten") for p in ("0", "1")]
+        store.update_checkpoints(batch)  # … and the answer never came
+        assert store.update_checkpoints(batch) == []
+        assert store.raise_owner_level(batch) == store.raise_owner_level(batch) == batch
+
     def test_of_many_updates_at_once_the_furthest_stands(
         self, reopen: Callable[[], CheckpointStore], group: ConsumerGroup
     ) -> None:
@@ -228,6 +298,27 @@ class CheckpointStoreContract:
         update(store, Checkpoint(group, "0", 10, 1))
         store.bind_pipeline(group, PipelineBinding("flights", "sink"))
         assert store.list_checkpoints(group) == [Checkpoint(group, "0", 10, 1)]
+
+    # Time-outs
+
+    def test_no_write_waits_longer_than_the_time_out(
+        self, hung: AbstractContextManager[CheckpointStore] | None, store: CheckpointStore, group: ConsumerGroup
+    ) -> None:
+        if hung is None:
+            pytest.skip("no call of this store ever waits")
+        update(store, Checkpoint(group, "0", 10, 1))
+        uses: list[Callable[[CheckpointStore], object]] = [
+            lambda store: store.raise_owner_level([Checkpoint(group, "0", 11, 2)]),
+            lambda store: store.update_checkpoints([Checkpoint(group, "0", 11, 2)]),
+            lambda store: store.bind_pipeline(group, PipelineBinding("p", "s")),
+            lambda store: store.rebind_pipeline(group, PipelineBinding("p", "s")),
+        ]
+        with hung as stuck:
+            for use in uses:
+                started = time.monotonic()
+                with pytest.raises(StoreUnavailable):
+                    use(stuck)
+                assert time.monotonic() - started < 3.0
 
 
 def checkpoints(store: CheckpointStore, group: ConsumerGroup) -> dict[str, Checkpoint]:

@@ -6,20 +6,24 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
-from leasehold.model import ConsumerGroup, Ownership
+from leasehold.errors import StoreUnavailable
+from leasehold.model import Ask, ConsumerGroup, Ownership, Presence
 from leasehold.stores.base import OwnershipStore
 from leasehold.testing.groups import HOSTILE_NAMES, LARGEST, at_once, groups_alike, new_group
+from leasehold.testing.presence_stores import PresenceContract
 
 CLAIMERS = 100
 """How many threads claim the same record at once."""
 
-_SLACK = 0.001  # two clocks of a store's host may be rounded differently
+MANY = 5_000
+"""How many partitions one listing must be able to hold."""
 
 
-class OwnershipStoreContract:
+class OwnershipStoreContract(PresenceContract):
     """What every `OwnershipStore` must do."""
 
     @pytest.fixture
@@ -36,6 +40,26 @@ class OwnershipStoreContract:
     def wait(self) -> Callable[[float], None]:
         """Lets that many seconds pass on the store's clock."""
         return time.sleep
+
+    @pytest.fixture
+    def resolution(self) -> float:
+        """How finely the store's clock tells times apart, in seconds."""
+        return 0.001
+
+    @pytest.fixture
+    def pause(self, store: OwnershipStore, resolution: float) -> float:
+        """How long to wait for an age to show."""
+        if not store.features.own_clock:
+            pytest.skip("the store has no clock of its own")
+        return max(0.05, 2 * resolution)
+
+    @pytest.fixture
+    def hung(self) -> AbstractContextManager[OwnershipStore] | None:
+        """A store whose backend does not answer while it is entered, with a time-out of at most a second.
+
+        None where no call ever waits.
+        """
+        return None
 
     @pytest.fixture
     def group(self) -> ConsumerGroup:
@@ -56,12 +80,23 @@ class OwnershipStoreContract:
         assert records(store, group) == {one.partition: one for one in (*given_up, *claimed[5:])}
 
     def test_lists_expired_records(
-        self, store: OwnershipStore, group: ConsumerGroup, wait: Callable[[float], None]
+        self,
+        store: OwnershipStore,
+        group: ConsumerGroup,
+        wait: Callable[[float], None],
+        resolution: float,
+        pause: float,
     ) -> None:
         claim(store, group)
-        wait(0.1)
+        wait(2 * pause)
         listing = store.list_ownership(group)
-        assert listing.as_of - listing.records[0].last_modified >= 0.1 - _SLACK
+        assert listing.as_of - listing.records[0].last_modified >= 2 * pause - resolution
+
+    def test_lists_thousands_of_partitions(self, store: OwnershipStore, group: ConsumerGroup) -> None:
+        claims = [Ownership(group, str(p), f"owner-{p % 7}", p + 1) for p in range(MANY)]
+        won = store.claim_ownership(claims)
+        assert len(won) == MANY
+        assert records(store, group) == {one.partition: one for one in won}
 
     def test_lists_no_records_of_another_group(self, store: OwnershipStore) -> None:
         groups = groups_alike()
@@ -81,16 +116,33 @@ class OwnershipStoreContract:
         assert records(store, second) == {"0": theirs}
 
     def test_age_is_as_of_less_last_modified(
-        self, store: OwnershipStore, group: ConsumerGroup, wait: Callable[[float], None]
+        self,
+        store: OwnershipStore,
+        group: ConsumerGroup,
+        wait: Callable[[float], None],
+        resolution: float,
+        pause: float,
     ) -> None:
         claimed = claim(store, group)
-        wait(0.05)
+        wait(pause)
         first = store.list_ownership(group)
-        wait(0.05)
+        wait(pause)
         second = store.list_ownership(group)
         assert first.records[0].last_modified == second.records[0].last_modified == claimed.last_modified
-        assert first.as_of - claimed.last_modified >= 0.05 - _SLACK
-        assert second.as_of - first.as_of >= 0.05 - _SLACK
+        assert first.as_of - claimed.last_modified >= pause - resolution
+        assert second.as_of - first.as_of >= pause - resolution
+
+    def test_a_store_without_a_clock_gives_0_for_all_times(
+        self, store: OwnershipStore, group: ConsumerGroup, wait: Callable[[float], None]
+    ) -> None:
+        if store.features.own_clock:
+            pytest.skip("the store has a clock of its own")
+        wait(0.05)
+        [renewed] = store.renew_ownership([claim(store, group)], Presence(group, "me"))
+        listing = store.list_ownership(group)
+        times = {one.last_modified for one in (renewed, *listing.records)}
+        times |= {time for one in listing.presences for time in (one.created, one.last_modified)}
+        assert times | {listing.as_of} == {0.0}
 
     def test_age_is_never_negative(
         self, store: OwnershipStore, reopen: Callable[[], OwnershipStore], group: ConsumerGroup
@@ -108,11 +160,12 @@ class OwnershipStoreContract:
         reopen: Callable[[], OwnershipStore],
         group: ConsumerGroup,
         wait: Callable[[float], None],
+        pause: float,
     ) -> None:
         before = store.list_ownership(group).as_of
-        wait(0.01)
+        wait(pause)
         between = reopen().list_ownership(group).as_of
-        wait(0.01)
+        wait(pause)
         assert before < between < store.list_ownership(group).as_of
 
     # claim_ownership
@@ -133,6 +186,38 @@ class OwnershipStoreContract:
     ) -> None:
         claimed = claim(store, group)
         assert records(reopen(), group) == {"0": claimed}
+
+    def test_a_claim_carries_how_the_partition_came_to_its_owner(
+        self, store: OwnershipStore, reopen: Callable[[], OwnershipStore], group: ConsumerGroup
+    ) -> None:
+        made = history(group)
+        [claimed] = store.claim_ownership([made])
+        assert claimed == dataclasses.replace(made, etag=claimed.etag, last_modified=claimed.last_modified)
+        assert records(reopen(), group) == {"0": claimed}
+        later = dataclasses.replace(
+            claimed,
+            owner_id="b/2",
+            owner_level=8,
+            nonce="another",
+            successor="",
+            claimed_at=LARGEST,
+            failures=0,
+            last_error="",
+        )
+        [again] = store.claim_ownership([later])
+        assert again == dataclasses.replace(later, etag=again.etag, last_modified=again.last_modified)
+        assert records(reopen(), group) == {"0": again}
+
+    def test_after_a_lost_reply_the_nonce_tells_whose_claim_it_was(
+        self, store: OwnershipStore, reopen: Callable[[], OwnershipStore], group: ConsumerGroup
+    ) -> None:
+        before = claim(store, group, owner="a", level=1)
+        mine = dataclasses.replace(before, owner_id="b", owner_level=2, nonce=secrets.token_hex(8))
+        store.claim_ownership([mine])  # … and the answer never came
+        assert store.claim_ownership([mine]) == [], "asked again, it has been taken: by whom?"
+        found = records(reopen(), group)["0"]
+        assert (found.owner_id, found.owner_level, found.nonce) == ("b", 2, mine.nonce)
+        assert len(store.renew_ownership([found])) == 1
 
     def test_every_write_changes_the_etag(self, store: OwnershipStore, group: ConsumerGroup) -> None:
         seen = [claim(store, group)]
@@ -240,12 +325,17 @@ class OwnershipStoreContract:
     # renew_ownership
 
     def test_a_renewal_refreshes_the_age_and_nothing_else(
-        self, store: OwnershipStore, group: ConsumerGroup, wait: Callable[[float], None]
+        self,
+        store: OwnershipStore,
+        group: ConsumerGroup,
+        wait: Callable[[float], None],
+        resolution: float,
+        pause: float,
     ) -> None:
-        claimed = claim(store, group, level=3)
-        wait(0.05)
+        [claimed] = store.claim_ownership([history(group, level=3)])
+        wait(pause)
         [renewed] = store.renew_ownership([claimed])
-        assert renewed.last_modified - claimed.last_modified >= 0.05 - _SLACK
+        assert renewed.last_modified - claimed.last_modified >= pause - resolution
         same = dataclasses.replace(renewed, etag=claimed.etag, last_modified=claimed.last_modified)
         assert same == claimed
         assert records(store, group) == {"0": renewed}
@@ -287,6 +377,30 @@ class OwnershipStoreContract:
         assert records(store, group) == {"0": again}
         assert (again.owner_id, again.owner_level) == ("a", 6)
 
+    def test_a_relinquished_record_says_to_whom_and_how_it_ended(
+        self, store: OwnershipStore, reopen: Callable[[], OwnershipStore], group: ConsumerGroup
+    ) -> None:
+        [held] = store.claim_ownership([history(group)])
+        ended = dataclasses.replace(held, successor="heir/2", failures=4, last_error="it was 'é😀\nover")
+        [given_up] = store.relinquish_ownership([ended])
+        assert given_up == dataclasses.replace(
+            ended, owner_id="", etag=given_up.etag, last_modified=given_up.last_modified
+        )
+        assert records(reopen(), group) == {"0": given_up}
+
+    def test_what_was_given_up_and_claimed_by_another_is_the_others(
+        self, store: OwnershipStore, reopen: Callable[[], OwnershipStore], group: ConsumerGroup
+    ) -> None:
+        mine = claim(store, group, owner="a", level=5)
+        [given_up] = store.relinquish_ownership([mine])
+        heir = dataclasses.replace(given_up, owner_id="b", owner_level=6)
+        thief = dataclasses.replace(given_up, owner_id="c", owner_level=6)
+        [theirs] = reopen().claim_ownership([heir])
+        assert store.claim_ownership([thief]) == []
+        assert store.renew_ownership([mine]) == store.relinquish_ownership([mine]) == []
+        assert store.relinquish_ownership([given_up]) == []
+        assert records(store, group) == {"0": theirs}
+
     def test_what_was_given_up_is_not_renewed(self, store: OwnershipStore, group: ConsumerGroup) -> None:
         claimed = claim(store, group)
         [given_up] = store.relinquish_ownership([claimed])
@@ -298,6 +412,49 @@ class OwnershipStoreContract:
         [theirs] = store.claim_ownership([dataclasses.replace(mine, owner_id="b", owner_level=2)])
         assert store.relinquish_ownership([mine]) == []
         assert records(store, group) == {"0": theirs}
+
+    # Time-outs
+
+    def test_no_write_waits_longer_than_the_time_out(
+        self, hung: AbstractContextManager[OwnershipStore] | None, store: OwnershipStore, group: ConsumerGroup
+    ) -> None:
+        if hung is None:
+            pytest.skip("no call of this store ever waits")
+        held, ask = claim(store, group), Ask(group, "0", 1, "me")
+        uses: list[Callable[[OwnershipStore], object]] = [
+            lambda store: store.claim_ownership([held]),
+            lambda store: store.renew_ownership([held]),
+            lambda store: store.relinquish_ownership([held]),
+        ]
+        if store.features.presence:
+            uses += [
+                lambda store: store.renew_ownership([], Presence(group, "me")),
+                lambda store: store.withdraw_presence(group, ["me"]),
+                lambda store: store.ask([ask]),
+                lambda store: store.withdraw_asks([ask]),
+            ]
+        with hung as stuck:
+            for use in uses:
+                started = time.monotonic()
+                with pytest.raises(StoreUnavailable):
+                    use(stuck)
+                assert time.monotonic() - started < 3.0
+        assert records(store, group) == {"0": held}
+
+
+def history(group: ConsumerGroup, level: int = 7) -> Ownership:
+    """A claim of partition 0 that says all there is to say."""
+    return Ownership(
+        group,
+        "0",
+        "a/1",
+        level,
+        nonce="nonce",
+        successor="é😀/'",
+        claimed_at=4711,
+        failures=3,
+        last_error="ZeroDivisionError: by 'zero'\n%s",
+    )
 
 
 def claim(

@@ -1,0 +1,57 @@
+"""Which names a store on a server can keep, as pure functions: the same for all of them, so that records can move.
+
+A name (of a namespace, hub, consumer group, partition or owner) has up to 512 bytes of UTF-8 and no NUL. Free
+text that only people read is made fit instead of refused: an error message must not keep a partition from being
+given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from leasehold.errors import ConfigError
+from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership
+
+LONGEST_NAME = 512
+"""Bytes of UTF-8: four names together fit in an index entry of Postgres."""
+
+_SHOWN = 60
+
+
+def check_name(field: str, name: str) -> None:
+    """Refuse a name that not every store can keep. Raises `ConfigError`."""
+    if len(name) <= LONGEST_NAME and name.isascii() and "\0" not in name:
+        return
+    shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(field, shown, "text that can be written as UTF-8", "It holds half a surrogate pair") from None
+    if length > LONGEST_NAME:
+        raise ConfigError(field, shown, f"at most {LONGEST_NAME} bytes of UTF-8, and this is {length:,}", "Shorten it")
+    if "\0" in name:
+        raise ConfigError(field, shown, "text without a NUL character, which not every store can keep", "Leave it out")
+
+
+def check_group(group: ConsumerGroup) -> None:
+    """Refuse a group whose names not every store can keep. Raises `ConfigError`."""
+    check_name("namespace", group.namespace)
+    check_name("hub", group.hub)
+    check_name("consumer group", group.name)
+
+
+def check_records(records: Iterable[Ownership | Checkpoint | Ask]) -> None:
+    """Refuse records whose names not every store can keep, before anything is done. Raises `ConfigError`."""
+    groups = set()
+    for record in records:
+        if record.group not in groups:
+            check_group(record.group)
+            groups.add(record.group)
+        check_name("partition", record.partition)
+        if isinstance(record, Ownership):
+            check_name("owner id", record.owner_id)
+
+
+def legible(text: str) -> str:
+    """Text for people, without what a store could not keep."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{SYMBOL FOR NULL}")

@@ -1,0 +1,270 @@
+"""Connections to a Postgres server: deadlines, threads, forks, and servers that go away.
+
+Owns every connection of a store and the translation of errors. Promises that a call ends within the time-out
+whatever the server does (also one that is stopped, or that no packet reaches any more), and that a server
+that is back is used again without anything being done about it. Refuses to send anything again by itself
+unless the server has said that it rolled it back.
+
+Concurrency. Any number of threads call at once; up to `MOST_CONNECTIONS` of them talk to the server, each on a
+connection that is its own meanwhile, and the others wait. One request is one statement and its own
+transaction, so that no lock outlives it: if this process stops for a minute, the server finishes the
+statement and waits for nobody; if the server stops, the call raises `StoreUnavailable` at its deadline and
+leaves the connection, and `statement_timeout` ends there what nobody waits for. A connection belongs to the
+process that made it: a forked child makes its own, and never closes or uses an inherited one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import select
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import conninfo
+from psycopg.rows import TupleRow
+
+from leasehold.backends import masked
+from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.stores.server_urls import bad_url, check_server_url
+
+MOST_CONNECTIONS = 4
+"""To one server at a time, by one store in one process."""
+
+_FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with options of libpq"
+_TICK = 0.05  # how often a call that waits looks at its deadline
+_LONGEST_PAUSE = 0.05
+_ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class _DeadlineMissed(Exception):
+    """The server has not answered in time."""
+
+
+class _Connection(psycopg.Connection[TupleRow]):
+    """Gives up waiting at its deadline. Closes itself when it is forgotten, in the process that made it."""
+
+    deadline = math.inf
+    process = 0
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
+        kwargs["interval"] = _TICK
+        return super().wait(_until(self.deadline, gen), *args, **kwargs)
+
+    def __del__(self, *_: Any) -> None:
+        if self.process == os.getpid() and not self.closed:
+            self.close()
+
+
+def _until(deadline: float, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+    """The same conversation with the server, broken off at the deadline."""
+    try:
+        wanted = next(gen)
+        while time.monotonic() < deadline:
+            ready = yield wanted
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    raise _DeadlineMissed
+
+
+@dataclass(slots=True)
+class _Process:
+    """What one process has open."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    idle: list[_Connection] = field(default_factory=list)
+    slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(MOST_CONNECTIONS))
+
+
+class Connections:
+    """The connections of one store. `prepare` is run on each new one before it is used."""
+
+    def __init__(self, url: str, timeout: float, prepare: Callable[[psycopg.Connection[TupleRow]], None]) -> None:
+        self.shown = masked(url)
+        self.timeout = timeout
+        self._parameters = _parameters(url, timeout)
+        self._prepare = prepare
+        self._processes: dict[int, _Process] = {}
+
+    def rows(self, statement: str, values: dict[str, Any]) -> list[Row]:
+        """Run one statement as one request and one transaction; return its rows."""
+        return self.run(lambda connection: connection.execute(statement, values).fetchall())
+
+    def run(self, use: Callable[[_Connection], T]) -> T:
+        """Use a connection until the deadline; again, if the server rolled back so that others could go on."""
+        deadline = time.monotonic() + self.timeout
+        pause = 0.002
+        while True:
+            try:
+                with self._translated(), self._connection(deadline) as connection:
+                    return use(connection)
+            except _RolledBack as rolled_back:
+                if time.monotonic() + pause >= deadline:
+                    raise StoreUnavailable(
+                        f"{self.shown}: the server rolled back for others' sake until {self.timeout:g} s had passed "
+                        f"({rolled_back}); it will be tried again"
+                    ) from rolled_back.__cause__
+            time.sleep(random.uniform(pause / 2, pause))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def close(self) -> None:
+        """Close what this process has open and does not use now. The store may be used again afterwards."""
+        mine = self._processes.get(os.getpid())
+        if mine is None:
+            return
+        with mine.lock:
+            idle, mine.idle = mine.idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def _connection(self, deadline: float) -> Iterator[_Connection]:
+        mine = self._processes.setdefault(os.getpid(), _Process())  # those of a parent are kept, and left alone
+        if not mine.slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise StoreUnavailable(
+                f"{self.shown}: other threads of this process used all {MOST_CONNECTIONS} connections for "
+                f"{self.timeout:g} s; it will be tried again"
+            )
+        try:
+            connection = self._idle(mine) or self._open(deadline)
+            connection.deadline = deadline
+            try:
+                yield connection
+            except _ROLLED_BACK:
+                pass_on = True
+                raise
+            except BaseException as error:
+                pass_on = isinstance(error, psycopg.Error) and not isinstance(error, _AWAY)
+                raise
+            else:
+                pass_on = True
+            finally:
+                if pass_on and not connection.closed:
+                    with mine.lock:
+                        mine.idle.append(connection)
+                else:
+                    connection.close()
+        finally:
+            mine.slots.release()
+
+    @staticmethod
+    def _idle(mine: _Process) -> _Connection | None:
+        """A connection that nobody uses and that the server has not closed, as far as can be seen from here."""
+        while True:
+            with mine.lock:
+                if not mine.idle:
+                    return None
+                connection = mine.idle.pop()
+            poll = select.poll()
+            poll.register(connection.fileno(), select.POLLIN)
+            if not poll.poll(0):  # what an idle connection has to read is a farewell
+                return connection
+            connection.close()
+
+    def _open(self, deadline: float) -> _Connection:
+        """A new connection, made in a thread of its own: looking up a name and connecting know no deadline."""
+        outcome: list[_Connection | BaseException] = []
+        decided = threading.Lock()
+        done = threading.Event()
+
+        def connect() -> None:
+            made: _Connection | BaseException
+            try:
+                made = _Connection.connect(**self._parameters, autocommit=True)
+                made.process = os.getpid()
+            except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits
+                made = error
+            with decided:
+                if done.is_set() and isinstance(made, _Connection):
+                    made.close()
+                outcome.append(made)
+                done.set()
+
+        threading.Thread(target=connect, name="leasehold-connect", daemon=True).start()
+        done.wait(max(0.0, deadline - time.monotonic()))
+        with decided:
+            done.set()
+        if not outcome:
+            raise _DeadlineMissed
+        [made] = outcome
+        if not isinstance(made, _Connection):
+            raise made
+        try:
+            made.deadline = deadline
+            self._prepare(made)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except _DeadlineMissed:
+            raise StoreUnavailable(
+                f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?); "
+                "it will be tried again"
+            ) from None
+        except _ROLLED_BACK as error:
+            raise _RolledBack(_first_line(error)) from error
+        except psycopg.errors.QueryCanceled as error:
+            raise StoreUnavailable(
+                f"{self.shown}: the server gave up after {self.timeout:g} s ({_first_line(error)}); "
+                "it will be tried again"
+            ) from error
+        except _AWAY as error:
+            raise StoreUnavailable(f"{self.shown}: {_first_line(error)}") from error
+        except psycopg.errors.UndefinedTable as error:
+            raise StoreUnavailable(
+                f"{self.shown}: {_first_line(error)} (the tables of Leasehold were there and are gone: was the "
+                "database restored? Start anew to have them made)"
+            ) from error
+        except psycopg.Error as error:
+            raise StoreError(f"{self.shown}: {_first_line(error)}") from error
+
+
+class _RolledBack(Exception):
+    """The server rolled the statement back, and it may be sent again."""
+
+
+def _first_line(error: psycopg.Error) -> str:
+    """What the server says, without the lines that repeat values."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _parameters(url: str, timeout: float) -> dict[str, Any]:
+    """What to connect with: the URL's own settings, and those that the promises above stand on."""
+    check_server_url(url, _FORM)
+    try:
+        stated = conninfo.conninfo_to_dict(url)
+    except psycopg.Error:  # libpq repeats parts of the URL
+        raise bad_url(url, _FORM) from None
+    milliseconds = max(1, math.ceil(timeout * 1000))
+    settings = {
+        "statement_timeout": str(milliseconds),
+        "idle_in_transaction_session_timeout": str(milliseconds),
+        "default_transaction_isolation": r"read\ committed",
+        "jit": "off",
+    }
+    options = [str(stated.get("options") or ""), *(f"-c {name}={value}" for name, value in settings.items())]
+    return {
+        "application_name": "leasehold",
+        "target_session_attrs": "read-write",
+        **stated,
+        "options": " ".join(options).strip(),
+        "connect_timeout": max(2, math.ceil(timeout)),
+    }

@@ -1,0 +1,148 @@
+"""The tables of Leasehold in a Postgres database: made, upgraded, and refused when they are too new.
+
+Owns `leasehold_schema` (which component has which version) and the statements that lead from each version to
+the next. Tables are made in the first schema of the search path (`?options=-csearch_path%3Dname`). A version
+is never changed after it was released: what changes is another entry at the end of the list. Every step is one
+transaction that holds an advisory lock, so that of several processes one makes the tables and the others wait
+for it; a process that stops in there for a minute is ended by the server after the store's time-out.
+
+Who may not make tables runs `open_store(url).create_schema()` once as somebody who may; a store needs no more
+than SELECT, INSERT, UPDATE and DELETE afterwards (and USAGE of the sequence for leases).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from leasehold.errors import StoreError, StoreUnavailable, UsageError
+
+_LOCK = 0x6C656173  # "leas": one lock for all components, since any of them may make `leasehold_schema`
+_SCHEMA_TABLE = 'CREATE TABLE IF NOT EXISTS leasehold_schema (component text COLLATE "C" PRIMARY KEY, version integer)'
+_GROUP_COLUMNS = (
+    'namespace text COLLATE "C", hub text COLLATE "C", consumer_group text COLLATE "C"'  # order and equality by bytes
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A set of tables with a version of its own: entry n of `steps` leads from version n to version n + 1."""
+
+    name: str
+    steps: Sequence[Sequence[str]]
+
+    @property
+    def version(self) -> int:
+        """The version that this release of Leasehold works with."""
+        return len(self.steps)
+
+
+STORES = Component(
+    "stores",
+    (
+        (
+            f"""CREATE TABLE leasehold_ownership ({_GROUP_COLUMNS}, partition text COLLATE "C",
+                owner_id text NOT NULL, owner_level bigint NOT NULL, etag text NOT NULL,
+                last_modified timestamptz NOT NULL, nonce text NOT NULL, successor text NOT NULL,
+                claimed_at bigint NOT NULL, failures bigint NOT NULL, last_error text NOT NULL,
+                PRIMARY KEY (namespace, hub, consumer_group, partition)) WITH (fillfactor = 50)""",
+            f"""CREATE TABLE leasehold_presence ({_GROUP_COLUMNS}, owner_id text COLLATE "C",
+                pipeline text NOT NULL, strategy text NOT NULL, capacity double precision NOT NULL, maximum bigint,
+                created timestamptz NOT NULL, last_modified timestamptz NOT NULL, etag text NOT NULL,
+                PRIMARY KEY (namespace, hub, consumer_group, owner_id)) WITH (fillfactor = 50)""",
+            f"""CREATE TABLE leasehold_ask ({_GROUP_COLUMNS}, partition text COLLATE "C",
+                owner_level bigint NOT NULL, asker text NOT NULL,
+                PRIMARY KEY (namespace, hub, consumer_group, partition))""",
+            f"""CREATE TABLE leasehold_checkpoint ({_GROUP_COLUMNS}, partition text COLLATE "C",
+                sequence_number bigint NOT NULL, owner_level bigint NOT NULL, "offset" text,
+                PRIMARY KEY (namespace, hub, consumer_group, partition)) WITH (fillfactor = 50)""",
+            f"""CREATE TABLE leasehold_binding ({_GROUP_COLUMNS}, pipeline text NOT NULL, sink text NOT NULL,
+                PRIMARY KEY (namespace, hub, consumer_group))""",
+        ),
+    ),
+)
+
+LEASES = Component(
+    "leases",
+    (
+        (
+            """CREATE TABLE leasehold_session (id text COLLATE "C" PRIMARY KEY, owner text NOT NULL,
+                duration double precision, until timestamptz NOT NULL) WITH (fillfactor = 50)""",
+            """CREATE TABLE leasehold_lease (scope text COLLATE "C", key text COLLATE "C",
+                fence bigint NOT NULL, session text COLLATE "C", PRIMARY KEY (scope, key)) WITH (fillfactor = 50)""",
+            "CREATE SEQUENCE leasehold_fence",
+        ),
+    ),
+)
+
+
+class Schema:
+    """The tables of one component in one database."""
+
+    def __init__(self, component: Component, shown: str) -> None:
+        self._component = component
+        self._shown = shown
+        self._seen = False
+
+    def prepare(self, connection: psycopg.Connection[TupleRow]) -> None:
+        """Before a new connection is used: what it writes is on disk, and the tables are as they should be.
+
+        Makes them if this store has not seen them before. Tables that were there and are gone are not made
+        anew: empty ones would forget owner levels and progress.
+        """
+        connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        version = self._version(connection)
+        if version == 0 and self._seen:
+            raise StoreUnavailable(
+                f"{self._shown}: the tables of Leasehold were there and are gone (was the database restored? Start "
+                "anew to have them made)"
+            )
+        if version < self._component.version:
+            self.create(connection)
+        elif version > self._component.version:
+            self._refuse(version)
+        self._seen = True
+
+    def create(self, connection: psycopg.Connection[TupleRow]) -> None:
+        """Make or upgrade the tables, unless another process has."""
+        try:
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+                connection.execute(_SCHEMA_TABLE)
+                version = self._version(connection)
+                if version > self._component.version:
+                    self._refuse(version)
+                for step in self._component.steps[version:]:
+                    for statement in step:
+                        connection.execute(statement)
+                connection.execute(
+                    "INSERT INTO leasehold_schema (component, version) VALUES (%s, %s) "
+                    "ON CONFLICT (component) DO UPDATE SET version = excluded.version",
+                    [self._component.name, self._component.version],
+                )
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise UsageError(
+                f"{self._shown}: the tables of Leasehold are missing or too old, and this user may not make them "
+                f"({str(error).splitlines()[0]}). Call create_schema() of the store once as somebody who may."
+            ) from error
+
+    def _version(self, connection: psycopg.Connection[TupleRow]) -> int:
+        """The version of the tables, 0 where there are none."""
+        [[there]] = connection.execute("SELECT to_regclass('leasehold_schema') IS NOT NULL").fetchall()
+        if not there:
+            return 0
+        rows = connection.execute(
+            "SELECT version FROM leasehold_schema WHERE component = %s", [self._component.name]
+        ).fetchall()
+        return int(rows[0][0]) if rows else 0
+
+    def _refuse(self, version: int) -> None:
+        raise StoreError(
+            f"{self._shown}: its tables for {self._component.name} have version {version}, and this release knows "
+            f"versions up to {self._component.version}: pip install --upgrade leasehold"
+        )

@@ -1,0 +1,234 @@
+"""Ownership and checkpoints in a Redis server, for any number of hosts.
+
+`redis://USER:PASSWORD@HOST:PORT/NUMBER`, or `rediss://` for TLS; a password that the URL leaves out comes from
+`LEASEHOLD_REDIS_PASSWORD`. `?prefix=NAME` keeps several fleets apart in one server, `?cluster=true` is for a Redis
+Cluster. Owns the keys `leasehold:{NAMESPACE/HUB/GROUP}:…`. Its clock is the server's `TIME`. Should that clock step
+back, a record from the future is as old as its first listing afterwards; should it leap ahead, live owners look
+expired, and the fence has to do. Refuses names longer than 512 bytes and names with a NUL.
+
+What was acknowledged is on disk only if the server runs with `appendonly yes` and `appendfsync always`. With
+`everysec` the last second is lost with the power, without `appendonly` everything since the last snapshot is lost with
+the process; and a failover to a replica loses what had not reached it (`min-replicas-to-write` bounds that). Then
+levels can go back, which the entity table refuses loudly, or checkpoints, which costs a re-read. Keep checkpoints in
+another store where that is not acceptable. A store warns at first use of a server that does not keep what it is told.
+
+Concurrency: each call is one script a consumer group, however many records it carries, and the server runs one at a
+time: a record is compared and written with nobody in between. A script holds up everybody else meanwhile (2,048
+records: some ten milliseconds). Threads, forks and time-outs: `redis_server.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from leasehold.errors import NotTheOwner
+from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
+from leasehold.stores import redis_scripts as lua
+from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.names import check_group, check_name, check_records, legible
+from leasehold.stores.redis_server import Call, RedisServer, Script
+from leasehold.stores.rules import refusal
+from leasehold.stores.server_clock import brought_back, is_ahead
+
+R = TypeVar("R", Ownership, Checkpoint, Ask)
+
+
+class RedisStore:
+    """Ownership and checkpoints in the server at `url`. `timeout` is the longest that a call takes, in seconds."""
+
+    features = StoreFeatures(shared=True)
+
+    def __init__(self, url: str, *, timeout: float = 3.0) -> None:
+        self._server = RedisServer(url, timeout, "stores")
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self._server.shown!r})"
+
+    def close(self) -> None:
+        """Close the connections of this process. The store may be used again afterwards."""
+        self._server.close()
+
+    # Ownership
+
+    def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
+        check_group(group)
+        keys = [self._server.group_key(group, kind) for kind in ("ownership", "presence", "ask")]
+        now, owned, present, asked = self._server.call(lua.LIST, keys, [])
+        listing = OwnershipListing(
+            tuple(_ownership(group, partition, text) for partition, text in _pairs(owned)),
+            _seconds(now),
+            tuple(_presence(group, owner_id, text) for owner_id, text in _pairs(present)),
+            tuple(Ask(group, partition, *json.loads(text)) for partition, text in _pairs(asked)),
+        )
+        if is_ahead(listing):
+            self._server.call(lua.BRING_BACK, keys[:2], [])
+            return brought_back(listing)
+        return listing
+
+    def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
+        return self._write("claim", claims)
+
+    def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
+        return self._write("renew", held, presence)
+
+    def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+        return self._write("relinquish", [dataclasses.replace(record, owner_id="") for record in held])
+
+    def _write(self, how: str, records: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
+        check_records(records)
+        by_group = _by_group(records)
+        if presence is not None:
+            check_group(presence.group)
+            check_name("owner id", presence.owner_id)
+            by_group.setdefault(presence.group, [])
+        calls: list[Call] = []
+        sent: list[list[tuple[int, Ownership]]] = []
+        for group, some in by_group.items():
+            new = [
+                (position, dataclasses.replace(one, etag=secrets.token_hex(8), last_error=legible(one.last_error)))
+                for position, one in some
+            ]
+            values = [how, *_presence_values(presence if presence is not None and presence.group == group else None)]
+            for (_, before), (_, after) in zip(some, new, strict=True):
+                values += [before.partition, "" if before.etag is None else f"{before.etag}\n", *_values(after)]
+            keys = [self._server.group_key(group, kind) for kind in ("ownership", "presence")]
+            calls.append((lua.WRITE, keys, values))
+            sent.append(new)
+        won = {}
+        for new, (now, numbers) in zip(sent, self._server.calls(calls) if calls else [], strict=True):
+            for position, record in (new[number] for number in numbers):
+                won[position] = dataclasses.replace(record, last_modified=_seconds(now))
+        return [won[position] for position in sorted(won)]
+
+    def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
+        check_group(group)
+        if owner_ids:
+            self._server.command("HDEL", self._server.group_key(group, "presence"), *owner_ids)
+
+    def ask(self, asks: Sequence[Ask]) -> None:
+        check_records(asks)
+        for group, some in _by_group(asks).items():
+            fields = [text for _, ask in some for text in (ask.partition, _ask_text(ask))]
+            self._server.command("HSET", self._server.group_key(group, "ask"), *fields)
+
+    def withdraw_asks(self, asks: Sequence[Ask]) -> None:
+        check_records(asks)
+        for group, some in _by_group(asks).items():
+            fields = [text for _, ask in some for text in (ask.partition, _ask_text(ask))]
+            self._server.call(lua.WITHDRAW_ASKS, [self._server.group_key(group, "ask")], fields)
+
+    # Checkpoints
+
+    def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
+        check_group(group)
+        found = self._server.command("HGETALL", self._server.group_key(group, "checkpoint"))
+        return [_checkpoint(group, partition, text) for partition, text in found.items()]
+
+    def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
+        check_records(starts)
+        by_group = _by_group(starts)
+        answers = self._server.calls([self._checkpoint_call(lua.RAISE_OWNER_LEVEL, *some) for some in by_group.items()])
+        stands = {
+            position: _checkpoint(start.group, start.partition, text)
+            for some, texts in zip(by_group.values(), answers, strict=True)
+            for (position, start), text in zip(some, texts, strict=True)
+        }
+        return [stands[position] for position in sorted(stands)]
+
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
+        check_records(checkpoints)
+        by_group = _by_group(checkpoints)
+        answers = self._server.calls(
+            [self._checkpoint_call(lua.UPDATE_CHECKPOINTS, *some) for some in by_group.items()]
+        )
+        refused = {}
+        for some, answer in zip(by_group.values(), answers, strict=True):
+            for number, level, sequence_number in answer:
+                position, checkpoint = some[number]
+                stands = Checkpoint(checkpoint.group, checkpoint.partition, int(sequence_number), int(level))
+                reason = refusal(stands, checkpoint)
+                assert reason is not None, "the script refuses by the same rules"
+                refused[position] = reason
+        return [refused[position] for position in sorted(refused)]
+
+    def _checkpoint_call(
+        self, script: Script, group: ConsumerGroup, checkpoints: Iterable[tuple[int, Checkpoint]]
+    ) -> Call:
+        values: list[str] = []
+        for _, one in checkpoints:
+            values += [one.partition, str(one.owner_level), str(one.sequence_number), json.dumps(one.offset)]
+        return script, [self._server.group_key(group, "checkpoint")], values
+
+    def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
+        check_group(group)
+        key = self._server.group_key(group, "binding")
+        return PipelineBinding(*json.loads(self._server.call(lua.BIND, [key], [_binding_text(binding)])))
+
+    def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
+        check_group(group)
+        self._server.command("SET", self._server.group_key(group, "binding"), _binding_text(binding))
+
+
+def _by_group(records: Iterable[R]) -> dict[ConsumerGroup, list[tuple[int, R]]]:
+    """The records with their positions, one list for each group."""
+    groups: dict[ConsumerGroup, list[tuple[int, R]]] = {}
+    for position, record in enumerate(records):
+        groups.setdefault(record.group, []).append((position, record))
+    return groups
+
+
+def _pairs(flat: Sequence[str]) -> Iterable[tuple[str, str]]:
+    return zip(flat[::2], flat[1::2], strict=True) if flat else ()  # Lua knows no empty list
+
+
+def _seconds(microseconds: str) -> float:
+    return int(microseconds) / 1e6
+
+
+def _values(record: Ownership) -> tuple[str, str, str]:
+    """The ETag, identity and values of an ownership, as the scripts take them."""
+    rest = (record.nonce, record.successor, record.claimed_at, record.failures, record.last_error)
+    return str(record.etag), json.dumps([record.owner_id, record.owner_level]), json.dumps(rest)
+
+
+def _ownership(group: ConsumerGroup, partition: str, text: str) -> Ownership:
+    etag, modified, identity, rest = text.split("\n")
+    owner_id, owner_level = json.loads(identity)
+    return Ownership(group, partition, owner_id, owner_level, etag, _seconds(modified), *json.loads(rest))
+
+
+def _presence_values(presence: Presence | None) -> tuple[str, str, str]:
+    if presence is None:
+        return "", "", ""
+    values = (presence.pipeline, presence.strategy, presence.capacity, presence.maximum)
+    return presence.owner_id, secrets.token_hex(8), json.dumps(values)
+
+
+def _presence(group: ConsumerGroup, owner_id: str, text: str) -> Presence:
+    etag, created, modified, values = text.split("\n")
+    pipeline, strategy, capacity, maximum = json.loads(values)
+    times = _seconds(created), _seconds(modified)
+    return Presence(group, owner_id, pipeline, strategy, capacity, maximum, *times, etag)
+
+
+def _ask_text(ask: Ask) -> str:
+    return json.dumps([ask.owner_level, ask.asker])
+
+
+def _checkpoint(group: ConsumerGroup, partition: str, text: str) -> Checkpoint:
+    level, sequence_number, offset = text.split("\n")
+    return Checkpoint(group, partition, int(sequence_number), int(level), json.loads(offset))
+
+
+def _binding_text(binding: PipelineBinding) -> str:
+    return json.dumps([binding.pipeline, binding.sink])
+
+
+def open_redis_store(url: str, base: Path, timeout: float) -> RedisStore:
+    """The store in the server that a `redis://` or `rediss://` URL names; `base` has no meaning here."""
+    return RedisStore(url, timeout=timeout)

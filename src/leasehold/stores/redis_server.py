@@ -1,0 +1,276 @@
+"""Talking to a Redis server: addresses, deadlines, threads, forks, and servers that go away.
+
+Owns the client of a store, the names of its keys, the key `PREFIX:version:COMPONENT`, and the translation of errors.
+Promises that a call ends within the time-out also when the server is stopped or no packet reaches it (looking up
+the server's name takes what the system takes), and that a server that is back is used again without anything being
+done about it. Refuses data of a newer version, and to send a call again by itself: what was sent may have been done.
+
+Names are percent-encoded in keys, so that no two of them meet. All keys of a consumer group carry one hash tag,
+and so do all keys of leases: in a Redis Cluster (`?cluster=true`) each script finds its keys on one node.
+
+Concurrency. Any number of threads call at once, each on a connection that is its own meanwhile. One call is one
+script, which the server runs alone from begin to end: nothing stays locked if this process stops for a minute. If
+the server stops, the call raises `StoreUnavailable` at its deadline and leaves the connection. Each process has a
+client of its own: a forked child makes its own, and leaves an inherited one alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import redis
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection, parse_url
+from redis.retry import Retry
+
+from leasehold.backends import masked
+from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.model import ConsumerGroup
+from leasehold.stores.server_urls import bad_url, check_server_url
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+"""Of the keys and values. A release that changes them raises it, and brings older ones up to date in `_check`."""
+
+PASSWORD = "LEASEHOLD_REDIS_PASSWORD"  # noqa: S105  the name of the variable
+_FORM = (
+    "a Redis URL is redis://USER:PASSWORD@HOST:PORT/NUMBER?OPTION=VALUE (rediss:// for TLS); options are prefix (1 to "
+    "100 letters, digits or any of . _ : -), cluster (true or false) and those of redis-py"
+)
+_AWAY = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ReadOnlyError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    exceptions.MasterDownError,
+    exceptions.OutOfMemoryError,
+    OSError,
+)
+_AWAY_REPLIES = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "UNBLOCKED")
+
+_deadline = threading.local()
+
+
+def _time_left() -> float:
+    left: float = getattr(_deadline, "at", time.monotonic() + 1.0) - time.monotonic()
+    if left <= 0:
+        raise exceptions.TimeoutError("the time is over")
+    return left
+
+
+class _Punctual(Connection):
+    """A connection whose steps together end by the deadline of the calling thread."""
+
+    def connect(self) -> None:
+        if self._sock is None:
+            self.socket_timeout = self.socket_connect_timeout = _time_left()
+        super().connect()  # type: ignore[no-untyped-call]
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["timeout"] = _time_left()
+        return super().read_response(*args, **kwargs)
+
+
+class _PunctualTls(_Punctual, SSLConnection):
+    """The same, over TLS."""
+
+
+class Script:
+    """A Lua script that the server runs alone, known to it by its digest.
+
+    Arguments and answer each are one JSON text: redis-py would take longer for thousands of them than the server.
+    Whole numbers that may be large are sent as text, since a number in Lua is exact only up to 2^53.
+    """
+
+    def __init__(self, body: str) -> None:
+        self.text = (
+            f"local function run(KEYS, ARGV)\n{body}\nend\n"
+            "local answer = run(KEYS, cjson.decode(ARGV[1]))\nreturn cjson.encode(answer)"
+        )
+        self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+Call = tuple[Script, Sequence[str], Sequence[str]]
+"""A script, the keys that it uses, and its arguments."""
+
+
+class RedisServer:
+    """The server at `url`, as one store uses it. `component` names the part of the data that has a version."""
+
+    def __init__(self, url: str, timeout: float, component: str) -> None:
+        self.shown = masked(url)
+        self.timeout = timeout
+        self._component = component
+        self._options = _options(url)
+        self._prefix: str = self._options.pop("prefix")
+        self._cluster: bool = self._options.pop("cluster")
+        self._clients: dict[int, Any] = {}
+
+    def group_key(self, group: ConsumerGroup, kind: str) -> str:
+        """The key of what a consumer group has of this kind."""
+        return self._key("/".join(quote(name, safe="") for name in (group.namespace, group.hub, group.name)), kind)
+
+    def lease_key(self, kind: str, scope: str | None = None) -> str:
+        """The key of what leases have of this kind, of one scope or of all."""
+        return self._key("leases", kind if scope is None else f"{kind}:{quote(scope, safe='')}")
+
+    def _key(self, tag: str, kind: str) -> str:
+        return f"{self._prefix}:{{{tag}}}:{kind}"
+
+    def call(self, script: Script, keys: Sequence[str], values: Sequence[str]) -> Any:
+        """Run a script as one request, and return its answer."""
+        with self._in_time():
+            return self._run(self._client(), script, keys, values)
+
+    def calls(self, calls: Sequence[Call]) -> list[Any]:
+        """Run several scripts, as one request unless they are on several nodes, and return their answers."""
+        if len(calls) == 1:
+            return [self.call(*calls[0])]
+        with self._in_time():
+            client = self._client()
+            if self._cluster:
+                return [self._run(client, *call) for call in calls]
+            with client.pipeline(transaction=False) as pipeline:
+                for script, keys, values in calls:
+                    pipeline.execute_command("EVALSHA", script.digest, len(keys), *keys, json.dumps(values))
+                answers = pipeline.execute(raise_on_error=False)
+            return [
+                self._run(client, *call) if isinstance(answer, exceptions.NoScriptError) else _read(answer)
+                for call, answer in zip(calls, answers, strict=True)
+            ]
+
+    def command(self, *words: str | int) -> Any:
+        """Run one command as one request, and return its answer."""
+        with self._in_time():
+            return self._client().execute_command(*words)
+
+    def close(self) -> None:
+        """Close what this process has open. The store may be used again afterwards."""
+        client = self._clients.pop(os.getpid(), None)
+        if client is not None:
+            client.close()
+
+    @staticmethod
+    def _run(client: Any, script: Script, keys: Sequence[str], values: Sequence[str]) -> Any:
+        sent = json.dumps(values)
+        try:
+            return _read(client.execute_command("EVALSHA", script.digest, len(keys), *keys, sent))
+        except exceptions.NoScriptError:  # the server is new, or another node answers
+            return _read(client.execute_command("EVAL", script.text, len(keys), *keys, sent))
+
+    def _client(self) -> Any:
+        """The client of this process, once what the server holds is known to be fit."""
+        client = self._clients.get(os.getpid())
+        if client is None:
+            client = self._connected()
+            self._check(client)
+            client = self._clients.setdefault(os.getpid(), client)  # another thread may have been faster
+        return client
+
+    def _connected(self) -> Any:
+        if self._cluster:
+            options = {name: value for name, value in self._options.items() if name not in ("db", "connection_class")}
+            tls = self._options["connection_class"] is _PunctualTls
+            return redis.RedisCluster(
+                **options, ssl=tls, socket_timeout=self.timeout, socket_connect_timeout=self.timeout
+            )
+        pool = redis.ConnectionPool(
+            **self._options,
+            socket_timeout=self.timeout,
+            socket_connect_timeout=self.timeout,
+            retry=Retry(NoBackoff(), 0),
+        )
+        return redis.Redis(connection_pool=pool)
+
+    def _check(self, client: Any) -> None:
+        """Refuse data of a newer version; mark data that has none; warn of settings that lose it."""
+        key = f"{self._prefix}:version:{self._component}"
+        client.execute_command("SET", key, VERSION, "NX")
+        found = int(client.execute_command("GET", key))
+        if found > VERSION:
+            raise StoreError(
+                f"{self.shown}: its data for {self._component} has version {found}, and this release knows versions "
+                f"up to {VERSION}: pip install --upgrade leasehold"
+            )
+        if not self._cluster:
+            self._warn(client)
+
+    def _warn(self, client: Any) -> None:
+        try:
+            state = {**client.info("persistence"), **client.info("memory")}
+        except exceptions.ResponseError:  # this user may not ask
+            return
+        if not state.get("aof_enabled"):
+            logger.warning(
+                "%s: this server does not write its commands to disk as they come (appendonly no): claims, checkpoints "
+                "and leases that were acknowledged can be lost when it restarts. Set appendonly yes and appendfsync "
+                "always, or everysec if losing the last second is acceptable.",
+                self.shown,
+            )
+        if state.get("maxmemory") and str(state.get("maxmemory_policy", "")).startswith("allkeys"):
+            logger.warning(
+                "%s: this server evicts any key when its memory is full (maxmemory-policy %s), also ownership and "
+                "checkpoints. Set maxmemory-policy noeviction.",
+                self.shown,
+                state["maxmemory_policy"],
+            )
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        _deadline.at = time.monotonic() + self.timeout
+        try:
+            yield
+        except exceptions.AuthenticationError as error:
+            raise StoreUnavailable(
+                f"{self.shown}: {error} (check the user and password in the URL or in {PASSWORD})"
+            ) from error
+        except exceptions.TimeoutError as error:
+            raise StoreUnavailable(
+                f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?); "
+                "it will be tried again"
+            ) from error
+        except _AWAY as error:
+            raise StoreUnavailable(f"{self.shown}: {error}") from error
+        except exceptions.RedisError as error:
+            if str(error).startswith(_AWAY_REPLIES):
+                raise StoreUnavailable(f"{self.shown}: {error}") from error
+            raise StoreError(f"{self.shown}: {error}") from error
+
+
+def _read(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return json.loads(answer)
+
+
+def _options(url: str) -> dict[str, Any]:
+    """What to connect with, from the URL and the environment."""
+    check_server_url(url, _FORM)
+    try:
+        options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+        cluster = {"true": True, "false": False}[str(options.pop("cluster", "false")).lower()]
+        prefix = str(options.pop("prefix", "leasehold"))
+        if not re.fullmatch(r"[\w.:-]{1,100}", prefix):
+            raise ValueError
+    except (ValueError, KeyError):  # redis-py repeats parts of the URL
+        raise bad_url(url, _FORM) from None
+    if not options.get("password") and os.environ.get(PASSWORD):
+        options["password"] = os.environ[PASSWORD]
+    for decided_here in ("socket_timeout", "socket_connect_timeout", "decode_responses", "protocol", "timeout"):
+        options.pop(decided_here, None)
+    options["connection_class"] = _PunctualTls if url.startswith("rediss://") else _Punctual
+    options.setdefault("host", "localhost")
+    return {**options, "decode_responses": True, "protocol": 2, "prefix": prefix, "cluster": cluster}

@@ -1,0 +1,250 @@
+"""`leasehold checkpoints`: what goes out and comes in, what is refused, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from leasehold.cli import checkpoint_formats
+from leasehold.cli.app import app
+from leasehold.cli.checkpoint_formats import Document, number, text
+from leasehold.cli.checkpoint_moves import plan_moves
+from leasehold.cli.checkpoints import checkpoints
+from leasehold.hubs.log import LogHub
+from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
+from leasehold.stores import Store, open_store
+
+GROUP = ConsumerGroup("tests.example", "hub", "$Default")
+OTHER = ConsumerGroup("tests.example", "hub", "é / other")
+NAMED = ("--group", "tests.example/hub/$Default")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def store(url: str) -> Store:
+    return open_store(url)
+
+
+def run(*arguments: str, given: str = "") -> Result:
+    return CliRunner().invoke(app, ["checkpoints", *arguments], input=given)
+
+
+def done(*arguments: str, given: str = "") -> str:
+    result = run(*arguments, given=given)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def refused(*arguments: str, given: str = "") -> str:
+    result = run(*arguments, given=given)
+    assert (result.exit_code, result.stdout) == (1, "")
+    return result.stderr
+
+
+def written(store: Store, group: ConsumerGroup = GROUP) -> dict[str, tuple[int, int, str | None]]:
+    return {c.partition: (c.sequence_number, c.owner_level, c.offset) for c in store.list_checkpoints(group)}
+
+
+def line(partition: str = "0", sequence_number: object = 10, level: object = 3, **other: object) -> str:
+    document = {"namespace": "tests.example", "hub": "hub", "consumerGroup": "$Default", "partition": partition}
+    return json.dumps(document | {"sequenceNumber": sequence_number, "ownerLevel": level} | other)
+
+
+def test_each_command_and_option_has_help_and_an_example() -> None:
+    for name, command in checkpoints.commands.items():
+        assert f"leasehold checkpoints {name}" in (command.help or "").partition("Example")[2]
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        assert [one.name for one in options if not one.help] == []
+
+
+# Out of a store, and into one
+
+
+def test_what_goes_out_comes_in_as_it_was(tmp_path: Path, url: str, store: Store) -> None:
+    numbers = [Checkpoint(GROUP, str(p), 100 + p, p, str(p)) for p in (10, 9, 0)]
+    others = [Checkpoint(GROUP, "é 😀\n", BEFORE_FIRST, 0), Checkpoint(GROUP, "name", 2**63 - 1, 2**63 - 1, "")]
+    store.update_checkpoints([*numbers, *others, Checkpoint(OTHER, "0", 1, 1)])
+    out = done("export", url, *NAMED)
+    assert [json.loads(one)["partition"] for one in out.splitlines()] == ["0", "9", "10", "name", "é 😀\n"]
+    file = tmp_path / "out.jsonl"
+    file.write_text(out, encoding="utf-8")
+    copy = f"sqlite:///{tmp_path}/copy.db"
+    done("import", copy, str(file))
+    assert written(open_store(copy)) == written(store)
+    assert written(open_store(copy), OTHER) == {}
+    done("import", copy, str(file))
+    assert done("export", copy, *NAMED) == out
+
+
+def test_into_another_group(url: str, store: Store) -> None:
+    said = done("import", url, "-", "--group", "a/b/c", "--json", given=f"{line()}\n\n{line('1', 4, 1)}\n")
+    document: dict[str, Any] = json.loads(said)
+    assert document["groups"] == ["a/b/c"]
+    assert document["partitions"][0] == {"partition": "0", "before": None, "after": 10, "ownerLevel": 3}
+    assert set(written(store, ConsumerGroup("a", "b", "c"))) == {"0", "1"}
+    assert written(store) == {}
+
+
+def test_a_folder_with_a_document_a_file(tmp_path: Path, url: str, store: Store) -> None:
+    folder = tmp_path / "blobs"
+    (folder / "deeper").mkdir(parents=True)
+    (folder / "0").write_text(json.dumps(json.loads(line("0")), indent=2))
+    (folder / "deeper" / "1").write_text(line("1"))
+    done("import", url, str(folder))
+    assert set(written(store)) == {"0", "1"}
+
+
+def test_a_pipeline_file_and_a_hub_name_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    LogHub.create(tmp_path / "flights.db", partitions=2).close()
+    (tmp_path / "flights.toml").write_text(PIPELINE)
+    done("set", "flights.toml", "0", "41")
+    [one] = done("export", "flights.toml").splitlines()
+    assert json.loads(one)["sequenceNumber"] == 41
+    assert done("export", "sqlite:///stores.db", "--hub", "log:///flights.db").splitlines() == [one]
+    assert done("export", "sqlite:///stores.db", "--hub", "log:///flights.db", "--consumer-group", "x") == ""
+
+
+PIPELINE = """
+
+name = "flights"
+[source]
+hub = "log:///flights.db"
+[ownership]
+store = "sqlite:///stores.db"
+[sink]
+url = "sqlite:///table.db"
+table = "flights"
+mode = "upsert"
+keys = ["id"]
+[transform]
+schema = "id STRING"
+"""
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (line(sequence_number=11, level=2), "owner level 2 is below 3"),
+        (line(sequence_number=9, level=3), "sequence number 9 is behind 10"),
+        (line(sequence_number=9, level=4), "sequence number 9 is behind 10"),
+    ],
+)
+def test_a_lower_level_and_a_step_back_are_refused_unless_forced(url: str, store: Store, wanted: str, why: str) -> None:
+    store.update_checkpoints([Checkpoint(GROUP, "0", 10, 3, "ten")])
+    both = f"{line('1')}\n{wanted}\n"
+    said = refused("import", url, "-", given=both)
+    assert said.startswith("leasehold: 1 of 2 checkpoints are refused, and nothing was written")
+    assert f"partition 0 of {GROUP}: {why}" in said
+    assert "--force" in said
+    assert written(store) == {"0": (10, 3, "ten")}
+    done("import", url, "-", "--force", given=both)
+    assert written(store) == {"0": (json.loads(wanted)["sequenceNumber"], 4, None), "1": (10, 3, None)}
+    assert store.update_checkpoints([Checkpoint(GROUP, "0", 12, 3)]) != [], "whoever runs at the old level is fenced"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("", "-: there is no checkpoint in it"),
+        ("{", r"line 1 of the input: not a checkpoint in the format leasehold: Expecting"),
+        ("[]", "not a JSON object"),
+        (f"{line()}\n{{}}", "line 2 of the input: .*namespace is missing"),
+        (line(partition=""), "partition is missing"),
+        (line(hub=7), "hub is text, and not 7"),
+        (line(sequence_number=None), "sequenceNumber is missing"),
+        (line(sequence_number="10"), "sequenceNumber is a whole number from -1, and not '10'"),
+        (line(sequence_number=-2), "from -1, and not -2"),
+        (line(sequence_number=2**63), "from -1"),
+        (line(level=True), "ownerLevel is a whole number from 0, and not True"),
+        (line(level=1.5), "ownerLevel"),
+        (line(offset=7), "offset is text or null"),
+        (
+            f"{line()}\n{line('1')}\n{line()}",
+            "line 3 of the input: partition 0 of .* is in line 1 of the input already",
+        ),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_with_its_place(url: str, store: Store, given: str, why: str) -> None:
+    said = refused("import", url, "-", given=given)
+    assert re.search(why, said), said
+    assert written(store) == {}
+
+
+def test_sources_that_cannot_be_read(tmp_path: Path, url: str) -> None:
+    assert "no such file" in refused("import", url, f"{tmp_path}/missing.jsonl").lower()
+    (tmp_path / "latin").write_bytes(b'{"a": "\xe9"}')
+    assert "not text in UTF-8" in refused("import", url, f"{tmp_path}/latin")
+
+
+def test_groups_that_are_not_named(url: str) -> None:
+    assert "Add --hub or --group" in refused("export", url)
+    assert "Add --hub or --group" in refused("set", url, "0", "1")
+    assert "NAMESPACE/HUB/NAME" in refused("export", url, "--group", "hub/name")
+    assert "Use one of the two" in refused("export", url, *NAMED, "--hub", "log:///x.db")
+    assert "one of leasehold" in refused("import", url, "-", "--format", "x")
+
+
+# set
+
+
+def test_set_raises_the_level_and_refuses_a_step_back_unless_forced(url: str, store: Store) -> None:
+    done("set", url, *NAMED, "0", "10", "--offset", "ten")
+    assert written(store) == {"0": (10, 0, "ten")}
+    said = done("set", url, *NAMED, "0", "12")
+    assert "1 checkpoint written for tests.example/hub/$Default" in said
+    assert written(store) == {"0": (12, 1, None)}
+    assert "sequence number 7 is behind 12" in refused("set", url, *NAMED, "0", "7")
+    done("set", url, *NAMED, "--force", "--", "0", "-1")
+    assert written(store)["0"][0] == BEFORE_FIRST
+    assert store.update_checkpoints([Checkpoint(GROUP, "0", 12, 1)]) != []
+    assert run("set", url, *NAMED, "--", "0", "-2").exit_code == 2
+
+
+def test_one_partition_is_set_and_no_other(url: str, store: Store) -> None:
+    store.update_checkpoints([Checkpoint(GROUP, p, 10, 3) for p in ("0", "1")])
+    done("set", url, *NAMED, "1", "11")
+    assert written(store) == {"0": (10, 3, None), "1": (11, 4, None)}
+
+
+def test_an_instance_that_overtakes_is_said(url: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the write, the partition is claimed at a higher level."""
+
+    def late(stored: list[Checkpoint], wanted: list[Checkpoint], *, force: bool) -> list[object]:
+        moves = plan_moves(stored, wanted, force=force)
+        store.raise_owner_level([Checkpoint(GROUP, "0", 0, 9)])
+        return list(moves)
+
+    monkeypatch.setattr("leasehold.cli.checkpoint_moves.plan_moves", late)
+    said = refused("set", url, *NAMED, "0", "10")
+    assert "overtaken by an instance that is running" in said
+    assert "level 9 has claimed the partition" in said
+
+
+# Formats of others
+
+
+def test_a_format_is_a_parser_of_one_document(url: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(document: Document, group: ConsumerGroup | None) -> Checkpoint:
+        if group is None:
+            raise ValueError("it names no group: add --group")
+        return Checkpoint(group, text(document, "PartitionId"), number(document, "SequenceNumber", least=0), 0)
+
+    monkeypatch.setitem(checkpoint_formats.FORMATS, "blobs", parse)
+    blob = json.dumps({"PartitionId": "3", "SequenceNumber": 17})
+    assert "names no group: add --group" in refused("import", url, "-", "--format", "blobs", given=blob)
+    done("import", url, "-", "--format", "blobs", *NAMED, given=blob)
+    assert written(store) == {"3": (17, 0, None)}

@@ -1,0 +1,296 @@
+"""The Postgres store: the contracts, and what is special to it: its tables, its locks, its URL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from leasehold.errors import ConfigError, StoreError, StoreUnavailable, UsageError
+from leasehold.model import Checkpoint, ConsumerGroup, Ownership
+from leasehold.stores import open_lease_store, open_store
+from leasehold.stores.postgres import PostgresStore
+from leasehold.stores.postgres_connections import MOST_CONNECTIONS, Connections
+from leasehold.stores.postgres_leases import PostgresLeaseStore
+from leasehold.stores.postgres_schema import STORES, Component, Schema
+from leasehold.testing.groups import at_once, new_group
+from leasehold.testing.stores import (
+    CheckpointStoreContract,
+    LeaseStoreContract,
+    OwnershipStoreContract,
+    claim,
+    records,
+)
+from tests.stores.servers import PostgresServer
+
+PATIENT = 60.0
+"""Seconds: a time-out that no test of correctness runs into, on however slow a disk."""
+
+
+@contextmanager
+def locked(server: PostgresServer, store: Any) -> Iterator[Any]:
+    """All tables are locked by somebody else, and that store waits for them."""
+    store.create_schema()
+    with psycopg.connect(server.url) as other:
+        for table in ("ownership", "presence", "ask", "checkpoint", "binding", "session", "lease"):
+            if other.execute(f"SELECT to_regclass('leasehold_{table}') IS NOT NULL").fetchall() == [(True,)]:
+                other.execute(f"LOCK TABLE leasehold_{table} IN ACCESS EXCLUSIVE MODE")
+        yield store
+        other.rollback()
+
+
+class TestOwnership(OwnershipStoreContract):
+    @pytest.fixture
+    def store(self, postgres_server: PostgresServer) -> PostgresStore:
+        return PostgresStore(postgres_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresStore]:
+        return lambda: PostgresStore(postgres_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def hung(self, postgres_server: PostgresServer) -> AbstractContextManager[PostgresStore]:
+        return locked(postgres_server, PostgresStore(postgres_server.url, timeout=0.3))
+
+
+class TestCheckpoints(CheckpointStoreContract):
+    @pytest.fixture
+    def store(self, postgres_server: PostgresServer) -> PostgresStore:
+        return PostgresStore(postgres_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresStore]:
+        return lambda: PostgresStore(postgres_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def hung(self, postgres_server: PostgresServer) -> AbstractContextManager[PostgresStore]:
+        return locked(postgres_server, PostgresStore(postgres_server.url, timeout=0.3))
+
+
+class TestLeases(LeaseStoreContract):
+    @pytest.fixture
+    def store(self, postgres_server: PostgresServer) -> PostgresLeaseStore:
+        return PostgresLeaseStore(postgres_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresLeaseStore]:
+        return lambda: PostgresLeaseStore(postgres_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def hung(self, postgres_server: PostgresServer) -> AbstractContextManager[PostgresLeaseStore]:
+        return locked(postgres_server, PostgresLeaseStore(postgres_server.url, timeout=0.3))
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer) -> str:
+    """A URL with a schema of its own, in which nothing has been made yet."""
+    name = f"schema_{time.monotonic_ns()}"
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    return f"{postgres_server.url}&options={quote(f'-csearch_path={name}')}"
+
+
+# Its tables
+
+
+def test_one_url_serves_both_and_the_options_of_the_url_count(url: str, postgres_server: PostgresServer) -> None:
+    group = new_group()
+    claimed = claim(open_store(url), group)
+    leases = open_lease_store(url)
+    assert leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
+    assert records(PostgresStore(url), group) == {"0": claimed}
+    assert records(PostgresStore(postgres_server.url), group) == {}, "another schema is another store"
+
+
+def test_many_make_the_tables_at_once(url: str) -> None:
+    group = new_group()
+    stores = [PostgresStore(url, timeout=PATIENT) for _ in range(8)]
+    leases = [PostgresLeaseStore(url, timeout=PATIENT) for _ in range(8)]
+    jobs: list[Callable[[], object]] = [lambda s=s: s.list_ownership(group) for s in stores]  # type: ignore[misc]
+    jobs += [lambda s=s: s.open_session("me", 1.0) for s in leases]  # type: ignore[misc]
+    assert len(at_once(jobs)) == 16
+
+
+def test_making_the_tables_again_changes_nothing(url: str) -> None:
+    store, group = PostgresStore(url), new_group()
+    store.create_schema()
+    claimed = claim(store, group)
+    store.create_schema()
+    PostgresStore(url).create_schema()
+    assert records(store, group) == {"0": claimed}
+
+
+def test_tables_of_a_newer_version_are_refused(url: str) -> None:
+    PostgresStore(url).create_schema()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE leasehold_schema SET version = 99 WHERE component = 'stores'")
+    uses: list[Callable[[PostgresStore], object]] = [
+        lambda store: store.list_ownership(new_group()),
+        lambda store: store.create_schema(),
+    ]
+    for use in uses:
+        with pytest.raises(StoreError, match=r"have version 99, and this release .* up to 1: pip install --upgrade"):
+            use(PostgresStore(url))
+    PostgresLeaseStore(url).open_session("me", 1.0)
+
+
+def test_older_tables_are_brought_up_to_date_and_keep_what_they_hold(url: str) -> None:
+    group = new_group()
+    claimed = claim(PostgresStore(url), group)
+    newer = Component("stores", (*STORES.steps, ("ALTER TABLE leasehold_ownership ADD COLUMN colour text",)))
+    schema = Schema(newer, "shown")
+    connections = Connections(url, PATIENT, schema.prepare)
+    assert connections.rows("SELECT partition, colour FROM leasehold_ownership", {}) == [("0", None)]
+    assert connections.rows("SELECT version FROM leasehold_schema WHERE component = 'stores'", {}) == [(2,)]
+    with pytest.raises(StoreError, match="version 2"):
+        PostgresStore(url).list_ownership(group)
+    connections.rows("UPDATE leasehold_schema SET version = 1 RETURNING 1", {})
+    assert records(PostgresStore(url), group) == {"0": claimed}
+
+
+def test_tables_that_are_gone_are_not_made_anew_behind_the_back_of_a_store(url: str) -> None:
+    """Empty ones would forget owner levels and progress."""
+    store, group = PostgresStore(url), new_group()
+    claim(store, group)
+    with psycopg.connect(url, autocommit=True) as connection:
+        for table in ("ownership", "presence", "ask", "checkpoint", "binding", "schema"):
+            connection.execute(f"DROP TABLE leasehold_{table}")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="gone"):
+            store.list_ownership(group)
+        store.close()
+    assert records(PostgresStore(url), group) == {}
+
+
+def test_who_may_not_make_tables_is_told_what_to_do(postgres_server: PostgresServer, url: str) -> None:
+    role = f"reader_{time.monotonic_ns()}"
+    schema = url.rpartition("%3D")[2]
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    theirs = PostgresStore(url.replace("postgres:@", f"{role}@"))
+    with pytest.raises(UsageError, match=r"may not make them .* Call create_schema\(\)"):
+        theirs.list_ownership(new_group())
+    PostgresStore(url).create_schema()
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    claim(theirs, new_group())
+
+
+# Its locks and connections
+
+
+def test_more_threads_than_connections(postgres_server: PostgresServer) -> None:
+    store, group = PostgresStore(postgres_server.url, timeout=PATIENT), new_group()
+
+    def claimer(number: int) -> Callable[[], list[Ownership]]:
+        partitions = [str((number + p) % 50) for p in range(50)]
+        return lambda: store.claim_ownership([Ownership(group, p, str(number), 1) for p in partitions])
+
+    won = [one for some in at_once([claimer(n) for n in range(8 * MOST_CONNECTIONS)]) for one in some]
+    assert sorted(one.partition for one in won) == sorted(map(str, range(50)))
+
+
+def test_waiting_for_a_connection_ends_in_time(postgres_server: PostgresServer) -> None:
+    store = PostgresStore(postgres_server.url, timeout=0.5)
+    outcomes: list[object] = []
+
+    def use() -> None:
+        try:
+            outcomes.append(store.list_ownership(new_group()))
+        except StoreUnavailable as error:
+            outcomes.append(error)
+
+    with locked(postgres_server, PostgresStore(postgres_server.url)):
+        started = time.monotonic()
+        at_once([use for _ in range(2 * MOST_CONNECTIONS)])
+        assert time.monotonic() - started < 2.5
+    assert all(isinstance(one, StoreUnavailable) for one in outcomes)
+    store.list_ownership(new_group())
+
+
+def test_connections_that_the_server_has_closed_are_not_used(postgres_server: PostgresServer) -> None:
+    store, group = PostgresStore(postgres_server.url), new_group()
+    claimed = claim(store, group)
+    with psycopg.connect(postgres_server.url, autocommit=True) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'leasehold'"
+        )
+    assert records(store, group) == {"0": claimed}
+
+
+def test_writes_are_on_disk_also_where_the_database_would_not_wait_for_it(url: str) -> None:
+    seen = Connections(f"{url}%20-csynchronous_commit%3Doff", PATIENT, Schema(STORES, "shown").prepare).rows(
+        "SELECT current_setting('synchronous_commit')", {}
+    )
+    assert seen == [("on",)]
+
+
+# Its URL and its names
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("postgresql://me:s3/cret@host/db", "postgresql://me:s3@cret@host/db", "postgresql://me:s3?cret@host/db"),
+        *("postgresql://me:s3cret@host:port/db", "postgresql://h/d?nonsense=s3cret", "postgresql://me:s3#cret@host/db"),
+    ],
+)
+def test_a_bad_url_is_refused_without_its_secrets(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"postgresql://USER:PASSWORD@HOST") as refused:
+        open_store(url)
+    assert "s3" not in str(refused.value)
+    assert "cret" not in str(refused.value)
+
+
+def test_secrets_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "from-the-environment")
+    for url in ("postgresql://me:s3cret@127.0.0.1:1/db", "postgresql://127.0.0.1:1/db?user=me&password=s3cret"):
+        for store in (PostgresStore(url), PostgresLeaseStore(url)):
+            assert "s3cret" not in repr(store)
+        with pytest.raises(StoreUnavailable) as away:
+            PostgresStore(url).list_ownership(new_group())
+        assert "s3cret" not in str(away.value)
+        assert "from-the-environment" not in str(away.value)
+
+
+def test_names_that_do_not_fit_are_refused(postgres_server: PostgresServer) -> None:
+    store, group = PostgresStore(postgres_server.url), new_group()
+    for name in ("a\0b", "x" * 513, "é" * 257, "\ud800"):
+        with pytest.raises(ConfigError, match=r"partition .*(NUL|512 bytes|UTF-8)"):
+            store.claim_ownership([Ownership(group, "0", "me", 1), Ownership(group, name, "me", 1)])
+        with pytest.raises(ConfigError):
+            store.update_checkpoints([Checkpoint(ConsumerGroup("n", name), "0", 1, 1)])
+    assert records(store, group) == {}, "nothing is done if something is refused"
+    longest = ConsumerGroup("n" * 512, "é" * 256, "g" * 512)
+    claimed = claim(store, longest, "😀" * 128, owner="o" * 512)
+    assert records(store, longest) == {claimed.partition: claimed}
+
+
+def test_an_error_text_does_not_keep_a_partition_from_being_given_up(postgres_server: PostgresServer) -> None:
+    store, group = PostgresStore(postgres_server.url), new_group()
+    failed = Ownership(group, "0", "me", 1, last_error="a NUL \0 and half a pair \ud800")
+    assert store.claim_ownership([failed])[0].last_error == "a NUL ␀ and half a pair ?"
+
+
+# Its clock
+
+
+def test_after_the_clock_stepped_back_a_record_ages_from_its_next_listing(postgres_server: PostgresServer) -> None:
+    store, group = PostgresStore(postgres_server.url), new_group()
+    claimed = claim(store, group)
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE leasehold_ownership SET last_modified = clock_timestamp() + '1 hour' WHERE hub = %s", [group.hub]
+        )
+    first = store.list_ownership(group)
+    assert first.records[0].last_modified == first.as_of
+    time.sleep(0.05)
+    second = store.list_ownership(group)
+    assert 0.05 <= second.as_of - second.records[0].last_modified < 60
+    assert store.renew_ownership([claimed]), "its ETag is still the same"

@@ -1,0 +1,289 @@
+"""The Redis store: the contracts, and what is special to it: its keys, its versions, its URL, its durability."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from leasehold.errors import ConfigError, StoreError, StoreUnavailable
+from leasehold.model import Checkpoint, ConsumerGroup, Ownership, Presence
+from leasehold.stores import open_lease_store, open_store
+from leasehold.stores.redis import RedisStore
+from leasehold.stores.redis_leases import RedisLeaseStore
+from leasehold.testing.groups import at_once, groups_alike, new_group
+from leasehold.testing.stores import (
+    CheckpointStoreContract,
+    LeaseStoreContract,
+    OwnershipStoreContract,
+    claim,
+    records,
+)
+from tests.stores.servers import RedisServer
+
+PATIENT = 60.0
+"""Seconds: a time-out that no test of correctness runs into, on however slow a disk."""
+
+
+@contextmanager
+def paused(server: RedisServer, store: Any) -> Iterator[Any]:
+    """The server answers nobody, and forgets what is asked of it by those who leave."""
+    with redis.Redis(port=server.port) as other:
+        other.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+        yield store
+        other.execute_command("CLIENT", "UNPAUSE")
+
+
+class TestOwnership(OwnershipStoreContract):
+    @pytest.fixture
+    def store(self, redis_server: RedisServer) -> RedisStore:
+        return RedisStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisStore]:
+        return lambda: RedisStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisStore]:
+        return paused(redis_server, RedisStore(redis_server.url, timeout=0.3))
+
+
+class TestCheckpoints(CheckpointStoreContract):
+    @pytest.fixture
+    def store(self, redis_server: RedisServer) -> RedisStore:
+        return RedisStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisStore]:
+        return lambda: RedisStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisStore]:
+        return paused(redis_server, RedisStore(redis_server.url, timeout=0.3))
+
+
+class TestLeases(LeaseStoreContract):
+    @pytest.fixture
+    def store(self, redis_server: RedisServer) -> RedisLeaseStore:
+        return RedisLeaseStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisLeaseStore]:
+        return lambda: RedisLeaseStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisLeaseStore]:
+        return paused(redis_server, RedisLeaseStore(redis_server.url, timeout=0.3))
+
+
+# Its keys
+
+
+def test_one_url_serves_both_and_a_prefix_keeps_fleets_apart(redis_server: RedisServer) -> None:
+    group, url = new_group(), f"{redis_server.url}?prefix=another"
+    claimed = claim(open_store(url), group)
+    leases = open_lease_store(url)
+    held = leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
+    assert records(RedisStore(url), group) == {"0": claimed}
+    assert RedisLeaseStore(url).holders("scope", ["a"]) == held
+    assert records(RedisStore(redis_server.url), group) == {}
+    assert RedisLeaseStore(redis_server.url).holders("scope", ["a"]) == []
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path, "--cluster-enabled", "yes")
+    try:
+        with redis.Redis(port=server.port) as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                time.sleep(0.01)
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.mark.parametrize("option", ["", "?cluster=true"])
+def test_in_a_cluster_all_keys_of_a_script_are_on_one_node(cluster: RedisServer, option: str) -> None:
+    """The server refuses a script whose keys are in several hash slots."""
+    store, groups = RedisStore(cluster.url + option), groups_alike()[::40]
+    won = store.claim_ownership([Ownership(one, "0", "me", 1) for one in groups])
+    assert len(won) == len(groups)
+    assert len(store.renew_ownership(won[:1], Presence(groups[0], "me"))) == 1
+    store.raise_owner_level([Checkpoint(one, "0", 5, 1) for one in groups])
+    for number, one in enumerate(groups):
+        listing = store.list_ownership(one)
+        assert (len(listing.records), len(listing.presences)) == (1, number == 0)
+        assert store.list_checkpoints(one) == [Checkpoint(one, "0", 5, 1)]
+    leases = RedisLeaseStore(cluster.url + option)
+    session = leases.open_session("me", 60.0)
+    held = leases.acquire(session, "one", ["a", "b"]) + leases.acquire(session, "another", ["a"])
+    assert leases.renew(held) == leases.release(held) == held
+    store.close()
+    leases.close()
+
+
+def test_a_script_that_the_server_has_forgotten_is_sent_again(redis_server: RedisServer) -> None:
+    store, group = RedisStore(redis_server.url), new_group()
+    claimed = claim(store, group)
+    with redis.Redis(port=redis_server.port) as other:
+        other.script_flush()
+        assert records(store, group) == {"0": claimed}
+        other.script_flush()
+        groups = [new_group() for _ in range(3)]
+        assert len(store.claim_ownership([Ownership(one, "0", "me", 1) for one in groups])) == 3
+
+
+# Its versions
+
+
+def test_data_of_a_newer_version_is_refused(redis_server: RedisServer) -> None:
+    url = f"{redis_server.url}?prefix=newer"
+    RedisStore(url).list_ownership(new_group())
+    with redis.Redis(port=redis_server.port) as other:
+        assert other.get("newer:version:stores") == b"1"
+        other.set("newer:version:stores", 99)
+    with pytest.raises(StoreError, match=r"has version 99, and this release .* up to 1: pip install --upgrade"):
+        RedisStore(url).list_ownership(new_group())
+    RedisLeaseStore(url).open_session("me", 1.0)
+
+
+# Its connections
+
+
+def test_many_threads_of_one_store(redis_server: RedisServer) -> None:
+    store, group = RedisStore(redis_server.url, timeout=PATIENT), new_group()
+
+    def claimer(number: int) -> Callable[[], list[Ownership]]:
+        partitions = [str((number + p) % 50) for p in range(50)]
+        return lambda: store.claim_ownership([Ownership(group, p, str(number), 1) for p in partitions])
+
+    won = [one for some in at_once([claimer(n) for n in range(32)]) for one in some]
+    assert sorted(one.partition for one in won) == sorted(map(str, range(50)))
+
+
+def test_connections_that_the_server_has_closed_are_not_used(redis_server: RedisServer) -> None:
+    store, group = RedisStore(redis_server.url), new_group()
+    claimed = claim(store, group)
+    with redis.Redis(port=redis_server.port) as other:
+        other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert records(store, group) == {"0": claimed}
+
+
+# Its URL and its names
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis://me:s3/cret@host/0", "redis://me:s3@cret@host/0", "redis://me:s3?cret@host/0"),
+        *("redis://me:s3cret@host:port/0", "redis://:s3#cret@host/0", "redis://:s3cret@host/0?prefix=a%7Bb"),
+        *("redis://:s3cret@host/0?cluster=perhaps", "redis://:s3cret@host/0?db=first"),
+    ],
+)
+def test_a_bad_url_is_refused_without_its_secrets(url: str) -> None:
+    for opener in (open_store, open_lease_store):
+        with pytest.raises(ConfigError, match=r"redis://USER:PASSWORD@HOST") as refused:
+            opener(url)
+        assert "s3" not in str(refused.value)
+        assert "cret" not in str(refused.value)
+
+
+def test_a_password_comes_from_the_url_or_the_environment_and_is_in_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = RedisServer(tmp_path, "--requirepass", "s3 cr/et")
+    try:
+        for url in (server.url, server.url.replace("redis://", "redis://:wr0ng@")):
+            with pytest.raises(StoreUnavailable, match=r"LEASEHOLD_REDIS_PASSWORD|uthentication") as refused:
+                RedisStore(url).list_ownership(new_group())
+            assert "wr0ng" not in str(refused.value)
+            assert "wr0ng" not in repr(RedisStore(url)) + repr(RedisLeaseStore(url))
+        RedisStore(server.url.replace("redis://", "redis://:s3%20cr%2Fet@")).list_ownership(new_group())
+        monkeypatch.setenv("LEASEHOLD_REDIS_PASSWORD", "s3 cr/et")
+        RedisStore(server.url).list_ownership(new_group())
+    finally:
+        server.end()
+
+
+def test_names_that_do_not_fit_are_refused(redis_server: RedisServer) -> None:
+    store, group = RedisStore(redis_server.url), new_group()
+    for name in ("a\0b", "x" * 513, "é" * 257, "\ud800"):
+        with pytest.raises(ConfigError, match=r"partition .*(NUL|512 bytes|UTF-8)"):
+            store.claim_ownership([Ownership(group, "0", "me", 1), Ownership(group, name, "me", 1)])
+        with pytest.raises(ConfigError):
+            store.update_checkpoints([Checkpoint(ConsumerGroup("n", name), "0", 1, 1)])
+    assert records(store, group) == {}, "nothing is done if something is refused"
+    longest = ConsumerGroup("n" * 512, "é" * 256, "g" * 512)
+    claimed = claim(store, longest, "😀" * 128, owner="o" * 512)
+    assert records(store, longest) == {claimed.partition: claimed}
+
+
+# Its clock and its disk
+
+
+def test_after_the_clock_stepped_back_a_record_ages_from_its_next_listing(redis_server: RedisServer) -> None:
+    store, group = RedisStore(redis_server.url), new_group()
+    claimed = claim(store, group)
+    store.renew_ownership([], Presence(group, "me/1"))
+    with redis.Redis(port=redis_server.port) as other:
+        for kind in ("ownership", "presence"):
+            [key] = other.keys(f"*{group.hub}*:{kind}")
+            for name, value in other.hgetall(key).items():
+                parts = value.split(b"\n")
+                written = 1 if kind == "ownership" else 2
+                parts[written] = b"%d" % (int(parts[written]) + 3_600_000_000)
+                other.hset(key, name, b"\n".join(parts))
+    first = store.list_ownership(group)
+    assert first.records[0].last_modified == first.presences[0].last_modified == first.as_of
+    time.sleep(0.05)
+    second = store.list_ownership(group)
+    for written_at in (second.records[0].last_modified, second.presences[0].last_modified):
+        assert 0.05 <= second.as_of - written_at < 60
+    assert store.renew_ownership([claimed]), "its ETag is still the same"
+
+
+def test_after_the_clock_stepped_back_a_session_lives_for_its_duration(redis_server: RedisServer) -> None:
+    leases = RedisLeaseStore(f"{redis_server.url}?prefix=stepped")
+    session = leases.open_session("me", 0.2)
+    with redis.Redis(port=redis_server.port) as other:
+        value = other.hget("stepped:{leases}:sessions", session.id)
+        till, _, rest = value.partition(b"\n")
+        other.hset("stepped:{leases}:sessions", session.id, b"%d\n%s" % (int(till) + 3_600_000_000, rest))
+    assert leases.acquire(session, "scope", ["a"])
+    time.sleep(0.3)
+    assert not leases.heartbeat(session)
+
+
+def test_fences_rise_although_the_server_lost_everything(redis_server: RedisServer) -> None:
+    leases = RedisLeaseStore(f"{redis_server.url}?prefix=lost")
+    [before] = leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
+    with redis.Redis(port=redis_server.port) as other:
+        other.delete(*other.keys("lost:*"))
+    [after] = leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
+    assert after.fence > before.fence
+
+
+def test_a_server_that_keeps_nothing_is_warned_of(
+    redis_server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    RedisStore(redis_server.url).list_ownership(new_group())
+    assert caplog.messages == []
+    forgetful = ("--appendonly", "no", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    server = RedisServer(tmp_path, *forgetful)
+    try:
+        store = RedisStore(server.url)
+        for _ in range(2):
+            store.list_ownership(new_group())
+    finally:
+        server.end()
+    lost, evicted = caplog.messages
+    assert "Set appendonly yes and appendfsync" in lost
+    assert "Set maxmemory-policy noeviction" in evicted
