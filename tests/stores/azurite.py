@@ -143,7 +143,14 @@ def installed() -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             (folder / "package.json").write_text(json.dumps(_PACKAGE))
-            npm = [str(program("npm")), "install", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
+            npm = [
+                str(program("npm")),
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--no-update-notifier",
+                "--loglevel=error",
+            ]
             path = os.pathsep.join((str(program("node").parent), os.environ.get("PATH", "")))
             done = subprocess.run(
                 npm, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240

@@ -151,9 +151,7 @@ def test_stale_etags_lose_both_ways(ours: BlobStore, official: BlobCheckpointSto
     assert records(ours, GROUP) == {"0": renewed}
 
 
-def test_a_level_never_goes_back_however_often_others_write(
-    ours: BlobStore, official: BlobCheckpointStore
-) -> None:
+def test_a_level_never_goes_back_however_often_others_write(ours: BlobStore, official: BlobCheckpointStore) -> None:
     level = 0
     for _ in range(3):
         record = records(ours, GROUP).get("0") or Ownership(GROUP, "0", "", 0)

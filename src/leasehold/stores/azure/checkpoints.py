@@ -168,7 +168,8 @@ class CheckpointRecords:
 
     def _too_busy(self, checkpoint: Checkpoint) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self._calls.where}: the checkpoint of partition {checkpoint.partition} is written by others all the time"
+            f"{self._calls.where}: no time was left to write the checkpoint of partition {checkpoint.partition}; the "
+            "service is slow, or others write it all the time"
         )
 
     # Bindings
