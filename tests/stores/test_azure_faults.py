@@ -1,4 +1,4 @@
-"""The stores on Azure when the network, the server or the credential is bad. All of it on Azurite, none of it played."""
+"""The stores on Azure when the network, the server or the credential is bad, on Azurite."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_server_that_is_killed_and_started_again(mortal: Azurite) -> None:
         with pytest.raises(StoreUnavailable, match=r"stores: .*connection"):
             call(store)  # type: ignore[arg-type]
     mortal.start()
-    with pytest.raises(StoreError, match="no such container. Make it first"):
+    with pytest.raises(StoreError, match=r"no such container\. Make it first"):
         store.list_ownership(GROUP)
     with pytest.raises(StoreError, match="no such container"):
         store.claim_ownership([Ownership(GROUP, "0", "me", 1)])
@@ -178,7 +178,7 @@ def test_a_server_that_is_killed_and_started_again(mortal: Azurite) -> None:
 def test_a_wrong_key_is_told_without_the_key(place: Place) -> None:
     place.url = place.url.replace(KEY[:10], "x" * 10)
     store = place.open()
-    with pytest.raises(StoreError, match="answered 403 .*Check the credential") as raised:
+    with pytest.raises(StoreError, match=r"answered 403 .*Check the credential") as raised:
         store.list_ownership(GROUP)
     assert not isinstance(raised.value, StoreUnavailable)
     shown = f"{raised.value!r} {store!r} {raised.value.__cause__!r}"

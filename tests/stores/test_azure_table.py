@@ -52,23 +52,33 @@ def wait() -> Callable[[float], None]:
 
 class TestOwnership(OwnershipStoreContract):
     @pytest.fixture
-    def store(self, reopen: Open) -> TableStore:  # type: ignore[override]
+    def store(self, reopen: Open) -> TableStore:
         return reopen()
 
     @pytest.fixture
-    def reopen(self, reopen: Open) -> Open:  # type: ignore[override]
+    def reopen(self, reopen: Open) -> Open:
         return reopen
 
     @pytest.fixture
-    def wait(self, wait: Callable[[float], None]) -> Callable[[float], None]:  # type: ignore[override]
+    def many(self) -> int:
+        """Each record is a request of its own."""
+        return 300
+
+    @pytest.fixture
+    def wait(self, wait: Callable[[float], None]) -> Callable[[float], None]:
         return wait
 
 
 class TestCheckpoints(CheckpointStoreContract):
     @pytest.fixture
-    def store(self, reopen: Open) -> TableStore:  # type: ignore[override]
+    def store(self, reopen: Open) -> TableStore:
         return reopen()
 
     @pytest.fixture
-    def reopen(self, reopen: Open) -> Open:  # type: ignore[override]
+    def reopen(self, reopen: Open) -> Open:
         return reopen
+
+    @pytest.fixture
+    def many(self) -> int:
+        """Each record is a request of its own."""
+        return 300

@@ -152,11 +152,9 @@ def test_stale_etags_lose_both_ways(ours: BlobStore, official: BlobCheckpointSto
 
 
 def test_a_level_never_goes_back_however_often_others_write(ours: BlobStore, official: BlobCheckpointStore) -> None:
-    level = 0
-    for _ in range(3):
+    for level in (1, 2, 3):
         record = records(ours, GROUP).get("0") or Ownership(GROUP, "0", "", 0)
-        assert record.owner_level == level
-        level += 1
+        assert record.owner_level == level - 1
         [mine] = ours.claim_ownership([dataclasses.replace(record, owner_id=OURS, owner_level=level)])
         assert mine.owner_level == level
         [stolen] = official.claim_ownership([{**their_listing(official)["0"], "owner_id": THEIRS}])

@@ -16,7 +16,8 @@ asks the service and does not.
 
 A lease is renewed by a request of its own: a heartbeat is as many requests as there are leases that were acquired
 or renewed for the session by this store object, `calls.WORKERS` of them at a time. A session that has missed its
-duration on this process's clock is dead here for good, though the service would still renew its leases.
+duration on this process's clock is dead here for good, though the service would still renew its leases. Closing
+a session frees the same leases as a heartbeat renews; what other processes acquired for it expires.
 """
 
 from __future__ import annotations
@@ -144,15 +145,17 @@ class BlobLeaseStore:
         lent = BlobLeaseClient(blob, lease_id)
         length = -1 if session.duration is None else math.ceil(session.duration)
 
-        def take() -> bool:
+        def take(deadline: Deadline) -> bool:
             lent.acquire(lease_duration=length, **deadline.request())
             return True
 
-        if not self._attempt(deadline, take):
-            if self._look(blob, deadline) is not None:
+        try:
+            self._until(deadline, take)
+        except Lost as refused:
+            if str(refused) != "BlobNotFound":
                 return None  # somebody holds it
             self._make(blob, deadline)
-            if not self._attempt(deadline, take):
+            if not self._attempt(deadline, lambda: take(deadline)):
                 return None
         stands = self._look(blob, deadline)
         fence = 1 + int((stands.metadata or {}).get(_FENCE) or 0) if stands else 1
