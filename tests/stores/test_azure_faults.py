@@ -16,7 +16,7 @@ from leasehold.stores import open_store
 from leasehold.stores.azure.access import BLOB, TABLE, read_url
 from leasehold.stores.azure_blob import BlobStore
 from leasehold.stores.azure_table import TableStore
-from leasehold.stores.base import PipelineBinding
+from leasehold.stores.base import PipelineBinding, SchemaKeeper
 from leasehold.testing.stores import claim, records
 from tests.stores.azurite import ACCOUNT, KEY, Azurite, started
 from tests.stores.proxy import Proxy
@@ -160,11 +160,13 @@ def test_a_server_that_is_killed_and_started_again(mortal: Azurite) -> None:
         with pytest.raises(StoreUnavailable, match=r"stores: .*connection"):
             call(store)  # type: ignore[arg-type]
     mortal.start()
-    with pytest.raises(StoreError, match=r"no such container\. Make it first"):
+    with pytest.raises(StoreError, match=r"no such container\. Make it first, with `leasehold init`"):
         store.list_ownership(GROUP)
     with pytest.raises(StoreError, match="no such container"):
         store.claim_ownership([Ownership(GROUP, "0", "me", 1)])
-    mortal.make_container("stores")
+    assert isinstance(store, SchemaKeeper)
+    for _ in range(2):
+        assert store.create_schema() is None
     assert records(store, GROUP) == {}
     assert store.renew_ownership([first]) == []
     again = claim(store, GROUP, level=4)

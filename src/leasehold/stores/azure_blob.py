@@ -7,7 +7,7 @@
 Owns the spelling of names and the requests. Promises that what an official processor lists is what it would
 have written itself, and that nothing of ours is under a prefix that it lists. A blob is made by Put Blob with
 If-None-Match and then changed by Set Metadata alone, since uploading anew would leave a version or a
-soft-deleted copy behind each time. Refuses to make the container: it must be there.
+soft-deleted copy behind each time. Makes the container on request only (`create_schema`).
 
 The clock is the service's: Date and Last-Modified, both cut down to whole seconds. An age that is computed
 from them may be up to a second too high, and `features.clock_granularity` says so to whoever judges by it.
@@ -85,6 +85,9 @@ class BlobRecords(Records):
         name = _folder(address.group, address.area) + encode(address.name, LOWER)
         return self._container.get_blob_client(check_length("the name of a blob", name, LONGEST_BLOB_NAME))
 
+    def make(self) -> None:
+        self.calls.make(self._container.create_container)
+
     def close(self) -> None:
         self._container.close()
 
@@ -121,6 +124,10 @@ class BlobStore(OwnershipRecords, CheckpointRecords):
 
     def __repr__(self) -> str:
         return f"BlobStore({self._calls.where})"
+
+    def create_schema(self) -> None:
+        """Make the container, unless it is there. Its records have no versions: they are the official ones."""
+        self._records.make()
 
     def close(self) -> None:
         """Close all connections and end the threads."""

@@ -363,6 +363,10 @@ class BlobLeaseStore:
         folder, name = (hashlib.sha256(part.encode()).hexdigest() for part in (scope, key))
         return self._container.get_blob_client(f"~leasehold/leases/{folder[:32]}/{name}")
 
+    def create_schema(self) -> None:
+        """Make the container, unless it is there."""
+        self._calls.make(self._container.create_container)
+
     def close(self) -> None:
         """Close all connections and end the threads. Leases stay until they expire."""
         self._calls.close()

@@ -6,7 +6,7 @@
 
 Owns the spelling of keys and the requests. Everything is text. A record is written by replacing the entity if
 its ETag still holds, one request each: a batch of a table is all or nothing, and here each record is decided
-alone. Refuses to make the table: it must be there.
+alone. Makes the table on request only (`create_schema`).
 
 The clock is the service's: an entity's Timestamp has fractions of a second, and the Date of an answer has not,
 so an age may be up to a second too low and is never too high.
@@ -82,6 +82,9 @@ class TableRecords(Records):
             partition, row = _keys(address)
             self._table.delete_entity(partition, row, **_condition(etag), **deadline.request())
 
+    def make(self) -> None:
+        self.calls.make(self._table.create_table)
+
     def close(self) -> None:
         self._table.close()
 
@@ -135,6 +138,10 @@ class TableStore(OwnershipRecords, CheckpointRecords):
 
     def __repr__(self) -> str:
         return f"TableStore({self._calls.where})"
+
+    def create_schema(self) -> None:
+        """Make the table, unless it is there. Its records have no versions: they are the official ones."""
+        self._records.make()
 
     def close(self) -> None:
         """Close all connections and end the threads."""

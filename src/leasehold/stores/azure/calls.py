@@ -111,6 +111,19 @@ class Calls:
                 outcomes.append(error)
         return outcomes
 
+    def make(self, request: Callable[..., object]) -> None:
+        """Make the place that the store is in, by `request`, unless it is there."""
+
+        def job(deadline: Deadline) -> None:
+            try:
+                with self.asking():
+                    request(**deadline.request())
+            except Lost:
+                pass  # it is there
+
+        deadline = self.deadline()
+        self.each(job, [deadline], deadline)
+
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Say in our words what a request inside the block raises: `Lost`, `StoreUnavailable` or `StoreError`."""
@@ -129,8 +142,8 @@ class Calls:
             return StoreUnavailable(f"{self.where}: {_kind(error)}")
         if code in _MISSING:
             return StoreError(
-                f"{self.where}: there is no such {_MISSING[code]}. Make it first: it is not made here, since the "
-                "credential of a worker should not need that right"
+                f"{self.where}: there is no such {_MISSING[code]}. Make it first, with `leasehold init` or the portal: "
+                "it is not made here, since the credential of a worker should not need that right"
             )
         if (code not in _PASSING and isinstance(error, _LOST)) or error.status_code == 412:
             return Lost(code)

@@ -76,6 +76,10 @@ class Records(ABC):
         """Delete the record if its ETag is `etag`. Raises `Lost` otherwise."""
 
     @abstractmethod
+    def make(self) -> None:
+        """Make the container or table, unless it is there."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close all connections."""
 
