@@ -36,6 +36,7 @@ def group_progress(
     hub: Hub, group: ConsumerGroup, ownership: OwnershipStore, checkpoints: CheckpointStore, expiration: float
 ) -> list[PartitionProgress]:
     """All partitions of the hub, in the order that the hub names them. `expiration` in seconds."""
+    patience = expiration + ownership.features.clock_granularity
     listing = ownership.list_ownership(group)
     records = {record.partition: record for record in listing.records}
     reached = {checkpoint.partition: checkpoint for checkpoint in checkpoints.list_checkpoints(group)}
@@ -48,7 +49,7 @@ def group_progress(
             PartitionProgress(
                 partition=partition,
                 owner=owner,
-                alive=bool(record and owner and not is_expired(record, listing.as_of, expiration)),
+                alive=bool(record and owner and not is_expired(record, listing.as_of, patience)),
                 owner_level=max(record.owner_level if record else 0, checkpoint.owner_level if checkpoint else 0),
                 age=listing.as_of - record.last_modified if record and owner else None,
                 checkpoint=following,
