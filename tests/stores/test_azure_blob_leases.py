@@ -111,3 +111,21 @@ class TestLeases(LeaseStoreContract):
         store.release([acquire(store.open_session("me", 60.0), reopen())])
         acquire(store.open_session("me", None), reopen())
         assert fences == sorted(set(fences)), "lower, or given twice"
+
+
+@pytest.mark.parametrize("losing", [b"x-ms-lease-action: acquire", b"comp=metadata", b"x-ms-lease-action: change"])
+def test_an_answer_that_is_lost_costs_no_lease(azurite: Azurite, container: str, losing: bytes) -> None:
+    proxy = Proxy(azurite.port("blob"))
+    url = azurite.url("azblob", container).replace(str(azurite.port("blob")), str(proxy.port))
+    store = BlobLeaseStore(read_url(url, BLOB), timeout=20.0)
+    me, heir, scope = store.open_session("me", 60.0), store.open_session("heir", 30.0), secrets.token_hex(4)
+    proxy.losing, proxy.answers_to_lose = losing, 1
+    [lease] = store.acquire(me, scope, ["a"])
+    assert store.renew([lease]) == store.holders(scope, ["a"]) == [lease]
+    proxy.answers_to_lose = 1
+    [changed] = store.change([lease], heir)
+    assert store.renew([changed]) == store.holders(scope, ["a"]) == [changed]
+    assert store.renew([lease]) == []
+    assert proxy.lost >= 1
+    store.close()
+    proxy.close()

@@ -196,8 +196,10 @@ class BlobLeaseStore:
         asked = [lease for lease in dict.fromkeys(leases) if self._alive(lease.session)]
 
         def release(deadline: Deadline, lease: Lease) -> Lease | None:
-            held = self._find(lease, deadline)
-            return self._release_one(deadline, held) if held else None
+            # The service lets a lease that was broken or has expired be released too, so look first.
+            stands = self._look(self._blob(lease.scope, lease.key), deadline)
+            held = _held(stands, lease.scope, lease.key) if stands else None
+            return self._release_one(deadline, held) if held and held.lease == lease else None
 
         return [lease for lease in self._each(release, asked) if lease]
 
@@ -229,22 +231,30 @@ class BlobLeaseStore:
         if stands is None or (held := _held(stands, lease.scope, lease.key)) is None or held.lease != lease:
             return None
         new = _Held(replace(lease, session=to, fence=lease.fence + 1), str(uuid.uuid4()))
-        if not self._write(blob, new, held.id, stands.etag, deadline):
+        if not self._write(blob, new, held.id, stands.etag, deadline) and not self._says(blob, new, deadline):
             return None
         length = -1 if to.duration is None else math.ceil(to.duration)
 
         def hand_over() -> bool:
-            lent = BlobLeaseClient(blob, held.id)
-            lent.change(new.id, **deadline.request())
+            BlobLeaseClient(blob, held.id).change(new.id, **deadline.request())
+            return True
+
+        def lengthen() -> bool:
             # A lease keeps its length when its id changes; acquired again by its own id it gets another.
             BlobLeaseClient(blob, new.id).acquire(lease_duration=length, **deadline.request())
             return True
 
-        changed = self._attempt(deadline, hand_over)
+        # Refused, the id may have changed all the same, and the answer been lost: the second tells.
+        self._attempt(deadline, hand_over)
+        changed = self._attempt(deadline, lengthen) and self._says(blob, new, deadline)
         self._note(held, False)
         if changed:
             self._note(new, True)
         return new.lease if changed else None
+
+    def _says(self, blob: BlobClient, held: _Held, deadline: Deadline) -> bool:
+        stands = self._look(blob, deadline)
+        return stands is not None and _held(stands, held.lease.scope, held.lease.key) == held
 
     def break_leases(self, scope: str, keys: Sequence[str]) -> list[Lease]:
         check_keys(scope, keys)
