@@ -10,7 +10,7 @@ import pytest
 
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure_blob import BlobStore
-from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract
+from leasehold.testing.stores import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
 from tests.stores.azurite import Azurite
 
 PATIENT = 60.0
@@ -82,3 +82,15 @@ class TestCheckpoints(CheckpointStoreContract):
     def many(self) -> int:
         """Each record is a request of its own."""
         return 300
+
+
+class TestHistories(LinearizableOwnership):
+    rounds, steps = 2, 15
+
+    @pytest.fixture
+    def reopen(self, reopen: Open) -> Open:
+        return reopen
+
+    @pytest.fixture
+    def url(self, azurite: Azurite, container: str) -> str:
+        return azurite.url("azblob", container)
