@@ -14,6 +14,7 @@ import pytest
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable, UsageError
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership
 from leasehold.stores import open_lease_store, open_store
+from leasehold.stores.base import SchemaChange
 from leasehold.stores.postgres import PostgresStore
 from leasehold.stores.postgres_connections import MOST_CONNECTIONS, Connections
 from leasehold.stores.postgres_leases import PostgresLeaseStore
@@ -22,6 +23,8 @@ from leasehold.testing.groups import at_once, new_group
 from leasehold.testing.stores import (
     CheckpointStoreContract,
     LeaseStoreContract,
+    LinearizableLeases,
+    LinearizableOwnership,
     OwnershipStoreContract,
     claim,
     records,
@@ -86,6 +89,36 @@ class TestLeases(LeaseStoreContract):
         return locked(postgres_server, PostgresLeaseStore(postgres_server.url, timeout=0.3))
 
 
+class TestOwnershipAtOnce(LinearizableOwnership):
+    @pytest.fixture
+    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresStore]:
+        return lambda: PostgresStore(postgres_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def url(self, postgres_server: PostgresServer) -> str:
+        return postgres_server.url
+
+
+class TestLeasesAtOnce(LinearizableLeases):
+    @pytest.fixture
+    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresLeaseStore]:
+        return lambda: PostgresLeaseStore(postgres_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def url(self, postgres_server: PostgresServer) -> str:
+        return postgres_server.url
+
+
+@pytest.mark.soak
+class TestOwnershipForLong(TestOwnershipAtOnce):
+    steps, rounds = 300, 30
+
+
+@pytest.mark.soak
+class TestLeasesForLong(TestLeasesAtOnce):
+    steps, rounds = 300, 30
+
+
 @pytest.fixture
 def url(postgres_server: PostgresServer) -> str:
     """A URL with a schema of its own, in which nothing has been made yet."""
@@ -118,10 +151,10 @@ def test_many_make_the_tables_at_once(url: str) -> None:
 
 def test_making_the_tables_again_changes_nothing(url: str) -> None:
     store, group = PostgresStore(url), new_group()
-    store.create_schema()
+    assert store.create_schema() == SchemaChange("stores", 0, 1)
     claimed = claim(store, group)
-    store.create_schema()
-    PostgresStore(url).create_schema()
+    assert store.create_schema() == PostgresStore(url).create_schema() == SchemaChange("stores", 1, 1)
+    assert PostgresLeaseStore(url).create_schema() == SchemaChange("leases", 0, 1)
     assert records(store, group) == {"0": claimed}
 
 

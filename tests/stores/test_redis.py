@@ -15,12 +15,15 @@ import redis
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership, Presence
 from leasehold.stores import open_lease_store, open_store
+from leasehold.stores.base import SchemaChange
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis_leases import RedisLeaseStore
 from leasehold.testing.groups import at_once, groups_alike, new_group
 from leasehold.testing.stores import (
     CheckpointStoreContract,
     LeaseStoreContract,
+    LinearizableLeases,
+    LinearizableOwnership,
     OwnershipStoreContract,
     claim,
     records,
@@ -80,6 +83,36 @@ class TestLeases(LeaseStoreContract):
     @pytest.fixture
     def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisLeaseStore]:
         return paused(redis_server, RedisLeaseStore(redis_server.url, timeout=0.3))
+
+
+class TestOwnershipAtOnce(LinearizableOwnership):
+    @pytest.fixture
+    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisStore]:
+        return lambda: RedisStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def url(self, redis_server: RedisServer) -> str:
+        return redis_server.url
+
+
+class TestLeasesAtOnce(LinearizableLeases):
+    @pytest.fixture
+    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisLeaseStore]:
+        return lambda: RedisLeaseStore(redis_server.url, timeout=PATIENT)
+
+    @pytest.fixture
+    def url(self, redis_server: RedisServer) -> str:
+        return redis_server.url
+
+
+@pytest.mark.soak
+class TestOwnershipForLong(TestOwnershipAtOnce):
+    steps, rounds = 300, 30
+
+
+@pytest.mark.soak
+class TestLeasesForLong(TestLeasesAtOnce):
+    steps, rounds = 300, 30
 
 
 # Its keys
@@ -145,6 +178,8 @@ def test_a_script_that_the_server_has_forgotten_is_sent_again(redis_server: Redi
 
 def test_data_of_a_newer_version_is_refused(redis_server: RedisServer) -> None:
     url = f"{redis_server.url}?prefix=newer"
+    assert RedisStore(url).create_schema() == SchemaChange("stores", 0, 1)
+    assert RedisStore(url).create_schema() == SchemaChange("stores", 1, 1)
     RedisStore(url).list_ownership(new_group())
     with redis.Redis(port=redis_server.port) as other:
         assert other.get("newer:version:stores") == b"1"

@@ -351,34 +351,57 @@ def test_the_number_of_requests_does_not_depend_on_that_of_partitions(untouched:
 # Together
 
 
+def manager(
+    ownership: Store, checkpoints: Store, group: ConsumerGroup, name: str, **settings: float
+) -> PartitionManager:
+    return PartitionManager(
+        Hub(8),
+        group,
+        ownership,
+        checkpoints,
+        owner_id=OwnerId(name),
+        settings=OwnershipSettings(strategy="greedy", **settings),
+        positions=Positions(),
+        clock=SystemClock(),
+        rng=Random(1),
+    )
+
+
+def hold_all(one: PartitionManager) -> int:
+    """Let it run until it holds all partitions; return the owner level that it holds them at."""
+    deadline = time.monotonic() + 30
+    while len(one.held()) < 8:
+        assert time.monotonic() < deadline
+        one.tick()
+    [level] = {hold.owner_level for hold in one.held().values()}
+    return level
+
+
+def test_trust_ends_while_the_server_hangs_and_calls_end_before(server: Server) -> None:
+    """A call that hangs is over before trust is, so that its holder is there to notice."""
+    store = open_store(server.url, timeout=SHORT)
+    times = {"load_balancing_interval": 0.3, "partition_expiration": 2.5, "request_timeout": SHORT, "margin": 0.1}
+    held = manager(store, store, new_group(), "me", **times)
+    assert hold_all(held) == 1
+    acquired = time.monotonic()
+    with server.frozen():
+        assert not held.tick()
+        assert time.monotonic() - acquired < SHORT + 0.5
+        assert len(held.held()) == 8, "one call that hangs loses nothing"
+        while time.monotonic() - acquired < 2.0:
+            held.tick()
+        assert held.held() == {}
+    assert hold_all(held) == 2
+
+
 def test_ownership_in_redis_and_checkpoints_in_postgres(
     redis_server: RedisServer, postgres_server: PostgresServer
 ) -> None:
-    ownership, checkpoints = open_store(redis_server.url), open_store(postgres_server.url)
-    group, hub = new_group(), Hub(8)
-    settings = OwnershipSettings(strategy="greedy")
-
-    def manager(name: str) -> PartitionManager:
-        return PartitionManager(
-            hub,
-            group,
-            ownership,
-            checkpoints,
-            owner_id=OwnerId(name),
-            settings=settings,
-            positions=Positions(),
-            clock=SystemClock(),
-            rng=Random(1),
-        )
-
-    first = manager("first")
-    while len(first.held()) < 8:
-        first.tick()
+    ownership, checkpoints, group = open_store(redis_server.url), open_store(postgres_server.url), new_group()
+    first, again = (manager(ownership, checkpoints, group, "name") for _ in range(2))
+    assert hold_all(first) == 1
     assert first.update_checkpoint("0", 1, 41, "offset")
-    again = manager("first")  # a new incarnation of the name takes over at once
-    while len(again.held()) < 8:
-        again.tick()
-    assert {hold.owner_level for hold in again.held().values()} == {2}
+    assert hold_all(again) == 2, "a new incarnation of the name takes over at once"
     assert again.held()["0"].start == 42
     assert not first.update_checkpoint("0", 1, 42), "a former owner is fenced off by another store than its ownership's"
     assert {c.partition: c.owner_level for c in checkpoints.list_checkpoints(group)} == {str(p): 2 for p in range(8)}

@@ -52,8 +52,8 @@ LEASE_BACKENDS = {
 
 
 def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> Store:
-    """Open the store at `url`: `memory://NAME`, `sqlite:///PATH`, `azblob://ACCOUNT/CONTAINER` or
-    `aztable://ACCOUNT/TABLE`.
+    """Open the store at `url`: `memory://NAME`, `sqlite:///PATH`, `postgresql://…`, `redis://…`, `rediss://…`,
+    `azblob://ACCOUNT/CONTAINER` or `aztable://ACCOUNT/TABLE`.
 
     Three slashes: PATH is relative to `base` (default: the working directory); four: it is absolute.
     `timeout` is the longest that one call may take, in seconds. Raises `ConfigError` for a URL that cannot

@@ -54,4 +54,6 @@ def check_records(records: Iterable[Ownership | Checkpoint | Ask]) -> None:
 
 def legible(text: str) -> str:
     """Text for people, without what a store could not keep."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{SYMBOL FOR NULL}")

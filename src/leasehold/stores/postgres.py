@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from leasehold.errors import NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
 from leasehold.stores import postgres_statements as sql
-from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.postgres_connections import Connections
 from leasehold.stores.postgres_schema import STORES, Schema
@@ -52,9 +52,9 @@ class PostgresStore:
     def __repr__(self) -> str:
         return f"PostgresStore({self._connections.shown!r})"
 
-    def create_schema(self) -> None:
-        """Make or upgrade the tables, which the first use does too. Does nothing where they are as they should be."""
-        self._connections.run(self._schema.create)
+    def create_schema(self) -> SchemaChange:
+        """Make or upgrade the tables, which the first use does too, and say what was done."""
+        return self._connections.once(self._schema.create)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The store may be used again afterwards."""
@@ -99,17 +99,16 @@ class PostgresStore:
         check_records(records)
         won: dict[int, Ownership] = {}
         for apart in _keys_apart(records):
-            written = {
-                secrets.token_hex(8): (position, dataclasses.replace(record, last_error=legible(record.last_error)))
-                for position, record in apart
-            }
+            written = {secrets.token_hex(8): one for one in apart}
             sent = [
                 {**_ownership_values(record), "expected": record.etag, "etag": etag}
                 for etag, (_, record) in written.items()
             ]
             for etag, modified in self._connections.rows(statement, {"records": json.dumps(sent), **values}):
                 position, record = written[etag]
-                won[position] = dataclasses.replace(record, etag=etag, last_modified=modified)
+                won[position] = dataclasses.replace(
+                    record, etag=etag, last_modified=modified, last_error=legible(record.last_error)
+                )
         return [won[position] for position in sorted(won)]
 
     def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
@@ -224,7 +223,7 @@ def _ownership_values(record: Ownership) -> dict[str, Any]:
         "successor": record.successor,
         "claimed_at": record.claimed_at,
         "failures": record.failures,
-        "last_error": record.last_error,
+        "last_error": legible(record.last_error),
     }
 
 

@@ -94,6 +94,7 @@ class Connections:
     def __init__(self, url: str, timeout: float, prepare: Callable[[psycopg.Connection[TupleRow]], None]) -> None:
         self.shown = masked(url)
         self.timeout = timeout
+        self._url = url
         self._parameters = _parameters(url, timeout)
         self._prepare = prepare
         self._processes: dict[int, _Process] = {}
@@ -118,6 +119,14 @@ class Connections:
                     ) from rolled_back.__cause__
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def once(self, use: Callable[[_Connection], T]) -> T:
+        """Use a connection of its own that has not been prepared."""
+        alone = Connections(self._url, self.timeout, lambda _: None)
+        try:
+            return alone.run(use)
+        finally:
+            alone.close()
 
     def close(self) -> None:
         """Close what this process has open and does not use now. The store may be used again afterwards."""

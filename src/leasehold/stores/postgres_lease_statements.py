@@ -2,7 +2,8 @@
 
 What a statement reads is one snapshot; what it writes is compared again with what is there when the row's lock
 is got. A fence is counted after the snapshot was taken, so it is above every fence that was read; and a row
-that is written has the fence that was read, so none in between was given.
+that is written has the fence that was read, so none in between was given, and its session is the one that was read
+or has given it up.
 """
 
 from __future__ import annotations
@@ -83,7 +84,6 @@ WITH {_ASKED},
     UPDATE leasehold_lease AS lease SET session = %(session)s, fence = counted.fence FROM stored, counted
     WHERE lease.scope = %(scope)s AND lease.key = stored.key AND lease.fence = stored.fence
       AND (lease.session IS NULL OR lease.session NOT IN (SELECT id FROM alive))
-      AND lease.session IS NOT DISTINCT FROM stored.session
     RETURNING lease.key, lease.fence),
   inserted AS (
     INSERT INTO leasehold_lease (scope, key, fence, session)
@@ -135,9 +135,8 @@ SELECT key, fence, id, owner, duration FROM stored JOIN alive ON id = session
 
 LOCK_LEASES = f"""
 WITH {_ASKED}
-SELECT count(*) FROM (
-  SELECT 1 FROM leasehold_lease AS lease JOIN asked ON lease.scope = %(scope)s AND lease.key = asked.key
-  ORDER BY lease.key FOR UPDATE OF lease) AS locked
+SELECT lease.key FROM leasehold_lease AS lease JOIN asked ON lease.scope = %(scope)s AND lease.key = asked.key
+ORDER BY lease.key FOR UPDATE OF lease
 """
 
 FREE_LEASES = f"""

@@ -10,7 +10,7 @@ what is given up may be lost with the power, and look later or still held then u
 Concurrency: each call is one statement and one transaction (`break_leases` is one of several), so no lock
 outlives it. A session is found dead by removing its row under its lock, so that a heartbeat on its way either
 was before, and the session lives, or comes too late for good. A key is written only if it still has the fence
-and the session that were read: of many who acquire a free key, the first to lock its row wins. If the server's
+that was read: of many who acquire a free key, the first to lock its row wins. If the server's
 clock steps back, sessions live longer by as much, until the next one is opened.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores import postgres_lease_statements as sql
-from leasehold.stores.base import StoreFeatures
+from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
 from leasehold.stores.names import legible
 from leasehold.stores.postgres_connections import Connections, Row
@@ -50,9 +50,9 @@ class PostgresLeaseStore:
     def __repr__(self) -> str:
         return f"PostgresLeaseStore({self._connections.shown!r})"
 
-    def create_schema(self) -> None:
-        """Make or upgrade the tables, which the first use does too. Does nothing where they are as they should be."""
-        self._connections.run(self._schema.create)
+    def create_schema(self) -> SchemaChange:
+        """Make or upgrade the tables, which the first use does too, and say what was done."""
+        return self._connections.once(self._schema.create)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The store may be used again afterwards."""
@@ -102,13 +102,14 @@ class PostgresLeaseStore:
     def break_leases(self, scope: str, keys: Sequence[str]) -> list[Lease]:
         check_keys(scope, keys)
         asked = dict.fromkeys(keys)
-        values = {"scope": scope, "keys": json.dumps(sorted(asked))}
 
         def break_them(connection: Any) -> list[Row]:
             with connection.transaction():
-                connection.execute(sql.LOCK_LEASES, values)
-                held: list[Row] = connection.execute(sql.HOLDERS, values).fetchall()
-                connection.execute(sql.FREE_LEASES, values)
+                wanted = {"scope": scope, "keys": json.dumps(sorted(asked))}
+                there = [key for (key,) in connection.execute(sql.LOCK_LEASES, wanted)]
+                locked = {"scope": scope, "keys": json.dumps(there)}  # a key acquired from here on is not looked at
+                held: list[Row] = connection.execute(sql.HOLDERS, locked).fetchall()
+                connection.execute(sql.FREE_LEASES, locked)
             return held
 
         return _leases(scope, asked, self._connections.run(break_them) if asked else [])

@@ -19,6 +19,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from leasehold.errors import StoreError, StoreUnavailable, UsageError
+from leasehold.stores.base import SchemaChange
 
 _LOCK = 0x6C656173  # "leas": one lock for all components, since any of them may make `leasehold_schema`
 _SCHEMA_TABLE = 'CREATE TABLE IF NOT EXISTS leasehold_schema (component text COLLATE "C" PRIMARY KEY, version integer)'
@@ -108,7 +109,7 @@ class Schema:
             self._refuse(version)
         self._seen = True
 
-    def create(self, connection: psycopg.Connection[TupleRow]) -> None:
+    def create(self, connection: psycopg.Connection[TupleRow]) -> SchemaChange:
         """Make or upgrade the tables, unless another process has."""
         try:
             with connection.transaction():
@@ -125,6 +126,7 @@ class Schema:
                     "ON CONFLICT (component) DO UPDATE SET version = excluded.version",
                     [self._component.name, self._component.version],
                 )
+            return SchemaChange(self._component.name, version, self._component.version)
         except psycopg.errors.InsufficientPrivilege as error:
             raise UsageError(
                 f"{self._shown}: the tables of Leasehold are missing or too old, and this user may not make them "

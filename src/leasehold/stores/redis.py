@@ -29,7 +29,7 @@ from typing import TypeVar
 from leasehold.errors import NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
 from leasehold.stores import redis_scripts as lua
-from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.redis_server import Call, RedisServer, Script
 from leasehold.stores.rules import refusal
@@ -48,6 +48,10 @@ class RedisStore:
 
     def __repr__(self) -> str:
         return f"RedisStore({self._server.shown!r})"
+
+    def create_schema(self) -> SchemaChange:
+        """Mark the data with its version, which the first use does too, and say what was done."""
+        return self._server.create_schema()
 
     def close(self) -> None:
         """Close the connections of this process. The store may be used again afterwards."""
@@ -87,22 +91,24 @@ class RedisStore:
             check_name("owner id", presence.owner_id)
             by_group.setdefault(presence.group, [])
         calls: list[Call] = []
-        sent: list[list[tuple[int, Ownership]]] = []
+        etags: list[list[str]] = []
         for group, some in by_group.items():
-            new = [
-                (position, dataclasses.replace(one, etag=secrets.token_hex(8), last_error=legible(one.last_error)))
-                for position, one in some
-            ]
-            values = [how, *_presence_values(presence if presence is not None and presence.group == group else None)]
-            for (_, before), (_, after) in zip(some, new, strict=True):
-                values += [before.partition, "" if before.etag is None else f"{before.etag}\n", *_values(after)]
-            keys = [self._server.group_key(group, kind) for kind in ("ownership", "presence")]
-            calls.append((lua.WRITE, keys, values))
-            sent.append(new)
+            here = presence if presence is not None and presence.group == group else None
+            values = [how, *_presence_values(here)]
+            etags.append([secrets.token_hex(8) for _ in some])
+            for etag, (_, record) in zip(etags[-1], some, strict=True):
+                values += [record.partition, "" if record.etag is None else f"{record.etag}\n", *_values(record, etag)]
+            calls.append(
+                (lua.WRITE, [self._server.group_key(group, kind) for kind in ("ownership", "presence")], values)
+            )
         won = {}
-        for new, (now, numbers) in zip(sent, self._server.calls(calls) if calls else [], strict=True):
-            for position, record in (new[number] for number in numbers):
-                won[position] = dataclasses.replace(record, last_modified=_seconds(now))
+        answers = self._server.calls(calls) if calls else []
+        for some, new, (now, numbers) in zip(by_group.values(), etags, answers, strict=True):
+            for number in numbers:
+                position, record = some[number]
+                won[position] = dataclasses.replace(
+                    record, etag=new[number], last_modified=_seconds(now), last_error=legible(record.last_error)
+                )
         return [won[position] for position in sorted(won)]
 
     def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
@@ -190,10 +196,10 @@ def _seconds(microseconds: str) -> float:
     return int(microseconds) / 1e6
 
 
-def _values(record: Ownership) -> tuple[str, str, str]:
+def _values(record: Ownership, etag: str) -> tuple[str, str, str]:
     """The ETag, identity and values of an ownership, as the scripts take them."""
-    rest = (record.nonce, record.successor, record.claimed_at, record.failures, record.last_error)
-    return str(record.etag), json.dumps([record.owner_id, record.owner_level]), json.dumps(rest)
+    rest = (record.nonce, record.successor, record.claimed_at, record.failures, legible(record.last_error))
+    return etag, json.dumps([record.owner_id, record.owner_level]), json.dumps(rest)
 
 
 def _ownership(group: ConsumerGroup, partition: str, text: str) -> Ownership:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores import redis_lease_scripts as lua
-from leasehold.stores.base import StoreFeatures
+from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
 from leasehold.stores.names import legible
 from leasehold.stores.redis_server import RedisServer
@@ -43,6 +43,10 @@ class RedisLeaseStore:
 
     def __repr__(self) -> str:
         return f"RedisLeaseStore({self._server.shown!r})"
+
+    def create_schema(self) -> SchemaChange:
+        """Mark the data with its version, which the first use does too, and say what was done."""
+        return self._server.create_schema()
 
     def close(self) -> None:
         """Close the connections of this process. The store may be used again afterwards."""

@@ -37,6 +37,7 @@ from redis.retry import Retry
 from leasehold.backends import masked
 from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import ConsumerGroup
+from leasehold.stores.base import SchemaChange
 from leasehold.stores.server_urls import bad_url, check_server_url
 
 logger = logging.getLogger(__name__)
@@ -157,6 +158,15 @@ class RedisServer:
         with self._in_time():
             return self._client().execute_command(*words)
 
+    def create_schema(self) -> SchemaChange:
+        """Mark the data with its version, which the first use does too, and say what was done."""
+        with self._in_time():
+            client = self._connected()
+            try:
+                return self._check(client)
+            finally:
+                client.close()
+
     def close(self) -> None:
         """Close what this process has open. The store may be used again afterwards."""
         client = self._clients.pop(os.getpid(), None)
@@ -177,6 +187,8 @@ class RedisServer:
         if client is None:
             client = self._connected()
             self._check(client)
+            if not self._cluster:
+                self._warn(client)
             client = self._clients.setdefault(os.getpid(), client)  # another thread may have been faster
         return client
 
@@ -195,18 +207,17 @@ class RedisServer:
         )
         return redis.Redis(connection_pool=pool)
 
-    def _check(self, client: Any) -> None:
+    def _check(self, client: Any) -> SchemaChange:
         """Refuse data of a newer version; mark data that has none; warn of settings that lose it."""
         key = f"{self._prefix}:version:{self._component}"
-        client.execute_command("SET", key, VERSION, "NX")
+        is_new = client.execute_command("SET", key, VERSION, "NX")
         found = int(client.execute_command("GET", key))
         if found > VERSION:
             raise StoreError(
                 f"{self.shown}: its data for {self._component} has version {found}, and this release knows versions "
                 f"up to {VERSION}: pip install --upgrade leasehold"
             )
-        if not self._cluster:
-            self._warn(client)
+        return SchemaChange(self._component, 0 if is_new else found, VERSION)
 
     def _warn(self, client: Any) -> None:
         try:

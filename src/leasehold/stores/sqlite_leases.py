@@ -190,8 +190,8 @@ class SqliteLeaseStore:
                     return
             self._reserve()
         raise StoreError(
-            f"{self._file.path}: no fence can be reserved. Either leasehold_fence has lost its row, or several machines "
-            "share the file, which it is not made for"
+            f"{self._file.path}: no fence can be reserved. Either leasehold_fence has lost its row, or several "
+            "machines share the file, which it is not made for"
         )
 
     def _reserve(self) -> None:

@@ -94,7 +94,7 @@ class PresenceContract:
         assert 0 <= listing.as_of - there.last_modified < 60
 
     def test_presences_are_listed_for_their_group_only(self, keeping: OwnershipStore) -> None:
-        groups = groups_alike()[::9]
+        groups = groups_alike()[::7]
         for number, one in enumerate(groups):
             keeping.renew_ownership([], Presence(one, f"owner/{number}"))
         for number, one in enumerate(groups):
@@ -172,7 +172,7 @@ class PresenceContract:
         assert reopen().list_ownership(group).asks == ()
 
     def test_asks_are_listed_and_withdrawn_for_their_group_only(self, keeping: OwnershipStore) -> None:
-        groups = groups_alike()[::9]
+        groups = groups_alike()[::7]
         keeping.ask([Ask(one, "0", n, "me") for n, one in enumerate(groups)])
         for number, one in enumerate(groups):
             assert keeping.list_ownership(one).asks == (Ask(one, "0", number, "me"),)
