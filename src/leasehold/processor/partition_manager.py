@@ -423,7 +423,7 @@ class PartitionManager:
                 just_started=self._just_started,
             ),
             limits=Limits(
-                expiration=self.settings.partition_expiration,
+                expiration=self.settings.partition_expiration + self._ownership.features.clock_granularity,
                 reservation=self.settings.load_balancing_interval + self.settings.request_timeout,
             ),
             store_suspected=self._clock.monotonic() < self._suspected_until,

@@ -70,11 +70,12 @@ def group_progress(
     hub: Hub, group: ConsumerGroup, ownership: OwnershipStore, checkpoints: CheckpointStore, expiration: float
 ) -> GroupProgress:
     """How the group is getting on now. `expiration` in seconds."""
+    patience = expiration + ownership.features.clock_granularity
     listing = ownership.list_ownership(group)
     known = hub.partition_properties()
     ages = ownership.features.own_clock
-    rows = _partitions(listing, known, checkpoints, group, expiration, ages=ages)
-    instances = _instances(listing, rows, expiration, ages=ages)
+    rows = _partitions(listing, known, checkpoints, group, patience, ages=ages)
+    instances = _instances(listing, rows, patience, ages=ages)
     return GroupProgress(tuple(rows), instances, _unserved(rows, instances))
 
 

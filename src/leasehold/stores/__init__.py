@@ -32,6 +32,8 @@ class Store(OwnershipStore, CheckpointStore, Protocol):
 
 
 BACKENDS = {
+    "azblob": "leasehold.stores.azure_blob:open_blob_store",
+    "aztable": "leasehold.stores.azure_table:open_table_store",
     "memory": "leasehold.stores.memory:open_memory_store",
     "postgresql": "leasehold.stores.postgres:open_postgres_store",
     "redis": "leasehold.stores.redis:open_redis_store",
@@ -40,6 +42,7 @@ BACKENDS = {
 }
 
 LEASE_BACKENDS = {
+    "azblob": "leasehold.stores.azure_blob_leases:open_blob_leases",
     "memory": "leasehold.stores.memory_leases:open_memory_leases",
     "postgresql": "leasehold.stores.postgres_leases:open_postgres_leases",
     "redis": "leasehold.stores.redis_leases:open_redis_leases",
@@ -49,7 +52,8 @@ LEASE_BACKENDS = {
 
 
 def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> Store:
-    """Open the store at `url`: `memory://NAME`, `sqlite:///PATH`, `postgresql://…`, `redis://…` or `rediss://…`.
+    """Open the store at `url`: `memory://NAME`, `sqlite:///PATH`, `postgresql://…`, `redis://…`, `rediss://…`,
+    `azblob://ACCOUNT/CONTAINER` or `aztable://ACCOUNT/TABLE`.
 
     Three slashes: PATH is relative to `base` (default: the working directory); four: it is absolute.
     `timeout` is the longest that one call may take, in seconds. Raises `ConfigError` for a URL that cannot

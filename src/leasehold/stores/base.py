@@ -22,6 +22,7 @@ class StoreFeatures:
 
     shared               processes on different hosts may share it
     own_clock            ages come from a clock of its own; without one, from "unchanged since seen"
+    clock_granularity    how many seconds too high the age of a record may be, by that clock
     presence             it keeps presence records and asks
     batches              many records are written in one request
     fenced_checkpoints   a lower owner level is refused whoever wrote the record
@@ -32,6 +33,7 @@ class StoreFeatures:
 
     shared: bool
     own_clock: bool = True
+    clock_granularity: float = 0.0
     presence: bool = True
     batches: bool = True
     fenced_checkpoints: bool = True

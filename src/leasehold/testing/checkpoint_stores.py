@@ -43,6 +43,11 @@ class CheckpointStoreContract:
     def group(self) -> ConsumerGroup:
         return new_group()
 
+    @pytest.fixture
+    def many(self) -> int:
+        """How many partitions are many: fewer where each is a request of its own."""
+        return MANY
+
     def test_is_a_checkpoint_store(self, store: CheckpointStore) -> None:
         assert isinstance(store, CheckpointStore)
 
@@ -226,8 +231,8 @@ class CheckpointStoreContract:
     def test_nothing_updated_is_nothing_refused(self, store: CheckpointStore) -> None:
         assert store.update_checkpoints([]) == []
 
-    def test_thousands_of_partitions(self, store: CheckpointStore, group: ConsumerGroup) -> None:
-        written = [Checkpoint(group, str(p), p, 1, str(p)) for p in range(MANY)]
+    def test_thousands_of_partitions(self, store: CheckpointStore, group: ConsumerGroup, many: int) -> None:
+        written = [Checkpoint(group, str(p), p, 1, str(p)) for p in range(many)]
         assert store.raise_owner_level(written) == written
         later = [dataclasses.replace(one, sequence_number=one.sequence_number + 1) for one in written]
         assert store.update_checkpoints(later) == []

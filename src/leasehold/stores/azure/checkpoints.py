@@ -1,0 +1,204 @@
+"""Checkpoints on Azure, fenced against our own former owners, and beside official processors' blind writes.
+
+Owns the order of writes. A checkpoint's place and owner level are in one record, the official one, and each
+write of ours compares its ETag; so a former owner of ours is refused in the service, not by luck:
+
+    raise     1. raise the level record to the new level     2. write the checkpoint, if its ETag still holds
+    update    the same, where the level is above the highest known; else the second alone
+
+An official processor compares nothing. Its write puts another place there and wipes the level; then the level
+record, which no official processor touches, says what level has been reached, so that a former owner of ours
+stays refused. A crash between the two writes leaves the level record ahead, which skips a level at most: it is read
+only where the checkpoint has lost its own level, or is not there.
+
+What is promised: a lower level is refused, whoever wrote the record; a step back within a level is refused,
+also one behind a place that another SDK's processor wrote. What is not: an official processor's write is
+refused by nobody. Where one has written, a warning says so once: it is normal in a mixed fleet, and in one
+that is not mixed somebody else reads the group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from leasehold.errors import NotTheOwner, StoreUnavailable
+from leasehold.model import Checkpoint, ConsumerGroup
+from leasehold.stores.azure.calls import Deadline
+from leasehold.stores.azure.layout import (
+    Stored,
+    binding_properties,
+    checkpoint_is_foreign,
+    checkpoint_properties,
+    read_binding,
+    read_checkpoint,
+    read_level,
+)
+from leasehold.stores.azure.records import Address, Area, Page, Records
+from leasehold.stores.base import PipelineBinding
+from leasehold.stores.rules import raised, refusal
+
+logger = logging.getLogger(__name__)
+
+_BINDING = "binding"
+
+
+class CheckpointRecords:
+    """A `CheckpointStore` on `records`."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._calls = records.calls
+        self._latest: dict[Address, Stored] = {}  # as last written here; what it saves is a request
+        self._known_levels: dict[Address, Stored] = {}
+        self._reported: set[Address] = set()
+
+    def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
+        deadline = self._calls.deadline()
+        page = self._list_one(group, Area.CHECKPOINT, deadline)
+        levels: dict[str, Stored] = {}
+        if any(checkpoint_is_foreign(stored) for _, stored in page.records):
+            levels = dict(self._list_one(group, Area.CHECKPOINT_LEVEL, deadline).records)
+        listed = []
+        for partition, stored in page.records:
+            self._report(Address(group, Area.CHECKPOINT, partition), stored)
+            listed.append(read_checkpoint(group, partition, stored, read_level(levels.get(partition))))
+        return [checkpoint for checkpoint in listed if checkpoint]
+
+    def _list_one(self, group: ConsumerGroup, area: Area, deadline: Deadline) -> Page:
+        [page] = self._calls.each(lambda area: self._records.list(group, area, deadline), [area], deadline)
+        return page
+
+    def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
+        deadline = self._calls.deadline()
+        by_record: dict[Address, list[Checkpoint]] = {}
+        for start in starts:
+            by_record.setdefault(_at(start), []).append(start)
+
+        def raise_all(address: Address) -> Checkpoint:
+            return [self._raise(address, start, deadline) for start in by_record[address]][-1]
+
+        stands = self._calls.each(raise_all, by_record, deadline)
+        standing = dict(zip(by_record, stands, strict=True))
+        return [standing[_at(start)] for start in starts]
+
+    def _raise(self, address: Address, start: Checkpoint, deadline: Deadline) -> Checkpoint:
+        remembered = self._raise_level(start, deadline)
+        while deadline.allows_another:
+            stored = self._records.read(address, deadline)
+            stands = self._checkpoint(address, stored, remembered)
+            new = raised(stands, start)
+            if stored is None and remembered > new.owner_level:
+                new = Checkpoint(new.group, new.partition, new.sequence_number, remembered, new.offset)
+            if new == stands and stored is not None and not checkpoint_is_foreign(stored):
+                self._latest[address] = stored
+                return new
+            if self._put(address, new, stored, deadline):
+                return new
+        raise self._too_busy(start)
+
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
+        deadline = self._calls.deadline()
+        by_record: dict[Address, list[Checkpoint]] = {}
+        for checkpoint in checkpoints:
+            by_record.setdefault(_at(checkpoint), []).append(checkpoint)
+
+        def update_all(address: Address) -> list[NotTheOwner | None]:
+            return [self._update(address, checkpoint, deadline) for checkpoint in by_record[address]]
+
+        outcomes = self._calls.each(update_all, by_record, deadline)
+        return [refused for some in outcomes for refused in some if refused]
+
+    def _update(self, address: Address, checkpoint: Checkpoint, deadline: Deadline) -> NotTheOwner | None:
+        latest = self._latest.get(address)
+        if latest is not None:
+            stands = read_checkpoint(address.group, address.name, latest, 0)
+            known = stands is not None and checkpoint.owner_level == stands.owner_level
+            if known and refusal(stands, checkpoint) is None and self._put(address, checkpoint, latest, deadline):
+                return None
+        while deadline.allows_another:
+            stored = self._records.read(address, deadline)
+            remembered = 0
+            if stored is None or checkpoint_is_foreign(stored):
+                remembered = self._level(checkpoint, deadline)
+            stands = self._checkpoint(address, stored, remembered)
+            # A level that is remembered though the checkpoint is gone still refuses a lower one.
+            against = stands or Checkpoint(checkpoint.group, checkpoint.partition, -1, remembered)
+            if (refused := refusal(against, checkpoint)) is not None:
+                return refused
+            if against.owner_level < checkpoint.owner_level:
+                self._raise_level(checkpoint, deadline)
+            if self._put(address, checkpoint, stored, deadline):
+                return None
+        raise self._too_busy(checkpoint)
+
+    def _put(self, address: Address, checkpoint: Checkpoint, before: Stored | None, deadline: Deadline) -> bool:
+        properties = checkpoint_properties(checkpoint, before)
+        written = self._records.write(address, properties, before.etag if before else None, deadline)
+        if written is None:
+            self._latest.pop(address, None)
+        else:
+            self._latest[address] = written
+        return written is not None
+
+    def _checkpoint(self, address: Address, stored: Stored | None, remembered: int) -> Checkpoint | None:
+        if stored is None:
+            return None
+        self._report(address, stored)
+        return read_checkpoint(address.group, address.name, stored, remembered)
+
+    def _raise_level(self, checkpoint: Checkpoint, deadline: Deadline) -> int:
+        address = _level_of(checkpoint)
+        known = self._known_levels.get(address)
+        self._known_levels[address] = self._records.raise_level(address, checkpoint.owner_level, known, deadline)
+        return read_level(self._known_levels[address])
+
+    def _level(self, checkpoint: Checkpoint, deadline: Deadline) -> int:
+        return read_level(self._records.read(_level_of(checkpoint), deadline))
+
+    def _report(self, address: Address, stored: Stored) -> None:
+        if checkpoint_is_foreign(stored) and address not in self._reported:
+            self._reported.add(address)
+            logger.warning(
+                "the checkpoint of partition %s of %s was last written by another SDK's processor, which compares "
+                "nothing: normal in a mixed fleet; in any other, somebody else reads this group",
+                address.name,
+                address.group,
+            )
+
+    def _too_busy(self, checkpoint: Checkpoint) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self._calls.where}: no time was left to write the checkpoint of partition {checkpoint.partition}; the "
+            "service is slow, or others write it all the time"
+        )
+
+    # Bindings
+
+    def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
+        deadline = self._calls.deadline()
+        address = Address(group, Area.PIPELINE, _BINDING)
+        properties = binding_properties(binding.pipeline, binding.sink)
+
+        def bind(address: Address) -> Stored:
+            while True:
+                if stored := self._records.read(address, deadline):
+                    return stored
+                if stored := self._records.write(address, properties, None, deadline):
+                    return stored
+
+        [stands] = self._calls.each(bind, [address], deadline)
+        return PipelineBinding(*read_binding(stands))
+
+    def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
+        deadline = self._calls.deadline()
+        properties = binding_properties(binding.pipeline, binding.sink)
+        address = Address(group, Area.PIPELINE, _BINDING)
+        self._calls.each(lambda address: self._records.put(address, properties, deadline), [address], deadline)
+
+
+def _at(checkpoint: Checkpoint) -> Address:
+    return Address(checkpoint.group, Area.CHECKPOINT, checkpoint.partition)
+
+
+def _level_of(checkpoint: Checkpoint) -> Address:
+    return Address(checkpoint.group, Area.CHECKPOINT_LEVEL, checkpoint.partition)

@@ -1,0 +1,173 @@
+"""Ownership, presence and asks on Azure, beside the official event processors and against them.
+
+Owns the order of writes. An official processor that steals or gives up a partition wipes our keys from its
+record, the owner level among them. So each level is also written to a record of its own:
+
+    claim     1. raise the level record to the new level     2. write the ownership record, if its ETag still holds
+
+A crash in between leaves a level record that is ahead: a level that nobody was given is skipped. The other
+order could lose one: claimed, crashed, wiped, and the next owner would be given the same level again. The
+level record is read only where the ownership record has lost its own, so that a claim which was lost never shows.
+
+Promises that a level never goes back, whatever official processors write. What they wipe and nobody can bring
+back is the nonce, the successor, and how often and how the partition has failed.
+
+The time is the service's: the Date of its answers and the time of each record's last write. Both may be cut
+down to whole seconds (`StoreFeatures.clock_granularity`); as_of is never ahead of the service's clock by more.
+Each record is one request, `calls.WORKERS` of them at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+
+from leasehold.errors import LeaseholdError
+from leasehold.model import Ask, ConsumerGroup, Ownership, OwnershipListing, Presence
+from leasehold.stores.azure.calls import Deadline
+from leasehold.stores.azure.layout import (
+    Stored,
+    ask_properties,
+    fitting_error,
+    ownership_is_foreign,
+    ownership_properties,
+    presence_created,
+    presence_properties,
+    read_ask,
+    read_level,
+    read_ownership,
+    read_presence,
+)
+from leasehold.stores.azure.records import Address, Area, Page, Records
+
+logger = logging.getLogger(__name__)
+
+_PRESENCE, _ASK = "presence-", "ask-"  # what the names of records in the fleet's area begin with
+
+
+class OwnershipRecords:
+    """An `OwnershipStore` on `records`."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._calls = records.calls
+        self._levels: dict[Address, Stored] = {}  # as last seen; what it saves is a request
+        self._created: dict[Address, float] = {}
+
+    def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
+        deadline = self._calls.deadline()
+        official, fleet = self._list(group, (Area.OWNERSHIP, Area.FLEET), deadline)
+        levels: dict[str, Stored] = {}
+        if any(ownership_is_foreign(stored) for _, stored in official.records):
+            [page] = self._list(group, (Area.OWNERSHIP_LEVEL,), deadline)
+            levels = dict(page.records)
+        owned = tuple(
+            read_ownership(group, partition, stored, read_level(levels.get(partition)))
+            for partition, stored in official.records
+        )
+        present = tuple(
+            read_presence(group, name.removeprefix(_PRESENCE), stored)
+            for name, stored in fleet.records
+            if name.startswith(_PRESENCE)
+        )
+        asked = tuple(
+            read_ask(group, name.removeprefix(_ASK), stored) for name, stored in fleet.records if name.startswith(_ASK)
+        )
+        # A record may have been written after the listing began; no age is negative.
+        newest = max([0.0, *(record.last_modified for record in owned), *(one.last_modified for one in present)])
+        return OwnershipListing(owned, max(min(official.date, fleet.date), newest), present, asked)
+
+    def _list(self, group: ConsumerGroup, areas: Sequence[Area], deadline: Deadline) -> list[Page]:
+        return self._calls.each(lambda area: self._records.list(group, area, deadline), areas, deadline)
+
+    def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
+        deadline = self._calls.deadline()
+
+        def claim(wanted: Ownership) -> Ownership | None:
+            address = Address(wanted.group, Area.OWNERSHIP_LEVEL, wanted.partition)
+            self._levels[address] = self._records.raise_level(
+                address, wanted.owner_level, self._levels.get(address), deadline
+            )
+            return self._write(wanted, deadline)
+
+        won = self._calls.each(claim, claims, deadline)
+        return [record for record in won if record]
+
+    def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
+        """Renew as many as can be. One whose outcome is not known is not in the result, as one that was lost is
+        not: a listing tells them apart. Only if nothing at all was renewed, the first failure is raised.
+        """
+        deadline = self._calls.deadline()
+
+        def renew(record: Ownership | Presence) -> Ownership | None:
+            if isinstance(record, Ownership):
+                return self._write(record, deadline)
+            self._put_presence(record, deadline)
+            return None
+
+        records: list[Ownership | Presence] = [*([presence] if presence else []), *held]
+        outcomes = self._calls.outcomes(renew, records, deadline)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, LeaseholdError)]
+        renewed = [outcome for outcome in outcomes if isinstance(outcome, Ownership)]
+        if failures and not renewed:
+            raise failures[0]
+        if failures:
+            logger.warning("%d of %d renewals got no answer: %s", len(failures), len(outcomes), failures[0])
+        return renewed
+
+    def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
+        deadline = self._calls.deadline()
+        given_up = [dataclasses.replace(record, owner_id="") for record in held]
+        written = self._calls.each(lambda record: self._write(record, deadline), given_up, deadline)
+        return [record for record in written if record]
+
+    def _write(self, record: Ownership, deadline: Deadline) -> Ownership | None:
+        record = dataclasses.replace(record, last_error=fitting_error(record.last_error))
+        address = Address(record.group, Area.OWNERSHIP, record.partition)
+        stored = self._records.write(address, ownership_properties(record), record.etag, deadline)
+        return dataclasses.replace(record, etag=stored.etag, last_modified=stored.modified) if stored else None
+
+    # Presence and asks
+
+    def _put_presence(self, presence: Presence, deadline: Deadline) -> None:
+        address = _presence_at(presence.group, presence.owner_id)
+        created = self._created.get(address)
+        if created is None and (stands := self._records.read(address, deadline)):
+            created = presence_created(stands)
+        stored = self._records.put(address, presence_properties(presence, created), deadline)
+        self._created[address] = stored.modified if created is None else created
+
+    def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
+        deadline = self._calls.deadline()
+
+        def withdraw(owner_id: str) -> None:
+            address = _presence_at(group, owner_id)
+            self._created.pop(address, None)
+            if stands := self._records.read(address, deadline):
+                self._records.delete(address, stands.etag, deadline)
+
+        self._calls.each(withdraw, owner_ids, deadline)
+
+    def ask(self, asks: Sequence[Ask]) -> None:
+        deadline = self._calls.deadline()
+        latest = {(ask.group, ask.partition): ask for ask in asks}.values()
+        self._calls.each(lambda ask: self._records.put(_ask_at(ask), ask_properties(ask), deadline), latest, deadline)
+
+    def withdraw_asks(self, asks: Sequence[Ask]) -> None:
+        deadline = self._calls.deadline()
+
+        def withdraw(ask: Ask) -> None:
+            stands = self._records.read(_ask_at(ask), deadline)
+            if stands and read_ask(ask.group, ask.partition, stands) == ask:
+                self._records.delete(_ask_at(ask), stands.etag, deadline)
+
+        self._calls.each(withdraw, asks, deadline)
+
+
+def _presence_at(group: ConsumerGroup, owner_id: str) -> Address:
+    return Address(group, Area.FLEET, _PRESENCE + owner_id)
+
+
+def _ask_at(ask: Ask) -> Address:
+    return Address(ask.group, Area.FLEET, _ASK + ask.partition)

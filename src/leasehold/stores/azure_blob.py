@@ -1,0 +1,140 @@
+"""Ownership and checkpoints in a container of Azure Blob Storage, shared with official event processors.
+
+    NAMESPACE/HUB/GROUP/ownership/PARTITION     the official ones: empty blobs, everything is metadata
+    NAMESPACE/HUB/GROUP/checkpoint/PARTITION
+    ~leasehold/NAMESPACE/HUB/GROUP/AREA/NAME    ours: levels, presence and asks, the pipeline
+
+Owns the spelling of names and the requests. Promises that what an official processor lists is what it would
+have written itself, and that nothing of ours is under a prefix that it lists. A blob is made by Put Blob with
+If-None-Match and then changed by Set Metadata alone, since uploading anew would leave a version or a
+soft-deleted copy behind each time. Makes the container on request only (`create_schema`).
+
+The clock is the service's: Date and Last-Modified, both cut down to whole seconds. An age that is computed
+from them may be up to a second too high, and `features.clock_granularity` says so to whoever judges by it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.storage.blob import BlobClient, BlobProperties, ContainerClient
+
+from leasehold.model import ConsumerGroup
+from leasehold.stores.azure.access import BLOB, Access, read_url
+from leasehold.stores.azure.calls import Calls, Deadline, transport
+from leasehold.stores.azure.checkpoints import CheckpointRecords
+from leasehold.stores.azure.dates import http_date
+from leasehold.stores.azure.layout import Properties, Stored
+from leasehold.stores.azure.names import LONGEST_BLOB_NAME, LOWER, blob_folder, check_length, decode, encode
+from leasehold.stores.azure.ownership import OwnershipRecords
+from leasehold.stores.azure.records import ANY, Address, Area, Page, Records
+from leasehold.stores.base import StoreFeatures
+
+OURS = "~leasehold"
+"""The folder of blobs that are ours alone: `~` is in no name of an official processor."""
+
+
+class BlobRecords(Records):
+    """Records as blobs without content."""
+
+    def __init__(self, access: Access, calls: Calls) -> None:
+        super().__init__(calls)
+        self._container = ContainerClient(
+            access.endpoint, access.place, credential=access.credential, transport=transport(), retry_total=0
+        )
+
+    def list(self, group: ConsumerGroup, area: Area, deadline: Deadline) -> Page:
+        folder = _folder(group, area)
+        dates: list[float] = []
+        found = []
+        with self.calls.asking():
+            listed = self._container.list_blobs(
+                name_starts_with=folder,
+                include=["metadata"],
+                raw_response_hook=lambda response: dates.append(http_date(response.http_response.headers)),
+                **deadline.request(),
+            )
+            for blob in listed:
+                name = blob.name.removeprefix(folder)
+                # Accounts with a hierarchical namespace list their folders too.
+                if name and "/" not in name and "hdi_isfolder" not in (blob.metadata or {}):
+                    found.append((decode(name), _stored(blob)))
+        return Page(tuple(found), dates[0])
+
+    def _read(self, address: Address, deadline: Deadline) -> Stored:
+        with self.calls.asking():
+            return _stored(self._blob(address).get_blob_properties(**deadline.request()))
+
+    def _write(self, address: Address, properties: Properties, etag: str | None, deadline: Deadline) -> Stored:
+        blob, metadata = self._blob(address), dict(properties)
+        answer: Any  # the SDK says: a dictionary of texts or times
+        with self.calls.asking():
+            if etag is None:
+                answer = blob.upload_blob(b"", metadata=metadata, overwrite=False, **deadline.request())
+            else:
+                answer = blob.set_blob_metadata(metadata, **_condition(etag), **deadline.request())
+        return Stored(metadata, _plain(answer["etag"]), answer["last_modified"].timestamp())
+
+    def _delete(self, address: Address, etag: str, deadline: Deadline) -> None:
+        with self.calls.asking():
+            self._blob(address).delete_blob(**_condition(etag), **deadline.request())
+
+    def _blob(self, address: Address) -> BlobClient:
+        name = _folder(address.group, address.area) + encode(address.name, LOWER)
+        return self._container.get_blob_client(check_length("the name of a blob", name, LONGEST_BLOB_NAME))
+
+    def make(self) -> None:
+        self.calls.make(self._container.create_container)
+
+    def close(self) -> None:
+        self._container.close()
+
+
+def _folder(group: ConsumerGroup, area: Area) -> str:
+    folder = f"{blob_folder(group)}/{area}/"
+    return folder if area in (Area.OWNERSHIP, Area.CHECKPOINT) else f"{OURS}/{folder}"
+
+
+def _stored(blob: BlobProperties) -> Stored:
+    # An empty value is listed as None, and capitals of a key may have been changed on the way.
+    metadata = {name.lower(): value or "" for name, value in (blob.metadata or {}).items()}
+    return Stored(metadata, _plain(blob.etag or ""), blob.last_modified.timestamp())
+
+
+def _plain(etag: str) -> str:
+    """An ETag without its quotes: answers to writes have them and listings do not."""
+    return etag.removeprefix('"').removesuffix('"')
+
+
+def _condition(etag: str) -> dict[str, Any]:
+    return {} if etag == ANY else {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
+
+
+class BlobStore(OwnershipRecords, CheckpointRecords):
+    """Ownership and checkpoints in a container that exists. `timeout` is the longest that a call may take."""
+
+    features = StoreFeatures(shared=True, batches=False, clock_granularity=1.0)
+
+    def __init__(self, access: Access, *, timeout: float = 3.0) -> None:
+        records = BlobRecords(access, Calls(access.where, timeout))
+        OwnershipRecords.__init__(self, records)
+        CheckpointRecords.__init__(self, records)
+
+    def __repr__(self) -> str:
+        return f"BlobStore({self._calls.where})"
+
+    def create_schema(self) -> None:
+        """Make the container, unless it is there. Its records have no versions: they are the official ones."""
+        self._records.make()
+
+    def close(self) -> None:
+        """Close all connections and end the threads."""
+        self._calls.close()
+        self._records.close()
+
+
+def open_blob_store(url: str, base: Path, timeout: float) -> BlobStore:
+    """The store in the container that an `azblob://` URL names; `base` has no meaning here."""
+    return BlobStore(read_url(url, BLOB), timeout=timeout)

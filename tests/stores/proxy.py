@@ -1,0 +1,79 @@
+"""A network that can be made bad: a proxy on this host, between a store and its server.
+
+Owns its threads and sockets. It passes bytes on, or, when told to, hangs (takes a request and never passes it
+on) or loses answers (passes the request on, waits for the answer and closes the connection instead).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+
+class Proxy:
+    """Listens on a port of its own and passes everything on to `target`."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self.hangs = False
+        self.answers_to_lose = 0
+        self.lost = 0
+        self.losing = b""
+        """Only answers to requests that contain this are lost."""
+        self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            client.close()
+            return
+        self._open += [client, server]
+        doomed = threading.Event()
+        threading.Thread(target=self._back, args=(client, server, doomed), daemon=True).start()
+        with contextlib.suppress(OSError):
+            while request := client.recv(65536):
+                if self.hangs:
+                    continue
+                if self._lose(request):
+                    doomed.set()
+                server.sendall(request)
+        self._end(client, server)
+
+    def _back(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while answer := server.recv(65536):
+                if doomed.is_set():
+                    break
+                client.sendall(answer)
+        self._end(client, server)
+
+    @staticmethod
+    def _end(*sockets: socket.socket) -> None:
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _lose(self, request: bytes) -> bool:
+        with self._lock:
+            if self.answers_to_lose and self.losing in request:
+                self.answers_to_lose -= 1
+                self.lost += 1
+                return True
+        return False
+
+    def close(self) -> None:
+        self._server.close()
+        self._end(*self._open)

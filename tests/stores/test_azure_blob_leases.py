@@ -1,0 +1,131 @@
+"""Leases of Azure Blob Storage's own: the contract on Azurite, in which a short lease is 15 s."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from leasehold.errors import StoreUnavailable
+from leasehold.model import Lease, LeaseSession
+from leasehold.stores.azure.access import BLOB, read_url
+from leasehold.stores.azure_blob_leases import BlobLeaseStore
+from leasehold.testing.lease_names import Names
+from leasehold.testing.stores import LeaseStoreContract
+from tests.stores.azurite import Azurite
+from tests.stores.proxy import Proxy
+
+PATIENT = 60.0
+
+Open = Callable[[], BlobLeaseStore]
+
+
+@pytest.fixture(scope="module")
+def container(azurite: Azurite) -> str:
+    name = f"leases-{secrets.token_hex(4)}"
+    azurite.make_container(name)
+    return name
+
+
+class TestLeases(LeaseStoreContract):
+    @pytest.fixture
+    def reopen(self, azurite: Azurite, container: str) -> Iterator[Open]:
+        opened: list[BlobLeaseStore] = []
+
+        def opener() -> BlobLeaseStore:
+            opened.append(BlobLeaseStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT))
+            return opened[-1]
+
+        yield opener
+        for store in opened:
+            store.close()
+
+    @pytest.fixture
+    def store(self, reopen: Open) -> BlobLeaseStore:
+        return reopen()
+
+    @pytest.fixture
+    def hung(self, azurite: Azurite, container: str) -> Iterator[AbstractContextManager[BlobLeaseStore]]:
+        proxy = Proxy(azurite.port("blob"))
+        url = azurite.url("azblob", container).replace(str(azurite.port("blob")), str(proxy.port))
+        store = BlobLeaseStore(read_url(url, BLOB), timeout=0.5)
+
+        @contextmanager
+        def hanging() -> Iterator[BlobLeaseStore]:
+            proxy.hangs = True
+            yield store
+            proxy.hangs = False
+
+        yield hanging()
+        store.close()
+        proxy.close()
+
+    @pytest.fixture
+    def names(self) -> Names:
+        """Fewer keys than the contract's: each is some five requests here, and no session lives longer than 60 s."""
+        return lambda many: [f"key {n}" for n in range(max(2, many // 250))]
+
+    def test_no_method_waits_longer_than_the_time_out(  # type: ignore[override]
+        self, hung: AbstractContextManager[BlobLeaseStore], session: LeaseSession, scope: str
+    ) -> None:
+        """As in the contract, but for a heartbeat and a close: without leases there is nothing that they ask."""
+        lease = Lease(scope, "a", session, 1)
+        uses: list[Callable[[BlobLeaseStore], object]] = [
+            lambda store: store.open_session("me", 60.0),
+            lambda store: store.acquire(session, scope, ["a"]),
+            lambda store: store.renew([lease]),
+            lambda store: store.release([lease]),
+            lambda store: store.change([lease], session),
+            lambda store: store.break_leases(scope, ["a"]),
+            lambda store: store.holders(scope, ["a"]),
+        ]
+        with hung as store:
+            for use in uses:
+                started = time.monotonic()
+                with pytest.raises(StoreUnavailable):
+                    use(store)
+                assert time.monotonic() - started < 3.0
+
+    def test_a_fence_only_rises(  # type: ignore[override]
+        self, store: BlobLeaseStore, reopen: Open, short: float, scope: str, session: LeaseSession, other: LeaseSession
+    ) -> None:
+        """As in the contract, but a session is closed by the object that acquired its lease: only that one knows it."""
+
+        def acquire(by: LeaseSession, through: BlobLeaseStore) -> Lease:
+            [lease] = through.acquire(by, scope, ["a"])
+            fences.append(lease.fence)
+            return lease
+
+        fences: list[int] = []
+        store.release([acquire(session, reopen())])
+        [changed] = reopen().change([acquire(session, reopen())], other)
+        fences.append(changed.fence)
+        store.break_leases(scope, ["a"])
+        acquire(other, store)
+        store.close_session(other)
+        acquire(store.open_session("me", short), reopen())
+        time.sleep(1.2 * short)
+        store.release([acquire(store.open_session("me", 60.0), reopen())])
+        acquire(store.open_session("me", None), reopen())
+        assert fences == sorted(set(fences)), "lower, or given twice"
+
+
+@pytest.mark.parametrize("losing", [b"x-ms-lease-action: acquire", b"comp=metadata", b"x-ms-lease-action: change"])
+def test_an_answer_that_is_lost_costs_no_lease(azurite: Azurite, container: str, losing: bytes) -> None:
+    proxy = Proxy(azurite.port("blob"))
+    url = azurite.url("azblob", container).replace(str(azurite.port("blob")), str(proxy.port))
+    store = BlobLeaseStore(read_url(url, BLOB), timeout=20.0)
+    me, heir, scope = store.open_session("me", 60.0), store.open_session("heir", 30.0), secrets.token_hex(4)
+    proxy.losing, proxy.answers_to_lose = losing, 1
+    [lease] = store.acquire(me, scope, ["a"])
+    assert store.renew([lease]) == store.holders(scope, ["a"]) == [lease]
+    proxy.answers_to_lose = 1
+    [changed] = store.change([lease], heir)
+    assert store.renew([changed]) == store.holders(scope, ["a"]) == [changed]
+    assert store.renew([lease]) == []
+    assert proxy.lost >= 1
+    store.close()
+    proxy.close()
