@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import secrets
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.storage.blob import ContainerClient
+from click.testing import CliRunner
 
+from leasehold.cli.app import app
 from leasehold.errors import ConfigError, StoreError
 from leasehold.model import Checkpoint, ConsumerGroup
+from leasehold.stores import open_store
 from leasehold.stores.azure.access import BLOB, TABLE, read_url
 from leasehold.stores.azure.names import ANY_CASE, LOWER, blob_folder, decode, encode, table_key
 from leasehold.stores.azure.old_checkpoints import old_checkpoints
@@ -110,7 +114,7 @@ def test_names_of_event_hubs_are_spelled_as_the_official_processors_spell_them()
     assert blob_folder(ConsumerGroup("cluster", "h", "$default")) != blob_folder(ConsumerGroup("cluster", "h"))
 
 
-def test_lease_blobs_of_the_oldest_processors(azurite: Azurite) -> None:
+def test_lease_blobs_of_the_oldest_processors(azurite: Azurite, tmp_path: Path) -> None:
     name = f"old-{secrets.token_hex(4)}"
     azurite.make_container(name)
     url, group = azurite.url("azblob", name), ConsumerGroup("shop.servicebus.windows.net", "orders", "$Default")
@@ -127,6 +131,14 @@ def test_lease_blobs_of_the_oldest_processors(azurite: Azurite) -> None:
             container.upload_blob(f"shop/orders/$Default/{partition}", json.dumps(lease).encode())
         wanted = [Checkpoint(group, "0", 41, 7, "8589"), Checkpoint(group, "1", 3, 2, "12")]
         assert old_checkpoints(url, group) == old_checkpoints(url, group, folder="shop/orders/") == wanted
+        command = ["checkpoints", "import", f"sqlite:///{tmp_path / 'new.db'}", url, "--group", str(group)]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        assert open_store(f"sqlite:///{tmp_path / 'new.db'}").list_checkpoints(group) == wanted
+        other = CliRunner().invoke(app, [*command, "--folder", "nowhere"])
+        assert other.exit_code == 1
+        assert "there is no lease blob of consumer group '$Default'" in other.output
+        assert "AccountKey" not in other.output
         container.upload_blob("$Default/3", b"no lease")
         with pytest.raises(StoreError, match=r"\$Default/3: not the lease of an event processor"):
             old_checkpoints(url, group)

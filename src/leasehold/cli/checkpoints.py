@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from leasehold.backends import masked
 from leasehold.cli.output import Column, Output, Result, Table, output_option
-from leasehold.errors import ConfigError, UsageError
+from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ def export(store: str, group: str | None, hub: str | None, consumer_group: str) 
 
 @checkpoints.command("import")
 @click.argument("store")
-@click.argument("source", metavar="FILE|FOLDER|-")
+@click.argument("source", metavar="FILE|FOLDER|-|URL")
 @_group_options
 @click.option("--format", "format_name", default="leasehold", show_default=True, help="What the documents look like.")
+@click.option("--folder", default="", help="With an azblob:// URL: the prefix that the old processor was given.")
 @click.option("--force", is_flag=True, help="Also a lower owner level, and a step back.")
 @output_option
 def import_(
@@ -89,6 +91,7 @@ def import_(
     hub: str | None,
     consumer_group: str,
     format_name: str,
+    folder: str,
     force: bool,
     output: Output,
 ) -> None:
@@ -98,10 +101,14 @@ def import_(
     written all the same, one level above the store's: an instance that is running may not checkpoint any more,
     and goes on from there once it has claimed the partition again.
 
+    An azblob:// URL as the source names the container in which the oldest Event Hubs processors keep their lease
+    blobs: their place is taken over. Stop them first.
+
     \b
     Example:
       leasehold checkpoints import sqlite:///new.db flights.jsonl
       leasehold checkpoints export old.toml | leasehold checkpoints import new.toml -
+      leasehold checkpoints import new.toml azblob://account/leases
     """
     from leasehold.cli.checkpoint_formats import FORMATS, read_checkpoints
     from leasehold.cli.checkpoint_moves import plan_moves
@@ -109,7 +116,10 @@ def import_(
     if format_name not in FORMATS:
         raise ConfigError("--format", format_name, f"one of {', '.join(FORMATS)}")
     opened, into = _open(store, group, hub, consumer_group)
-    wanted = read_checkpoints(source, format_name, into)
+    if source.startswith("azblob://"):
+        wanted = _lease_blobs(source, _needed(into), folder)
+    else:
+        wanted = read_checkpoints(source, format_name, into)
     groups = list(dict.fromkeys(one.group for one in wanted))
     stored = [one for of in groups for one in opened.list_checkpoints(of)]
     _write(opened, plan_moves(stored, wanted, force=force), output)
@@ -179,6 +189,21 @@ def _open(
     timeout = pipeline.ownership.settings().request_timeout
     of = of or open_hub(pipeline.hub_url).consumer_group(pipeline.source.consumer_group)
     return open_store(pipeline.checkpoint_url, timeout=timeout), of
+
+
+def _lease_blobs(url: str, group: ConsumerGroup, folder: str) -> list[Checkpoint]:
+    """The places of the oldest Event Hubs processors. Raises `UsageError` where they kept none."""
+    try:
+        from leasehold.stores.azure.old_checkpoints import old_checkpoints
+    except ModuleNotFoundError as error:
+        raise MissingDependency("reading lease blobs", "azure") from error
+    found = old_checkpoints(url, group, folder=folder)
+    if not found:
+        raise UsageError(
+            f"{masked(url)}: there is no lease blob of consumer group {group.name!r} in it. Name the prefix that the "
+            "processor was given: --folder NAMESPACE/HUB"
+        )
+    return found
 
 
 def _needed(group: ConsumerGroup | None) -> ConsumerGroup:
