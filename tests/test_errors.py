@@ -23,6 +23,7 @@ from leasehold.errors import (
     MissingDependency,
     NotTheOwner,
     OwnerLevelSuperseded,
+    ReaderDisconnected,
     SinkUnavailable,
     StoreUnavailable,
     UsageError,
@@ -37,6 +38,7 @@ SAMPLES: tuple[LeaseholdError, ...] = (
     DataLoss("3", 10, 20, "Read from earliest."),
     OwnerLevelSuperseded("3", 4, 5),
     CheckpointStepBack("3", 9, 10),
+    ReaderDisconnected("3", 4, 17),
     ConfigError("hub", "log://x.db", "a log URL is log:///relative/path", "Did you mean log:///x.db?"),
 )
 CLASSES = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, LeaseholdError)]
@@ -143,4 +145,5 @@ def test_you_and_lost_ownership_are_told_apart() -> None:
         NotTheOwner,
         OwnerLevelSuperseded,
         CheckpointStepBack,
+        ReaderDisconnected,
     }

@@ -17,7 +17,8 @@
     │   └── OwnerLevelWentBack          the stores were wiped or restored behind the table's back
     └── NotTheOwner                     lost ownership: somebody else holds the partition now
         ├── OwnerLevelSuperseded        a write that carries a lower owner level than the record
-        └── CheckpointStepBack          a checkpoint behind the one already written at its level
+        ├── CheckpointStepBack          a checkpoint behind the one already written at its level
+        └── ReaderDisconnected          a read that the hub ended, since another reads the partition as its owner
 
 A message says what was asked, what is wrong and what to do. Losing a race for a claim is not an error:
 claims return what was won. Errors marked transient may be retried as they are (`is_transient`).
@@ -152,6 +153,25 @@ class CheckpointStepBack(NotTheOwner):
 
     def __reduce__(self) -> tuple[type[CheckpointStepBack], tuple[str, int, int]]:
         return type(self), (self.partition, self.sequence_number, self.latest)
+
+
+class ReaderDisconnected(NotTheOwner):
+    """The hub refused or ended a read of `partition` at `owner_level`: another reads it at that level or above.
+
+    `position` is the sequence number that it would have gone on from.
+    """
+
+    def __init__(self, partition: str, owner_level: int, position: int) -> None:
+        self.partition, self.owner_level, self.position = partition, owner_level, position
+        super().__init__(
+            f"partition {partition}: the hub has ended the reading at owner level {owner_level}, since another reads "
+            "it at that level or above in this consumer group. Stop working on it: its owner goes on from the last "
+            "checkpoint. If nobody of this fleet owns it, somebody else reads in this consumer group: give them one "
+            "of their own."
+        )
+
+    def __reduce__(self) -> tuple[type[ReaderDisconnected], tuple[str, int, int]]:
+        return type(self), (self.partition, self.owner_level, self.position)
 
 
 TRANSIENT: tuple[type[LeaseholdError], ...] = (StoreUnavailable, HubUnavailable, SinkUnavailable)

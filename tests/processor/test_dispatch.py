@@ -144,7 +144,7 @@ def test_the_error_that_ended_the_work_is_written_down(make: MakeRunner) -> None
     claimed = runner.claimed()
     runner.thread.start()
     assert claimed.wait(PATIENCE)
-    runner.thread.stop(PATIENCE, "the batch cannot be read")
+    runner.thread.stop(PATIENCE, dict.fromkeys(runner.manager.held(), "the batch cannot be read"))
     records = runner.store.list_ownership(runner.manager._group).records
     assert {(record.owner_id, record.last_error) for record in records} == {("", "the batch cannot be read")}
 

@@ -12,7 +12,7 @@ from leasehold.errors import AlreadyInUse, ConfigError
 from leasehold.notices import CycleFailed, OwnershipClaimed, OwnershipLost, PartitionsUnserved
 from leasehold.processor.partition_manager import FORGET_AFTER
 from leasehold.stores.base import StoreFeatures
-from tests.processor.fleet import Instance, Scene, unavailable
+from tests.processor.fleet import GROUP, Instance, Scene, unavailable
 
 SETTINGS = OwnershipSettings(settle_delay=0)
 EXPIRATION = SETTINGS.partition_expiration
@@ -75,9 +75,11 @@ def test_who_stalls_is_not_counted(fleet_of_two: tuple[Scene, Instance, Instance
         b.manager.note_progress()
         a.manager.tick()
         b.settle()
-    assert scene.present() == {b.id}
+    [stalled] = [one for one in scene.ownership.list_ownership(GROUP).presences if one.owner_id == a.id]
+    assert stalled.maximum == 0, "it says that it takes nothing, and says no more after that"
     scene.live(40, b)
     assert (len(a.levels), len(b.levels)) == (0, 4)
+    assert scene.ownership.list_ownership(GROUP).presences[0].last_modified == stalled.last_modified
     a.manager.note_progress()
     scene.share(a, b)
     assert (len(a.levels), len(b.levels)) == (2, 2)
@@ -169,6 +171,10 @@ def pipelines(scene: Scene, first: str = "p", second: str = "q", names: str = "a
 def test_a_second_pipeline_is_refused_and_the_first_goes_on(features: StoreFeatures | None, names: str) -> None:
     scene = Scene(4, features)
     one, two = pipelines(scene, names=names)
+    if features is not None:
+        assert two.levels == {}, "it waits until it knows whether the other is alive"
+        scene.live(10, one)
+        two.settle()
     with pytest.raises(AlreadyInUse, match=rf"{one.id} of pipeline 'p' works in consumer group .*, and this is 'q'"):
         two.manager.held()
     assert [type(notice) for notice in two.take()] == [CycleFailed]
@@ -195,13 +201,17 @@ def test_of_two_that_start_at_once_one_is_refused() -> None:
 
 
 def test_of_two_that_start_at_once_none_works_where_there_is_no_clock() -> None:
-    """Nobody can tell who was there first. Both are refused rather than none."""
+    """Nobody can tell who was there first. Both are refused rather than none, as soon as they see each other alive."""
     scene = Scene(4, NO_CLOCK)
     fleet = [
         scene.start(name, settings=OwnershipSettings(), pipeline=pipeline)
         for name, pipeline in (("a", "p"), ("b", "q"))
     ]
     for one in fleet * 3:
+        one.manager.tick()
+    assert [one.levels for one in fleet] == [{}, {}]
+    scene.clock.advance(10)
+    for one in fleet * 2:
         one.manager.tick()
     for one in fleet:
         with pytest.raises(AlreadyInUse):

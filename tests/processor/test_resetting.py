@@ -49,7 +49,7 @@ def test_a_reset_moves_checkpoints_and_watermarks_at_a_new_level() -> None:
     store, sink = worked_on(), Sink()
     assert reset(store, sink) == [Moved("0", 100, 0)]
     assert sink.marks == {"0": Watermark(-1, 2)}
-    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", -1, 2, "-1")]
+    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", -1, 2)]
 
 
 def test_an_instance_that_owns_nothing_yet_stops_it_too() -> None:

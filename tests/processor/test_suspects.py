@@ -208,7 +208,7 @@ def test_giving_up_with_an_error_counts_once() -> None:
     a.settle()
     assert counts(scene) == {"0": 1, "1": 0}
     assert scene.records()["0"].last_error == "event 7 cannot be read"
-    a.manager.relinquish("the sink is broken")
+    a.manager.relinquish(dict.fromkeys("01", "the sink is broken"))
     b = scene.start("b", settings=SETTINGS)
     b.settle()
     assert counts(scene)["1"] == 1

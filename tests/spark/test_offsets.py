@@ -294,6 +294,14 @@ def test_not_more_tasks_than_events() -> None:
     assert [sum(map(len, task)) for task in tasks] == [1, 1]
 
 
+def test_a_range_of_a_partition_with_one_reader_is_never_cut() -> None:
+    ranges = [Range(str(p), 0, 10 ** (p + 1), 1) for p in range(4)]
+    for at_least in (1, 3, 50):
+        tasks = pack(ranges, events_per_task=100, at_least=at_least, cut=False)
+        assert sorted((one for task in tasks for one in task), key=lambda one: one.partition) == ranges
+    assert len(tasks) == 4
+
+
 def test_no_events_no_tasks() -> None:
     assert pack([], events_per_task=10, at_least=4) == []
     assert pack([Range("0", 5, 5, 1)], events_per_task=10, at_least=4) == []

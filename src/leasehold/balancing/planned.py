@@ -23,7 +23,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from leasehold.balancing.quotas import Member, hashed, quotas
-from leasehold.balancing.strategies import Claim
+from leasehold.balancing.strategies import Claim, within_maximum
 
 if TYPE_CHECKING:
     from random import Random
@@ -81,7 +81,8 @@ def planned(view: View, rng: Random) -> list[Claim]:
     share = target(owned, view.free, view.members, salt=salt).shares[view.me]
     owner_of = {partition: owner for owner, theirs in view.others for partition in theirs}
     gained = [partition for partition in share if partition not in mine]
-    claims = [Claim(partition) for partition in (*view.reclaimable, *(p for p in gained if p not in owner_of))]
+    again = within_maximum(view, view.reclaimable)
+    claims = [Claim(partition) for partition in (*again, *(p for p in gained if p not in owner_of))]
     asked = [Claim(partition, view.asked[partition]) for partition in share if partition in view.asked]
     return claims + asked + [Claim(partition, owner_of[partition]) for partition in gained if partition in owner_of]
 

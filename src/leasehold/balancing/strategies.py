@@ -3,8 +3,9 @@
 Owns the two strategies known from the Azure event processors; `planned` has a file of its own. With P partitions and
 N instances everyone should own `P // N`, and `P % N` instances one more.
 
-1. What is mine by record is always claimed again (see `view`).
-2. Free partitions come first, chosen at random, so that instances that start together rarely meet.
+1. What is mine by record is always claimed again (see `view`), as far as my own maximum allows.
+2. Free partitions come first, chosen at random, so that instances that start together rarely meet; those whose last
+   owners came to a bad end after the others.
 3. Only when nothing is free, and I have less than my share, is a partition stolen: at random from an instance
    that owns the most, and only if that brings the two closer, which is if it owns at least two more than I do.
 4. Nobody is stolen below `P // N`. (Follows from rule 3 for one thief; kept as a rule of its own.)
@@ -15,7 +16,7 @@ N instances everyone should own `P // N`, and `P % N` instances one more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,16 +49,17 @@ def greedy(view: View, rng: Random) -> list[Claim]:
 
 
 def _claims(view: View, rng: Random, *, at_most: int) -> list[Claim]:
-    claims = [Claim(partition) for partition in view.reclaimable]
+    claims = [Claim(partition) for partition in within_maximum(view, view.reclaimable)]
     asked = [Claim(partition, owner) for partition, owner in view.asked.items()]
     minimum, extra = view.fair_share
     others = {owner: list(partitions) for owner, partitions in view.others}
     most = _most(view)
-    mine = len(view.held) + len(view.reclaimable)
+    mine = len(view.held) + len(claims)
     claims += asked[: max(0, (minimum + (extra > 0) if most is None else most) - mine)]
     mine = len(view.held) + len(claims)
     free = list(view.free)
     rng.shuffle(free)
+    free.sort(key=lambda partition: partition not in view.doubtful)  # taken from the end
     for _ in range(at_most):
         above = sum(len(partitions) > minimum for partitions in others.values())
         quota = minimum + (1 if above < extra else 0) if most is None else most
@@ -71,6 +73,12 @@ def _claims(view: View, rng: Random, *, at_most: int) -> list[Claim]:
             break
         mine += 1
     return claims
+
+
+def within_maximum(view: View, reclaimable: Sequence[str]) -> Sequence[str]:
+    """As much of what is mine by record as I have room for beside what I hold; the rest expires, and others take it."""
+    maximum = view.members[view.me].maximum
+    return reclaimable if maximum is None else reclaimable[: max(0, maximum - len(view.held))]
 
 
 def _most(view: View) -> int | None:

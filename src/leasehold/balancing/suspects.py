@@ -7,7 +7,8 @@ Owns the count of bad ends, and the patience it earns:
 2. Bad ends count while the checkpoint stands still and events wait behind it. When it moves, the count is zero.
 3. From `SUSPECT_AFTER` bad ends on a partition is a suspect: it is claimed after all that are not, those with the
    fewest first, after a backoff that doubles with each (but from an owner who is relieved at once), and only one at
-   a time: an instance that holds an unproven suspect takes no other. So a poison range costs the others nothing, and
+   a time: an instance that holds an unproven suspect takes no other. It is proven when its checkpoint moves, or
+   when it has been held for a partition expiration without an end. So a poison range costs the others nothing, and
    ends alone whoever tries it.
 
 Several partitions of one owner are suspects together when it dies of one of them; each that makes progress is

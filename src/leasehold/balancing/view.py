@@ -38,7 +38,8 @@ class View:
     `asked` those I have asked for, with who owns them. All sorted. `members` are all who take part, with what
     they declare: where they are not given, the owners and I. `known` says whether others count me.
     `expired` are the owners whose partitions count as free for that reason alone, if no other owner is alive.
-    `announced` are the instances whose presence is there, so that they can be asked.
+    `announced` are the instances whose presence is there, so that they can be asked. `doubtful` are the free
+    partitions whose last owners came to a bad end (see `suspects`).
     """
 
     held: tuple[str, ...]
@@ -51,6 +52,7 @@ class View:
     known: bool = True
     expired: frozenset[str] = frozenset()
     announced: frozenset[str] = frozenset()
+    doubtful: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.members:
@@ -135,6 +137,7 @@ def make_view(
         known=mine in crowd.announced or bool(held or reclaimable),
         expired=frozenset() if crowd.owning else crowd.gone,
         announced=crowd.announced,
+        doubtful=frozenset(p for p in free if p in records and records[p].failures),
     )
 
 
@@ -196,7 +199,7 @@ class _Crowd:
 
     def _replaced(self, presence: Presence) -> bool:
         newest = self._newest[owner_name(presence.owner_id)]
-        if newest.owner_id == self._running:
+        if newest.owner_id in (self._running, presence.owner_id):
             return False
         return presence.last_modified < newest.created
 

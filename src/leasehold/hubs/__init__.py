@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from leasehold.backends import load_backend
-from leasehold.hubs.base import EVENT_COLUMNS, Hub, ProgressMirror
+from leasehold.hubs.base import EVENT_COLUMNS, Hub, KnowsOffsets, ProgressMirror, ReadsAsOwner
 
-__all__ = ["BACKENDS", "EVENT_COLUMNS", "Hub", "ProgressMirror", "open_hub"]
+__all__ = ["BACKENDS", "EVENT_COLUMNS", "Hub", "KnowsOffsets", "ProgressMirror", "ReadsAsOwner", "open_hub"]
 
 BACKENDS = {
     "log": "leasehold.hubs.log:open_log_hub",

@@ -88,6 +88,54 @@ class Hub(Protocol):
 
 
 @runtime_checkable
+class KnowsOffsets(Protocol):
+    """What a hub may do beside: name a place by the hub's own opaque text, as checkpoints keep it for other readers."""
+
+    def offset_of(self, partition: str, sequence_number: int) -> str | None:
+        """The offset of the event with this number, None where it is not known without asking, or there is none.
+
+        Never a guess: other SDKs' processors go on after a checkpoint's offset, whatever its sequence number says.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsAsOwner(Protocol):
+    """What a hub may do beside: let only the reader with the highest owner level read a partition."""
+
+    def one_reader_per_partition(self, group_name: str) -> bool:
+        """Whether readers for this consumer group are to say their owner level: then a partition has one at a time."""
+        ...
+
+    def read_as_owner(
+        self,
+        partition: str,
+        start: int,
+        end: int,
+        owner_level: int,
+        *,
+        columns: Sequence[str] = EVENT_COLUMNS,
+        batch_rows: int = 10_000,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `Hub.read`, and whoever else reads the partition at this level or below is disconnected.
+
+        Raises `ReaderDisconnected` as soon as that happens to this read, also in the middle of it: the batches given
+        before reach to the error's `position`.
+        """
+        ...
+
+
+def offset_of(hub: Hub, partition: str, sequence_number: int) -> str | None:
+    """What `hub` calls this place, None where it does not say."""
+    return hub.offset_of(partition, sequence_number) if isinstance(hub, KnowsOffsets) else None
+
+
+def owner_reads(hub: Hub, group_name: str) -> ReadsAsOwner | None:
+    """The hub, if its readers for this group are to say their owner level."""
+    return hub if isinstance(hub, ReadsAsOwner) and hub.one_reader_per_partition(group_name) else None
+
+
+@runtime_checkable
 class ProgressMirror(Protocol):
     """What a hub may do beside: show a group's progress in the service's own bookkeeping, for its own tools.
 

@@ -2,13 +2,19 @@
 
 Owns the `eventhubs:` scheme: `eventhubs://NAMESPACE.servicebus.windows.net/HUB`, with options and credentials as
 in `event_hubs_url`. Promises exact ranges of sequence numbers, read with one receiver per partition and
-process, which is kept and reopened only when a range does not begin where the last one ended. Receivers have
-no owner level: what a former owner writes is for the sink to refuse. Sends are acknowledged; a fault in between
-may store an event twice, as everywhere with Event Hubs. Refuses a publisher, which the service sets.
+process, which is kept and reopened only when a range does not begin where the last one ended. Sends are acknowledged;
+a fault in between may store an event twice, as everywhere with Event Hubs. Refuses a publisher, which the service sets.
 
-The hub's identity is namespace, name and creation time: one that was deleted and made anew is another.
+Who reads as an owner says its owner level, which Event Hubs calls an epoch: the service then disconnects every other
+receiver of the partition in the consumer group whose level is not higher, and refuses those that come with a lower one
+or with none. In a mixed fleet (`fleet=mixed`) the level said is 0, as other SDKs' processors say it: the last
+one to come reads, and what a former owner writes is for the sink to refuse. Who reads without an owner says none.
 
-Concurrency: any thread may call. Reads of one partition at the same time have a receiver each; sends take turns.
+The hub's identity is namespace, name and creation time: one that was deleted and made anew is another. Records of a
+group are keyed so too; in a mixed fleet by the plain names, as the other processors key them.
+
+Concurrency: any thread may call. Reads of one partition at the same time have a receiver each, and disturb each other
+only as the levels say; sends take turns.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ import pyarrow as pa
 from azure.eventhub import EventHubConsumerClient
 from azure.eventhub.exceptions import AuthenticationError, EventHubError
 
-from leasehold.errors import ConfigError, HubError, HubUnavailable
+from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.event_hubs_events import batch_of
@@ -41,6 +47,7 @@ _PATIENCE = 60.0
 _BATCH_BYTES = 16 << 20
 _FAULTS = 5
 _FIRST_PAUSE = 0.1
+_OFFSETS = 256
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
@@ -59,6 +66,7 @@ class EventHub:
         self._patience = patience
         self._lock = threading.Lock()
         self._receivers: dict[str, Receiver] = {}
+        self._offsets: dict[str, dict[int, str]] = {}
         self._closed = False
         self._sender: Sender | None = None
         with self._errors():
@@ -74,7 +82,7 @@ class EventHub:
 
     @property
     def url(self) -> str:
-        """The URL without options. It opens the hub again where the credential is in the environment."""
+        """The URL without credentials. It opens the hub again where the credential is in the environment."""
         return self._address.url
 
     @property
@@ -83,7 +91,16 @@ class EventHub:
         return f"{self._address.namespace.lower()}/{self._keyed()}"
 
     def consumer_group(self, name: str) -> ConsumerGroup:
-        """The key of a group's records. It holds the creation time, so that a hub made anew has none of them."""
+        """The key of a group's records. It holds the creation time, so that a hub made anew has none of them.
+
+        In a mixed fleet it is made of the names as they are written in the URL. Then the records are those of the group
+        that is read, and another raises `ConfigError`.
+        """
+        if self._address.mixed:
+            if not self.one_reader_per_partition(name):
+                rule = f"a mixed fleet reads and keeps records in one group, and the hub's URL says {self._read_in!r}"
+                raise ConfigError("consumer_group", name, rule, f"Add consumer_group={name} to the hub's URL")
+            return ConsumerGroup(self._address.namespace, self._address.hub, name)
         return ConsumerGroup(self._address.namespace.lower(), self._keyed(), name)
 
     def partition_ids(self) -> tuple[str, ...]:
@@ -127,11 +144,38 @@ class EventHub:
         self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000
     ) -> Iterator[pa.RecordBatch]:
         """The events `[start, end)`, or those of them that there are; see `Hub.read`."""
+        return self._checked(partition, start, end, columns, batch_rows, None)
+
+    def _checked(
+        self, partition: str, start: int, end: int, columns: Sequence[str], batch_rows: int, owner_level: int | None
+    ) -> Iterator[pa.RecordBatch]:
         event_schema(columns)
         if batch_rows < 1:
             raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
         place = self.partition_properties([partition])[partition]
-        return self._batches(partition, max(start, place.begin), min(end, place.end), columns, batch_rows)
+        return self._batches(partition, max(start, place.begin), min(end, place.end), columns, batch_rows, owner_level)
+
+    def one_reader_per_partition(self, group_name: str) -> bool:
+        """Whether the group is the one that events are read in: else its owners say nothing of who may read there."""
+        return group_name.lower() == self._read_in.lower()
+
+    def read_as_owner(
+        self,
+        partition: str,
+        start: int,
+        end: int,
+        owner_level: int,
+        *,
+        columns: Sequence[str] = EVENT_COLUMNS,
+        batch_rows: int = 10_000,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `read`, and alone; see `ReadsAsOwner`. In a mixed fleet every owner level is the same to the service."""
+        return self._checked(partition, start, end, columns, batch_rows, owner_level)
+
+    def offset_of(self, partition: str, sequence_number: int) -> str | None:
+        """The offset of an event that was the last of its partition at one of the latest looks; see `KnowsOffsets`."""
+        with self._lock:
+            return self._offsets.get(partition, {}).get(sequence_number)
 
     def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
         """Send events and return how many; see `Hub.send`. Events without a key go to each partition in turn."""
@@ -155,15 +199,20 @@ class EventHub:
             sender.close()
         self._asking.close()
 
+    @property
+    def _read_in(self) -> str:
+        return self._address.consumer_group
+
     def _keyed(self) -> str:
         return f"{self._address.hub.lower()}@{round(self._created.timestamp() * 1_000)}"
 
     def _batches(
-        self, partition: str, start: int, end: int, columns: Sequence[str], batch_rows: int
+        self, partition: str, start: int, end: int, columns: Sequence[str], batch_rows: int, owner_level: int | None
     ) -> Iterator[pa.RecordBatch]:
         if start >= end:
             return
-        receiver = self._receiver(partition, start)
+        said = 0 if self._address.mixed and owner_level is not None else owner_level
+        receiver = self._receiver(partition, start, said)
         waiting: list[pa.RecordBatch] = []
         rows = size = faults = 0
         at = start
@@ -171,13 +220,16 @@ class EventHub:
             while at < end:
                 try:
                     events = receiver.take(end, batch_rows - rows, self._patience)
-                except HubUnavailable:
+                except HubUnavailable as error:
                     receiver.close()
+                    if receiver.disconnected and owner_level is not None:
+                        yield from [_joined(waiting)] if waiting else []
+                        raise ReaderDisconnected(partition, owner_level, at) from error
                     if not receiver.may_try_again or faults == _FAULTS:
                         raise
                     time.sleep(_FIRST_PAUSE * 2**faults)
                     faults += 1
-                    receiver = self._receiver(partition, at)
+                    receiver = self._receiver(partition, at, said)
                     continue
                 if not events:
                     break  # what is left of the range has been removed since
@@ -194,16 +246,19 @@ class EventHub:
         finally:
             self._keep(partition, receiver)
 
-    def _receiver(self, partition: str, start: int) -> Receiver:
-        """The receiver that goes on at `start`, for the caller alone: the one that was kept, or a new one."""
+    def _receiver(self, partition: str, start: int, owner_level: int | None) -> Receiver:
+        """The receiver that goes on at `start`, for the caller alone: the one that was kept, or a new one.
+
+        One that has failed since it was kept may have been disconnected by a reader that is gone again.
+        """
         with self._lock:
             kept = self._receivers.pop(partition, None)
         if kept is not None:
-            if kept.position == start:
+            if kept.position == start and kept.owner_level == owner_level and not kept.failed:
                 return kept
             kept.close()
         with self._errors():
-            return Receiver(self._address, partition, start)
+            return Receiver(self._address, partition, start, owner_level)
 
     def _keep(self, partition: str, receiver: Receiver) -> None:
         """Keep a receiver for the next range; one is enough, and none once the hub is closed."""
@@ -235,7 +290,20 @@ class EventHub:
             self._check(partition)
         wanted = self.partition_ids() if partitions is None else tuple(partitions)
         with self._errors():
-            return dict(zip(wanted, _at_once(self._asking.get_partition_properties, wanted), strict=True))
+            found = dict(zip(wanted, _at_once(self._asking.get_partition_properties, wanted), strict=True))
+        for name, place in found.items():
+            self._note_offset(name, place["last_enqueued_sequence_number"], place["last_enqueued_offset"])
+        return found
+
+    def _note_offset(self, partition: str, sequence_number: int, offset: object) -> None:
+        """Remember what the last event is called: most ranges end at an end that was looked up a moment ago."""
+        if sequence_number < 0 or offset is None:
+            return
+        with self._lock:
+            known = self._offsets.setdefault(partition, {})
+            known[sequence_number] = str(offset)
+            if len(known) > _OFFSETS:
+                del known[next(iter(known))]
 
     def _check(self, partition: str) -> None:
         """Refuse a partition that is not there. Those that were seen once are never asked for again."""

@@ -23,24 +23,31 @@ from leasehold.hubs.event_hubs_url import Address, without_secrets
 
 _BATCHES, _BATCH_EVENTS = 2, 300
 _GLANCE = 0.2
-_FINAL = ("not-found", "unauthorized-access", "not-allowed", "link:stolen")
+_STOLEN = "link:stolen"
+_FINAL = ("not-found", "unauthorized-access", "not-allowed", _STOLEN)
 """Conditions, as the client names them, under which the next receiver would fare no better."""
+_HINT = " (whoever reads without an owner level needs a consumer group of its own while others read {} with one)"
 
 
 class Receiver:
     """Receives a partition from a sequence number (inclusive) or a time on, until it is closed."""
 
-    def __init__(self, address: Address, partition: str, start: int | datetime) -> None:
+    def __init__(self, address: Address, partition: str, start: int | datetime, owner_level: int | None = None) -> None:
         self._address, self._partition = address, partition
+        self.owner_level = owner_level
         self.position = start if isinstance(start, int) else None
         """The sequence number that comes next; `None` until the first event after a start by time."""
         self._news: queue.Queue[list[EventData] | BaseException] = queue.Queue(_BATCHES)
         self._left: deque[EventData] = deque()
         self._closing = threading.Event()
         self._client = address.client(EventHubConsumerClient, consumer_group=address.consumer_group, retry_total=0)
+        self.failed = False
+        """Whether the client has given up. What came before can still be taken."""
         self.may_try_again = False
         """Whether it failed by a fault that may be gone already."""
-        where = {"starting_position": start, "starting_position_inclusive": True}
+        self.disconnected = False
+        """Whether it failed because of another reader's owner level: one not lower, or any where it has none itself."""
+        where = {"starting_position": start, "starting_position_inclusive": True, "owner_level": owner_level}
         self._thread = threading.Thread(target=self._receive, args=(where,), daemon=True, name=f"receive-{partition}")
         self._thread.start()
 
@@ -85,9 +92,12 @@ class Receiver:
                     "although there are more. Try again"
                 ) from None
             if isinstance(got, BaseException):
-                self.may_try_again = getattr(got, "error", None) not in _FINAL
+                condition = getattr(got, "error", None)
+                self.may_try_again = condition not in _FINAL
+                self.disconnected = condition == _STOLEN
+                hint = _HINT.format(self._address.consumer_group) if self.disconnected else ""
                 raise HubUnavailable(
-                    f"{self._address.url} cannot be read (partition {self._partition}): {without_secrets(got)}"
+                    f"{self._address.url} cannot be read (partition {self._partition}): {without_secrets(got)}{hint}"
                 ) from got
             fresh = [one for one in got if self.position is None or (one.sequence_number or 0) >= self.position]
             if fresh:
@@ -107,6 +117,7 @@ class Receiver:
             self._hand_over(error)
 
     def _hand_over(self, what: list[EventData] | BaseException) -> None:
+        self.failed = self.failed or isinstance(what, BaseException)
         while not self._closing.is_set():
             with contextlib.suppress(queue.Full):
                 self._news.put(what, timeout=_GLANCE)

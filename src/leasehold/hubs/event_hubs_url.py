@@ -3,7 +3,8 @@
 Owns the form `eventhubs://NAMESPACE/HUB[?option=value&…]` and the search for a credential, in this order: the
 option `connection_string`; the environment variable that the option `connection_string_env` names; the
 variable `LEASEHOLD_EVENT_HUBS_CONNECTION_STRING` where it is for this namespace; else what azure-identity finds
-(managed identity, environment, Azure CLI …). Promises that no message, `repr` or log shows a secret.
+(managed identity, environment, Azure CLI …). Promises that no message, `repr` or log shows a secret. What the URL
+says of the fleet has to be the same in all its instances.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from azure.eventhub import TransportType, parse_connection_string
 
@@ -22,7 +23,8 @@ from leasehold.errors import ConfigError, MissingDependency
 VARIABLE = "LEASEHOLD_EVENT_HUBS_CONNECTION_STRING"
 
 _FORM = "an event hub's URL is eventhubs://NAMESPACE.servicebus.windows.net/HUB"
-_OPTIONS = ("connection_string", "connection_string_env", "consumer_group", "transport")
+_OPTIONS = ("connection_string", "connection_string_env", "consumer_group", "endpoint", "fleet", "transport")
+_FLEETS = ("leasehold", "mixed")
 _TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverWebsocket}
 _SECRETS = re.compile(
     r"((?:SharedAccessKey|SharedAccessSignature|sig|password|token)\s*=\s*)[^;&\s'\"]+", re.IGNORECASE
@@ -37,16 +39,27 @@ class Address:
     hub: str
     consumer_group: str = "$Default"
     transport: str = "amqp"
+    mixed: bool = False
+    endpoint: str = ""
     _connection_string: str | None = field(default=None, repr=False)
 
     @property
     def url(self) -> str:
-        """The URL without options, so without secrets."""
-        return f"eventhubs://{self.namespace}/{quote(self.hub)}"
+        """The URL without secrets, and with the options that are not as usual."""
+        options = {
+            "consumer_group": "" if self.consumer_group == "$Default" else self.consumer_group,
+            "endpoint": self.endpoint,
+            "fleet": "mixed" if self.mixed else "",
+            "transport": "" if self.transport == "amqp" else self.transport,
+        }
+        said = urlencode({name: value for name, value in options.items() if value})
+        return f"eventhubs://{self.namespace}/{quote(self.hub)}{'?' if said else ''}{said}"
 
     def client(self, kind: Any, **options: Any) -> Any:
         """A producer or consumer client of azure-eventhub for this hub."""
         options["transport_type"] = _TRANSPORTS[self.transport]
+        if self.endpoint:
+            options["custom_endpoint_address"] = f"sb://{self.endpoint}"
         if self._connection_string is not None:
             return kind.from_connection_string(self._connection_string, eventhub_name=self.hub, **options)
         return kind(self.namespace, self.hub, credential=_default_credential(), **options)
@@ -68,9 +81,12 @@ def read_url(url: str) -> Address:
         raise ConfigError("transport", transport, f"one of {', '.join(_TRANSPORTS)}", "Correct the hub's URL")
     if transport == "websockets":
         _check_websockets()
+    fleet = options.get("fleet", "leasehold")
+    if fleet not in _FLEETS:
+        raise ConfigError("fleet", fleet, f"one of {', '.join(_FLEETS)}", "Correct the hub's URL")
     string = _connection_string(namespace, hub, options)
     group = options.get("consumer_group") or "$Default"
-    return Address(namespace, hub, group, transport, string)
+    return Address(namespace, hub, group, transport, fleet == "mixed", options.get("endpoint", ""), string)
 
 
 def without_secrets(text: object) -> str:

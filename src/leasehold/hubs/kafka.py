@@ -122,6 +122,10 @@ class KafkaHub:
             case _:
                 return self._first_since(place, position.enqueued_time)
 
+    def offset_of(self, partition: str, sequence_number: int) -> str | None:
+        """The number itself: in a topic it is all that names a place. None before the first event."""
+        return str(sequence_number) if sequence_number >= 0 else None
+
     def read(
         self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000
     ) -> Iterator[pa.RecordBatch]:

@@ -120,6 +120,10 @@ class LogHub:
             case _:
                 raise ValueError(f"a hub cannot resolve {position}: the checkpoint store knows what is committed")
 
+    def offset_of(self, partition: str, sequence_number: int) -> str | None:
+        """The number itself: in a log it is all that names a place. None before the first event."""
+        return str(sequence_number) if sequence_number >= 0 else None
+
     def read(
         self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000
     ) -> Iterator[pa.RecordBatch]:

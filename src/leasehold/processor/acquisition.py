@@ -21,7 +21,7 @@ from leasehold.balancing.suspects import SUSPECT_AFTER, ended_badly, failures, p
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
 from leasehold.errors import HubUnavailable
-from leasehold.hubs.base import Hub
+from leasehold.hubs.base import Hub, offset_of
 from leasehold.model import (
     EARLIEST,
     Checkpoint,
@@ -100,11 +100,17 @@ class Acquisition:
                 found[record.partition] = replace(attempt, record=record)
         return self._hold(found)
 
-    def claim(self, claims: Sequence[Claim], listing: OwnershipListing, partition_ids: Sequence[str]) -> bool:
-        """Claim, announce and hold. Returns whether anything was won."""
+    def claim(
+        self,
+        claims: Sequence[Claim],
+        listing: OwnershipListing,
+        progress: Mapping[str, Checkpoint],
+        partition_ids: Sequence[str],
+    ) -> bool:
+        """Claim, announce and hold. `progress` are the checkpoints there are. Returns whether anything was won."""
         if not claims:
             return False
-        progress = self._progress(claims, listing, partition_ids)
+        progress = self._with_starts(claims, listing, progress, partition_ids)
         records = {record.partition: record for record in listing.records}
         wanted = self._wanted(claims, records, progress)
         claims = self._patient(claims, wanted, listing)
@@ -120,28 +126,38 @@ class Acquisition:
         self._attempts = {record.partition: replace(self._attempts[record.partition], record=record) for record in won}
         return self._hold(dict(self._attempts))
 
-    def _progress(
-        self, claims: Sequence[Claim], listing: OwnershipListing, partition_ids: Sequence[str]
+    def _with_starts(
+        self,
+        claims: Sequence[Claim],
+        listing: OwnershipListing,
+        progress: Mapping[str, Checkpoint],
+        partition_ids: Sequence[str],
     ) -> dict[str, Checkpoint]:
         """The checkpoints of what is to be claimed, made where there is none yet."""
-        progress = {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.list_checkpoints(self._group)}
         if not progress:
             # A group that has levels has started before: its checkpoints were lost, and only earliest skips nothing.
             new = not any(record.owner_level for record in listing.records)
             positions = self._positions if new else Positions(EARLIEST)
             progress = self._record_starts(partition_ids, positions)
         appeared = [claim.partition for claim in claims if claim.partition not in progress]
-        return progress | self._record_starts(appeared, Positions(EARLIEST))
+        return {**progress} | self._record_starts(appeared, Positions(EARLIEST))
 
     def _record_starts(self, partitions: Sequence[str], positions: Positions) -> dict[str, Checkpoint]:
         """Write resolved starts, at owner level 0, where there is no checkpoint; return what stands."""
+        if not partitions:
+            return {}
+        places = self._hub.partition_properties(partitions)  # in one go: a hub may have thousands of partitions
         starts = []
         for partition in partitions:
             position = positions.of(partition)
-            if position.kind is PositionKind.COMMITTED:
-                position = EARLIEST
-            start = self._hub.resolve(partition, position)
-            starts.append(Checkpoint(self._group, partition, start - 1, 0))
+            match position.kind:
+                case PositionKind.EARLIEST | PositionKind.COMMITTED:
+                    start = places[partition].begin
+                case PositionKind.LATEST:
+                    start = places[partition].end
+                case _:
+                    start = self._hub.resolve(partition, position)
+            starts.append(Checkpoint(self._group, partition, start - 1, 0, offset_of(self._hub, partition, start - 1)))
         return {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.raise_owner_level(starts)}
 
     def _wanted(
@@ -205,6 +221,7 @@ class Acquisition:
             if count >= SUSPECT_AFTER and self._suspected.get(partition) != count:
                 self._notices.publish(PartitionSuspected(partition, count, wanted[partition].last_error))
         self._suspected |= counts
+        self._holds.prove_survived(self._clock.monotonic() - self._settings.partition_expiration)
         relieved = {claim.partition for claim in claims if claim.previous_owner}
         relieved |= {record.partition for record in listing.records if record.successor == str(self._owner_id)}
         return patient(
@@ -226,6 +243,7 @@ class Acquisition:
         self._attempts |= won  # until it is announced, it would be found again like a claim whose reply was lost
         standing = {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.raise_owner_level(announced)}
         self._attempts = {p: attempt for p, attempt in self._attempts.items() if p not in won}
+        now = self._clock.monotonic()
         for partition, attempt in won.items():
             checkpoint, record = standing[partition], attempt.record
             if checkpoint.owner_level != record.owner_level:
@@ -233,6 +251,6 @@ class Acquisition:
                 continue
             proven = record.failures < SUSPECT_AFTER
             trusted_until = attempt.since + self._trust
-            self._holds.add(Hold(record, checkpoint.next_sequence_number, trusted_until, proven=proven))
+            self._holds.add(Hold(record, checkpoint.next_sequence_number, trusted_until, proven=proven, acquired=now))
             self._notices.publish(OwnershipClaimed(partition, record.owner_level, attempt.previous_owner))
         return True

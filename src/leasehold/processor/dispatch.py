@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError
@@ -25,7 +25,7 @@ class DispatchThread:
     def __init__(self, manager: PartitionManager, *, clock: Clock, alive: Callable[[], bool] = lambda: True) -> None:
         self._manager = manager
         self._clock = clock
-        self._error = ""
+        self._errors: Mapping[str, str] = {}
         self._alive = alive
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leasehold-dispatch", daemon=True)
@@ -34,12 +34,12 @@ class DispatchThread:
         """Start the thread."""
         self._thread.start()
 
-    def stop(self, timeout: float, error: str = "") -> None:
+    def stop(self, timeout: float, errors: Mapping[str, str] | None = None) -> None:
         """Ask the thread to end and relinquish, and wait for at most `timeout` seconds.
 
-        `error` says what ended the work, if it did not end well.
+        `errors` say what ended the work on a partition, where it did not end well.
         """
-        self._error = error
+        self._errors = errors or {}
         self._stop.set()
         self._manager.attention.set()
         self._thread.join(timeout)
@@ -56,7 +56,7 @@ class DispatchThread:
             if not self._stop.is_set():
                 self._manager.attention.wait(max(0.0, self._manager.due - self._clock.monotonic()))
         try:
-            self._manager.relinquish(self._error)
+            self._manager.relinquish(self._errors)
         except LeaseholdError as error:
             logger.warning("partitions were not relinquished and will expire: %s", error)
 

@@ -139,6 +139,7 @@ class EventProcessor:
         self._watch = HubWatch(self._hub, self._delivery, self._errors.report)
         self._shared = Shared(
             hub=self._hub,
+            group_name=self._group.name,
             manager=self._manager,
             watch=self._watch,
             delivery=self._delivery,
@@ -343,6 +344,8 @@ class EventProcessor:
                 self._begin(hold)
         for work in list(self._works.values()):
             self._look_after(work, held.get(work.partition))
+        # What hangs was given up, and is not to come back to where it hangs.
+        self._manager.hold_no_more(any(self._hangs(work) for work in self._works.values()))
         return stopping and not self._works
 
     def _held(self) -> dict[str, Hold]:
@@ -370,9 +373,12 @@ class EventProcessor:
             self._pumps[work] = thread
         thread.start()
 
+    def _hangs(self, work: PartitionWork) -> bool:
+        return not work.closed and work.idle > self._settings.stall_timeout
+
     def _look_after(self, work: PartitionWork, hold: Hold | None) -> None:
         """Give up a partition whose work hangs: also one that came back while its former work still hangs."""
-        if work.closed or work.idle <= self._settings.stall_timeout:
+        if not self._hangs(work):
             return
         if hold is not None:
             hung = TimeoutError(

@@ -24,8 +24,9 @@ class Hold:
     """A partition held: its record, the sequence number to start at, and when trust in it ends.
 
     `start` is the one that the checkpoint gave when this owner level was acquired. `asked_by` is the instance
-    that waits for it to be handed over, `""` if there is none. `proven` is False for a suspect that has made no
-    progress since, and `error` says why a partition that is let go had to be given up.
+    that waits for it to be handed over, `""` if there is none. `proven` is False for a suspect that has neither made
+    progress since it was `acquired` nor left this instance alive for long enough. `error` says why a partition that
+    is let go had to be given up.
     """
 
     record: Ownership
@@ -34,6 +35,7 @@ class Hold:
     asked_by: str = ""
     proven: bool = True
     error: str = ""
+    acquired: float = 0.0
 
     @property
     def owner_level(self) -> int:
@@ -119,6 +121,15 @@ class Holds:
             self._leaving[partition] = replace(self._holds.pop(partition), error=error)
             return True
 
+    def found_leaving(self, record: Ownership) -> bool:
+        """Note how the record of a hold on its way out stands. Returns whether that was news."""
+        with self._lock:
+            hold = self._leaving.get(record.partition)
+            if hold is None or hold.record.etag == record.etag:
+                return False
+            self._leaving[record.partition] = replace(hold, record=replace(hold.record, etag=record.etag))
+            return True
+
     def gone(self, partitions: Collection[str]) -> None:
         """Forget those on their way out: it is written down, or not ours to write."""
         with self._lock:
@@ -148,3 +159,10 @@ class Holds:
                 hold = self._holds.get(checkpoint.partition)
                 if hold is not None and checkpoint.sequence_number > hold.record.claimed_at and not hold.proven:
                     self._holds[checkpoint.partition] = replace(hold, proven=True)
+
+    def prove_survived(self, before: float) -> None:
+        """Clear the suspicion of those acquired before that moment: they have not brought this instance down."""
+        with self._lock:
+            for partition, hold in self._holds.items():
+                if not hold.proven and hold.acquired <= before:
+                    self._holds[partition] = replace(hold, proven=True)

@@ -139,6 +139,9 @@ class PartitionManager:
         self._due = clock.monotonic()
         self._partition_ids: tuple[str, ...] = ()
         self._just_started = True
+        self._newcomer_until = clock.monotonic() + settings.partition_expiration
+        self._unable = False
+        self._full = False
         self._announced = False
         self._present_since: float | None = None
         self._last_listing: float | None = None
@@ -198,13 +201,28 @@ class PartitionManager:
         self.attention.set()
         return gone
 
+    def lose(self, partition: str, owner_level: int) -> None:
+        """Hold a partition no longer at this level: the hub has shown that another reads it as its owner.
+
+        If the record still names this instance, the next cycle claims it again, at a higher level.
+        """
+        hold = self._holds.all().get(partition)
+        if hold is not None and hold.owner_level == owner_level:
+            self._drop({partition: hold}, LossReason.SUPERSEDED)
+
     def retire(self) -> None:
         """Acquire nothing more, and tell the others so; what is held stays held until it is let go.
 
         For an end that takes its time: without it, what is let go early would be claimed again by the next cycle.
         """
         self._retired = True
-        self._presence = replace(self._presence, maximum=0)
+
+    def hold_no_more(self, full: bool) -> None:
+        """Acquire nothing more while `full`, and tell the others so; what is held stays held.
+
+        For one whose work hangs in a partition that it has given up: it would be given that partition again.
+        """
+        self._full = full
 
     def update_checkpoint(
         self, partition: str, owner_level: int, sequence_number: int, offset: str | None = None
@@ -217,17 +235,24 @@ class PartitionManager:
         checkpoint = Checkpoint(self._group, partition, sequence_number, owner_level, offset)
         return bool(self.update_checkpoints([checkpoint]))
 
-    def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-        """As `update_checkpoint`, for many partitions in one call to the store. Returns what was recorded."""
+    def update_checkpoints(self, checkpoints: Sequence[Checkpoint], *, also_lapsed: bool = False) -> list[Checkpoint]:
+        """As `update_checkpoint`, for many partitions in one call to the store. Returns what was recorded.
+
+        `also_lapsed` is for work that is certainly done at its level, such as a batch that Spark has committed,
+        whether or not the level is still held: the store refuses it as soon as another has announced a higher one.
+        """
         held = self.held()
-        mine = [c for c in checkpoints if c.partition in held and held[c.partition].owner_level == c.owner_level]
-        if not mine:
+        mine = {
+            c.partition for c in checkpoints if c.partition in held and held[c.partition].owner_level == c.owner_level
+        }
+        sent = [checkpoint for checkpoint in checkpoints if also_lapsed or checkpoint.partition in mine]
+        if not sent:
             return []
-        refused = {refusal.partition for refusal in self._checkpoints.update_checkpoints(mine)}
+        refused = {refusal.partition for refusal in self._checkpoints.update_checkpoints(sent)}
         if refused:
             logger.info("partitions %s have gone on to other owners", ", ".join(sorted(refused)))
-        self._drop({partition: held[partition] for partition in refused}, LossReason.SUPERSEDED)
-        recorded = [checkpoint for checkpoint in mine if checkpoint.partition not in refused]
+        self._drop({partition: held[partition] for partition in refused & mine}, LossReason.SUPERSEDED)
+        recorded = [checkpoint for checkpoint in sent if checkpoint.partition not in refused]
         self._holds.prove(recorded)
         if isinstance(self._hub, ProgressMirror):
             self._hub.mirror(self._group.name, {one.partition: one.next_sequence_number for one in recorded})
@@ -252,6 +277,7 @@ class PartitionManager:
         except (StoreUnavailable, HubUnavailable) as error:
             if isinstance(error, StoreUnavailable):
                 self._suspect_store()
+            self._unable |= isinstance(error, HubUnavailable) and bool(self._partition_ids)
             self.notices.publish(CycleFailed(error))
             logger.warning("dispatch cycle failed: %s", error)
         except UsageError as error:
@@ -261,13 +287,18 @@ class PartitionManager:
             self._end_cycle(started, outcome)
         return outcome is Outcome.WON
 
-    def relinquish(self, error: str = "") -> None:
+    def relinquish(self, errors: Mapping[str, str] | None = None) -> None:
         """Give up everything held, as far as the store can be reached; what cannot be given up expires.
 
-        `error` says what ended the work, if it did not end well and no better reason is on record.
+        `errors` say what ended the work on a partition, where it did not end well and no better reason is on record.
         """
+        ended = errors or {}
+        leaving = self._holds.leaving()
         held = self._holds.take_all()
-        records = [_given_up(hold, hold.error or error) for hold in held.values()]
+        records = [
+            _given_up(hold, hold.error if partition in leaving else ended.get(partition, ""))
+            for partition, hold in held.items()
+        ]
         if records:
             self._ownership.relinquish_ownership(records)
         self._ownership.withdraw_presence(self._group, [str(self.owner_id)])
@@ -278,7 +309,8 @@ class PartitionManager:
         return self._announced or not (self.settings.settle_delay and self._ownership.features.presence)
 
     def _announce(self) -> Outcome:
-        self._ownership.renew_ownership([], self._presence)
+        self._find_partitions()  # who does not know them cannot serve a share
+        self._ownership.renew_ownership([], self._announcement())
         self._announced = True
         return Outcome.SETTLING
 
@@ -297,32 +329,45 @@ class PartitionManager:
         if self._clock.monotonic() - self._last_progress > self.settings.stall_timeout:
             return self._stall()
         self._write_down_leaving()
+        if not self._partition_ids:
+            self._find_partitions()
+        self._unable = self._unable and not self._able_again()
         unsure = self._renew()
         self._find_partitions()
         listing = self._list()
-        self._check_pipeline(listing)
+        stranger = self._check_pipeline(listing)
         self._settle(unsure, listing)
+        self._settle_leaving(listing)
         won = self._acquisition.recognise(listing)
         view = self._view(listing)
-        if self._doubt(view):
+        if stranger or self._doubt(view):
             return Outcome.DOUBTED
         self._hear_asks(listing, view)
         self._report_unserved(view)
         waiting, claimed = self._act(view, listing)
-        self._just_started = False
+        self._just_started = self._just_started and self._unable
         if won or claimed:
             return Outcome.WON
         return Outcome.ASKING if waiting else Outcome.IDLE
 
     def _stall(self) -> Outcome:
-        """The work hangs: hold nothing, and let the others count without me."""
+        """The work hangs: hold nothing, and tell the others once that I take nothing; then let all of it expire."""
         if held := self._holds.all():
             self._drop(held, LossReason.STALLED)
-            self._ownership.withdraw_presence(self._group, [str(self.owner_id)])
+            self._ownership.renew_ownership([], replace(self._presence, maximum=0))
         return Outcome.IDLE
 
+    def _announcement(self) -> Presence:
+        """What the others are told of me. No room for more, while I cannot or must not acquire: they take my share."""
+        if self._retired:
+            return replace(self._presence, maximum=0)
+        if not (self._full or self._unable):
+            return self._presence
+        held, maximum = len(self._holds.names()), self._presence.maximum
+        return replace(self._presence, maximum=held if maximum is None else min(held, maximum))
+
     def _write_down_leaving(self) -> None:
-        """Hand over or relinquish what was let go. What the store refuses has been taken meanwhile."""
+        """Hand over or relinquish what was let go. What the store refuses waits for the listing: see below."""
         leaving = self._holds.leaving()
         if not leaving:
             return
@@ -332,15 +377,25 @@ class PartitionManager:
             successor = hold.asked_by if step is Step.HAND_OVER else ""
             records.append(_given_up(hold, hold.error, successor))
         given = self._ownership.relinquish_ownership(records)
-        self._holds.gone(leaving)
+        self._holds.gone([record.partition for record in given])
         for record in given:
             self.notices.publish(OwnershipRelinquished(record.partition, record.owner_level, record.successor))
+
+    def _settle_leaving(self, listing: OwnershipListing) -> None:
+        """Forget what was let go and is another's by now; try again soon where only its ETag was not known."""
+        records = {record.partition: record for record in listing.records}
+        for partition, hold in self._holds.leaving().items():
+            record = records.get(partition)
+            if record is None or not _same_acquisition(record, hold.record):
+                self._holds.gone([partition])
+            elif self._holds.found_leaving(record):
+                self.attention.set()
 
     def _renew(self) -> dict[str, Hold]:
         """Renew what is held. Returns the holds whose ETag has changed: lost, or renewed without our knowing."""
         before = self._holds.all()
         since = self._clock.monotonic()
-        renewed = self._ownership.renew_ownership([hold.record for hold in before.values()], self._presence)
+        renewed = self._ownership.renew_ownership([hold.record for hold in before.values()], self._announcement())
         self._extend(renewed, since)
         kept = {record.partition for record in renewed}
         return {partition: hold for partition, hold in before.items() if partition not in kept}
@@ -392,25 +447,36 @@ class PartitionManager:
         """Live owners may not have been able to renew: give each the time for one more cycle."""
         grace = self.settings.load_balancing_interval * self.settings.clock_rate_ratio + self.settings.request_timeout
         self._suspected_until = self._clock.monotonic() + grace
+        self._asking_since.clear()  # whom I have asked may not have been able to hear it
 
-    def _check_pipeline(self, listing: OwnershipListing) -> None:
-        """Refuse to share the group with another pipeline that was there before."""
+    def _check_pipeline(self, listing: OwnershipListing) -> bool:
+        """Refuse to share the group with another pipeline that was there before.
+
+        Returns whether there is one of which I cannot tell whether it is alive: in a store without a clock, as long as
+        its record is as I found it.
+        """
         present = {presence.owner_id: presence for presence in listing.presences}
         mine = present.get(str(self.owner_id))
+        stranger = False
         if mine is None or not mine.pipeline:
-            return
+            return stranger
         for other in present.values():
             # Without a clock of the store's, who is there when I come was there first: better both refused than none.
             first = other.created < mine.created or (
                 other.created == mine.created and (self._sightings is not None or other.owner_id < mine.owner_id)
             )
             alive = not is_expired(other, listing.as_of, self.settings.partition_expiration)
-            if first and alive and other.pipeline and other.pipeline != mine.pipeline:
+            if not (first and alive and other.pipeline and other.pipeline != mine.pipeline):
+                continue
+            if self._sightings is not None and other.last_modified <= other.created:
+                stranger = True
+            else:
                 raise AlreadyInUse(
                     f"{other.owner_id} of pipeline {other.pipeline!r} works in consumer group {self._group.name!r}, "
                     f"and this is {mine.pipeline!r}: each would see only a part of the events. Give this pipeline a "
                     "consumer group of its own"
                 )
+        return stranger
 
     def _view(self, listing: OwnershipListing) -> View:
         return make_view(
@@ -419,8 +485,8 @@ class PartitionManager:
             me=Me(
                 owner_id=self.owner_id,
                 held=self._holds.names(),
-                presence=self._presence,
-                just_started=self._just_started,
+                presence=self._announcement(),
+                just_started=self._just_started and self._clock.monotonic() < self._newcomer_until,
             ),
             limits=Limits(
                 expiration=self.settings.partition_expiration + self._ownership.features.clock_granularity,
@@ -476,7 +542,7 @@ class PartitionManager:
         now = self._clock.monotonic()
         mine = self._holds.names()
         wishes = requests(
-            [claim for claim in self._plan(view, self._rng) if claim.partition not in mine and not self._retired],
+            [] if self._retired or self._full else [c for c in self._plan(view, self._rng) if c.partition not in mine],
             {record.partition: record for record in listing.records},
             {ask.partition: ask for ask in listing.asks},
             me=view.me,
@@ -485,13 +551,32 @@ class PartitionManager:
             deadline=self.settings.hand_over_timeout,
         )
         self._asking_since = {partition: self._asking_since.get(partition, now) for partition in wishes.waiting}
+        progress = self._progress() if wishes.asks or wishes.claims else {}
         if wishes.asks:
             self._ownership.ask(wishes.asks)
-        won = self._acquisition.claim(wishes.claims, listing, self._partition_ids)
+        won = self._acquisition.claim(wishes.claims, listing, progress, self._partition_ids)
         if wishes.withdrawn:
             self._ownership.withdraw_asks(wishes.withdrawn)
         self._forget_the_dead(listing)
         return bool(wishes.waiting), won
+
+    def _progress(self) -> dict[str, Checkpoint]:
+        """The checkpoints. Who cannot see them could not take what it asks for or claims, and tells the others so."""
+        try:
+            return {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.list_checkpoints(self._group)}
+        except StoreUnavailable:
+            self._unable = True
+            raise
+
+    def _able_again(self) -> bool:
+        try:
+            self._checkpoints.list_checkpoints(self._group)
+            self._hub.partition_properties()
+        except (StoreUnavailable, HubUnavailable) as error:
+            self.notices.publish(CycleFailed(error))
+            logger.warning("acquiring nothing: %s", error)
+            return False
+        return True
 
     def _forget_the_dead(self, listing: OwnershipListing) -> None:
         """Remove presences of long ago, and my predecessors', which would count again when I have left."""
@@ -504,7 +589,10 @@ class PartitionManager:
         dead = [
             one.owner_id
             for one in listing.presences
-            if is_expired(one, listing.as_of, long) or (owner_name(one.owner_id) == name and one.last_modified < since)
+            if one.owner_id != me
+            and (
+                is_expired(one, listing.as_of, long) or (owner_name(one.owner_id) == name and one.last_modified < since)
+            )
         ]
         if dead:
             self._ownership.withdraw_presence(self._group, dead)

@@ -17,14 +17,16 @@ which only they wait for. The fetching thread fills the buffer. If the process s
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from leasehold.clock import Clock
-from leasehold.errors import LeaseholdError, StoreUnavailable, UsageError
-from leasehold.hubs.base import Hub
+from leasehold.errors import LeaseholdError, NotTheOwner, StoreUnavailable, UsageError
+from leasehold.hubs.base import Hub, owner_reads
 from leasehold.model import Event
 from leasehold.processor.checkpointer import Checkpointer, CheckpointPolicy, Place
 from leasehold.processor.delivery import DeliverySettings, EventBatch
@@ -35,6 +37,8 @@ from leasehold.processor.prefetch import Prefetch
 from leasehold.processor.restarts import pause_after_failures
 from leasehold.processor.stopping import StopReason, reason_to_stop
 
+logger = logging.getLogger(__name__)
+
 GLANCE = 0.5
 """The longest time between two looks at the trust while nothing comes, in seconds. What changes it usually wakes."""
 
@@ -44,6 +48,7 @@ class Shared:
     """What all partitions of a processor share. `closed` is called when the work on one has ended."""
 
     hub: Hub
+    group_name: str
     manager: PartitionManager
     watch: HubWatch
     delivery: DeliverySettings
@@ -285,6 +290,7 @@ class PartitionWork:
 
     def _fetching(self, position: int) -> Prefetch:
         shared = self._shared
+        owner = owner_reads(shared.hub, shared.group_name)
         return Prefetch(
             shared.hub,
             self.partition,
@@ -294,7 +300,14 @@ class PartitionWork:
             watch=shared.watch,
             notices=shared.manager.notices,
             report=shared.report,
+            read=None if owner is None else partial(owner.read_as_owner, owner_level=self.owner_level),
+            lost=self._lose,
         )
+
+    def _lose(self, error: NotTheOwner) -> None:
+        logger.warning("%s", error)
+        self._shared.manager.lose(self.partition, self.owner_level)
+        self.wake()
 
 
 def described(error: BaseException) -> str:

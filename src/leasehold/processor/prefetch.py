@@ -2,7 +2,9 @@
 
 Owns the buffer between hub and handler. Promises that never more than `prefetch` events are in it, that they come in
 order and once each from the position it was made for, and that events which are gone from the hub are noticed: they
-fail the partition, or are told of in a notice. A hub that is away is tried again, after a pause that grows.
+fail the partition, or are told of in a notice. A hub that is away is tried again, after a pause that grows; one that
+gives the partition to another reader as its owner is not: `lost` is told, and the fetching ends. `read` stands in for
+the hub's own.
 
 Concurrency: one thread per partition fetches, and waits under no lock for the hub; whoever takes does so under
 `changed`, a condition shared with the partition's client. If that thread stops for a minute, the handler finds the
@@ -15,9 +17,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from leasehold.errors import DataLoss, HubUnavailable
+from leasehold.errors import DataLoss, HubUnavailable, NotTheOwner
 from leasehold.hubs.base import Hub
 from leasehold.model import PartitionProperties
 from leasehold.notices import EventsLost, Notices
@@ -45,6 +48,8 @@ class Prefetch:
         watch: HubWatch,
         notices: Notices,
         report: Report,
+        read: Callable[..., Iterator[pa.RecordBatch]] | None = None,
+        lost: Callable[[NotTheOwner], None] = lambda error: None,
     ) -> None:
         self.error: Exception | None = None
         """What ended the fetching; what was fetched before can still be taken."""
@@ -58,6 +63,8 @@ class Prefetch:
         self._watch = watch
         self._notices = notices
         self._report = report
+        self._read = read or hub.read
+        self._lost = lost
         self._chunks: deque[pa.RecordBatch] = deque()
         self._closed = threading.Event()
         # A daemon, since the hub may hang in it: it only reads, and has nothing to bring to an end.
@@ -117,6 +124,10 @@ class Prefetch:
                 self._closed.wait(
                     pause_after_failures(failures, self._settings.restart_backoff, self._settings.longest_backoff)
                 )
+            except NotTheOwner as error:
+                if not self._closed.is_set():
+                    self._lost(error)
+                return
             except Exception as error:  # noqa: BLE001 - it is raised to whoever takes
                 with self._changed:
                     self.error = error
@@ -128,7 +139,7 @@ class Prefetch:
         if place.begin > self._position:
             self._lose(place.begin)
         chunk_rows = self._settings.chunk
-        chunks = iter(self._hub.read(self._partition, self._position, place.end, batch_rows=chunk_rows))
+        chunks = iter(self._read(self._partition, self._position, place.end, batch_rows=chunk_rows))
         while self._wait_for_room(chunk_rows):
             chunk = next(chunks, None)
             if chunk is None:

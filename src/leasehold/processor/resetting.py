@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from leasehold.errors import UsageError
-from leasehold.hubs.base import Hub
-from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions
+from leasehold.hubs.base import Hub, offset_of
+from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions, Presence
 from leasehold.processor.progress import PartitionProgress, group_progress
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
@@ -66,24 +66,33 @@ def reset_group(
         )
     marks = sink.watermarks(hub.identity)
     moves = [Moved(row.partition, row.checkpoint, _target(hub, row, marks, to)) for row in rows]
-    claimed = _claim_all(group, ownership, records, rows, marks)
+    owner = str(OwnerId("reset"))
+    claimed: list[Ownership] = []
+    # Announced, so that an instance which starts meanwhile asks for partitions, and does not steal them.
+    ownership.renew_ownership([], Presence(group, owner))
     try:
+        claimed = _claim_all(group, ownership, owner, records, rows, marks)
         levels = {record.partition: record.owner_level for record in claimed}
         sink.set_watermarks(
             hub.identity, {move.partition: Watermark(move.after - 1, levels[move.partition]) for move in moves}
         )
         refused = checkpoints.update_checkpoints(
-            [
-                Checkpoint(group, move.partition, move.after - 1, levels[move.partition], str(move.after - 1))
-                for move in moves
-            ]
+            [_checkpoint(hub, group, move.partition, move.after - 1, levels[move.partition]) for move in moves]
         )
         if refused:
-            raise refused[0]
+            raise UsageError(
+                "an instance started during the reset and has taken partitions from it: the table's watermarks are "
+                f"set, and not all checkpoints are ({refused[0]}) Stop every instance, and run the same reset again"
+            ) from refused[0]
         checkpoints.rebind_pipeline(group, binding)
     finally:
         ownership.relinquish_ownership(claimed)
+        ownership.withdraw_presence(group, [owner])
     return moves
+
+
+def _checkpoint(hub: Hub, group: ConsumerGroup, partition: str, number: int, level: int) -> Checkpoint:
+    return Checkpoint(group, partition, number, level, offset_of(hub, partition, number))
 
 
 def _target(hub: Hub, row: PartitionProgress, marks: Mapping[str, Watermark], to: Positions | None) -> int:
@@ -97,11 +106,11 @@ def _target(hub: Hub, row: PartitionProgress, marks: Mapping[str, Watermark], to
 def _claim_all(
     group: ConsumerGroup,
     ownership: OwnershipStore,
+    owner: str,
     records: Mapping[str, Ownership],
     rows: Sequence[PartitionProgress],
     marks: Mapping[str, Watermark],
 ) -> list[Ownership]:
-    owner = str(OwnerId("reset"))
     claims = []
     for row in rows:
         level = 1 + max(row.owner_level, marks.get(row.partition, Watermark()).owner_level)

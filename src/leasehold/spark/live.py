@@ -23,6 +23,7 @@ from typing import Any
 from leasehold.clock import SystemClock
 from leasehold.errors import DataLoss, HubUnavailable, StoreUnavailable
 from leasehold.hubs import open_hub
+from leasehold.hubs.base import offset_of
 from leasehold.model import Checkpoint, OwnerId, PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.processor import DispatchThread, PartitionManager
@@ -61,7 +62,7 @@ class LiveStream:
         self._properties: dict[str, PartitionProperties] = {}
         self._position: dict[str, int] = {}
         self._lost_events = 0
-        self._in_flight = False
+        self._in_flight: frozenset[str] = frozenset()
         self._last_batch = self._clock.monotonic()
         parent = os.getppid()
         self._thread = DispatchThread(self.manager, clock=self._clock, alive=lambda: os.getppid() == parent)
@@ -69,8 +70,8 @@ class LiveStream:
 
     def close(self) -> None:
         """Stop renewing and relinquish, as far as the store can be reached in time."""
-        error = f"{self.manager.owner_id} ended in the middle of a batch" if self._in_flight else ""
-        self._thread.stop(timeout=2 * self._options.settings.request_timeout, error=error)
+        errors = dict.fromkeys(self._in_flight, f"{self.manager.owner_id} ended in the middle of a batch")
+        self._thread.stop(timeout=2 * self._options.settings.request_timeout, errors=errors)
         self.hub.close()
 
     def record_committed(self, ranges: Sequence[Range]) -> None:
@@ -78,23 +79,31 @@ class LiveStream:
 
         A store that is away costs nothing: Spark names the same ranges again on the next trigger.
         """
-        self._in_flight = False
+        self._in_flight = frozenset()
+        due = [one for one in ranges if self._written.get((one.partition, one.owner_level)) != one.end]
+        try:
+            recorded = self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
+        except StoreUnavailable as error:
+            logger.warning("checkpoints wait: %s", error)
+            return
+        finally:
+            self._note_progress()
+        for checkpoint in recorded:
+            self._written[checkpoint.partition, checkpoint.owner_level] = checkpoint.next_sequence_number
+        self._let_go(ranges)
+
+    def _note_progress(self) -> None:
+        """After the checkpoints are written: what is acquired anew starts where they say."""
         if self.manager.note_progress():
             # Triggers may be further apart than the stall timeout: without waiting, each would find nothing held.
             settings = self._options.settings
             patience = settings.load_balancing_interval + settings.request_timeout
             self.manager.wait_for_cycle(self.manager.cycles + 1, patience)
-        due = [one for one in ranges if self._written.get((one.partition, one.owner_level)) != one.end]
-        try:
-            recorded = self.manager.update_checkpoints(
-                [Checkpoint(self._group, one.partition, one.end - 1, one.owner_level, str(one.end - 1)) for one in due]
-            )
-        except StoreUnavailable as error:
-            logger.warning("checkpoints wait: %s", error)
-            return
-        for checkpoint in recorded:
-            self._written[checkpoint.partition, checkpoint.owner_level] = checkpoint.next_sequence_number
-        self._let_go(ranges)
+
+    def _checkpoint(self, done: Range) -> Checkpoint:
+        last = done.end - 1
+        offset = offset_of(self.hub, done.partition, last)
+        return Checkpoint(self._group, done.partition, last, done.owner_level, offset)
 
     def _let_go(self, committed: Sequence[Range]) -> None:
         """Give up what others have asked for: nothing of it is under way, and all of it is recorded."""
@@ -118,7 +127,7 @@ class LiveStream:
         if not planned.has_events or (bounds is None and self._too_few(last, planned, held)):
             return None
         self._last_batch = self._clock.monotonic()
-        self._in_flight = True
+        self._in_flight = frozenset(one.partition for one in planned.ranges if len(one))
         return planned
 
     def _report_losses(self, planned: Plan) -> None:

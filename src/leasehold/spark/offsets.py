@@ -131,18 +131,19 @@ def share(limit: int | None, available: Mapping[str, int]) -> dict[str, int]:
     return granted
 
 
-def pack(ranges: Sequence[Range], *, events_per_task: int, at_least: int) -> list[tuple[Range, ...]]:
+def pack(ranges: Sequence[Range], *, events_per_task: int, at_least: int, cut: bool = True) -> list[tuple[Range, ...]]:
     """Group ranges into tasks of about equal size: as few as `events_per_task` allows, at least `at_least`.
 
-    A range larger than a task is cut. Every task of Spark costs tens of milliseconds, so small ranges share.
+    A range larger than a task is cut, unless a partition may have one reader only (`cut=False`). Every task of Spark
+    costs tens of milliseconds, so small ranges share.
     """
     wanted = [one for one in ranges if len(one)]
     total = sum(map(len, wanted))
     if not total:
         return []
-    count = min(total, max(at_least, -(-total // events_per_task)))
+    count = min(total if cut else len(wanted), max(at_least, -(-total // events_per_task)))
     size = -(-total // count)
-    pieces = [piece for one in wanted for piece in _cut(one, size)]
+    pieces = [piece for one in wanted for piece in _cut(one, size)] if cut else wanted
     bins: list[tuple[int, int, list[Range]]] = [(0, number, []) for number in range(count)]
     for piece in sorted(pieces, key=len, reverse=True):
         load, number, content = bins[0]

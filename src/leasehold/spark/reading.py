@@ -1,22 +1,34 @@
 """What an executor does: read ranges of a hub as Arrow batches with the source's columns.
 
 Owns the executor's hub connections (one per URL and process, reused by later tasks) and the check that a
-range was complete. Reads what the offset says, always: whether a range still counts is for the sink to say.
+range was complete. Reads what the offset says, always: whether a range still counts is for the sink to say. With one
+exception: a hub that has given a partition to another reader gives no more of it. Such a range ends early only if the
+checkpoint record has a higher owner level, so that no checkpoint can be written for what is missing. Else somebody
+reads it at the same level (the same task once more, another scan of the same batch): after a pause it is tried again,
+and if that does not help, it fails.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import random
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from leasehold.errors import DataLoss, HubError
+from leasehold.errors import DataLoss, HubError, ReaderDisconnected
 from leasehold.hubs import Hub, open_hub
+from leasehold.hubs.base import owner_reads
 from leasehold.spark.offsets import Range
+from leasehold.stores import Store, open_store
 
 logger = logging.getLogger(__name__)
+
+PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds, give or take half of them, after which a range is read on that another reader has interrupted."""
 
 _DDL = {
     "body": "BINARY",
@@ -44,19 +56,79 @@ def shared_hub(url: str) -> Hub:
     return open_hub(url)
 
 
+@functools.lru_cache(maxsize=16)
+def shared_store(url: str) -> Store:
+    """The store at `url`, opened once per process."""
+    return open_store(url)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFor:
+    """For whom the ranges are read: a consumer group, whose checkpoints are in the store at `checkpoint_store`."""
+
+    consumer_group: str
+    checkpoint_store: str
+
+
 def read_ranges(
-    url: str, ranges: Sequence[Range], columns: Sequence[str], *, batch_rows: int, fail_on_data_loss: bool
+    url: str,
+    ranges: Sequence[Range],
+    columns: Sequence[str],
+    *,
+    batch_rows: int,
+    fail_on_data_loss: bool,
+    read_for: ReadFor | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All events of the ranges, in order within each. Raises `DataLoss` where some are gone."""
+    """All events of the ranges, in order within each. Raises `DataLoss` where some are gone.
+
+    Without `read_for` nobody owns what is read, and nobody is disconnected.
+    """
     hub = shared_hub(url)
     wanted = [column for column in columns if column != "ownerLevel"] or ["sequenceNumber"]
     for one in ranges:
         rows = 0
-        for batch in hub.read(one.partition, one.start, one.end, columns=wanted, batch_rows=batch_rows):
-            rows += batch.num_rows
-            yield _with_level(batch, one.owner_level, columns)
-        if rows < len(one):
+        pauses = iter(PAUSES)
+        left: Range | None = one
+        while left is not None:
+            try:
+                for batch in _batches(hub, left, wanted, batch_rows, read_for):
+                    rows += batch.num_rows
+                    yield _with_level(batch, one.owner_level, columns)
+            except ReaderDisconnected as error:
+                if read_for is not None and _superseded(hub, one, read_for):
+                    logger.warning("%s %d of %d events of the range were read", error, rows, len(one))
+                    break
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                time.sleep(pause * (0.5 + random.random()))
+                left = replace(one, start=error.position)
+            else:
+                left = None
+        if left is None and rows < len(one):
             _check_complete(hub, one, fail_on_data_loss)
+
+
+def _batches(
+    hub: Hub, one: Range, wanted: Sequence[str], batch_rows: int, read_for: ReadFor | None
+) -> Iterator[pa.RecordBatch]:
+    owner = None if read_for is None else owner_reads(hub, read_for.consumer_group)
+    if owner is None:
+        return hub.read(one.partition, one.start, one.end, columns=wanted, batch_rows=batch_rows)
+    return owner.read_as_owner(
+        one.partition, one.start, one.end, one.owner_level, columns=wanted, batch_rows=batch_rows
+    )
+
+
+def _superseded(hub: Hub, one: Range, read_for: ReadFor) -> bool:
+    """Whether a checkpoint at the range's owner level would be refused by now.
+
+    The ownership record does not do: it has the new level first, and until the checkpoint has it too, one could still
+    be written for events that were not read.
+    """
+    group = hub.consumer_group(read_for.consumer_group)
+    reached = shared_store(read_for.checkpoint_store).list_checkpoints(group)
+    return any(found.partition == one.partition and found.owner_level > one.owner_level for found in reached)
 
 
 def _with_level(batch: pa.RecordBatch, owner_level: int, columns: Sequence[str]) -> pa.RecordBatch:

@@ -64,8 +64,11 @@ def _prepare(settings: Mapping[str, str], master: str) -> None:
     """Set what Spark reads from the environment before its Java starts."""
     if "SPARK_REMOTE" not in os.environ and "spark.remote" not in settings:
         use_java()
-    if master.startswith("local"):
-        # Spark's own default is whatever `python3` is on PATH, which need not be where Leasehold is.
-        os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
+    local = master.startswith("local")
+    # PySpark reads this setting from the environment only when it is started from Python. Its own default is whatever
+    # `python3` is on PATH, which need not be where Leasehold is.
+    if python := settings.get("spark.pyspark.python", sys.executable if local else ""):
+        os.environ.setdefault("PYSPARK_PYTHON", python)
+    if local:
         # No name to look up, and no interface that a laptop may lose while it runs.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -23,11 +23,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from leasehold.errors import DataLoss
 from leasehold.hubs import open_hub
+from leasehold.hubs.base import owner_reads
 from leasehold.model import EARLIEST, PositionKind, Positions
 from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range, decode, encode, pack
 from leasehold.spark.options import SourceOptions, parse_options, require_store, require_stores
-from leasehold.spark.reading import read_ranges, schema_of
+from leasehold.spark.reading import ReadFor, read_ranges, schema_of
 from leasehold.stores import open_store
 
 if TYPE_CHECKING:
@@ -75,12 +76,14 @@ class LeaseholdDataSource(DataSource):
         return StreamReader(self._parsed)
 
 
-def _tasks(ranges: Sequence[Range], options: SourceOptions) -> list[Task]:
-    packed = pack(ranges, events_per_task=options.events_per_task, at_least=options.min_partitions)
+def _tasks(ranges: Sequence[Range], options: SourceOptions, *, cut: bool = True) -> list[Task]:
+    packed = pack(ranges, events_per_task=options.events_per_task, at_least=options.min_partitions, cut=cut)
     return [Task(group) for group in packed]
 
 
-def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(
+    options: SourceOptions, partition: InputPartition, read_for: ReadFor | None = None
+) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, Task)
     return read_ranges(
         options.hub,
@@ -88,6 +91,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         options.columns,
         batch_rows=options.batch_rows,
         fail_on_data_loss=options.fail_on_data_loss,
+        read_for=read_for,
     )
 
 
@@ -169,10 +173,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._live is None else self._live.report()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        return _tasks(decode(end, self._running().hub.identity), self._options)
+        hub = self._running().hub
+        one_reader = owner_reads(hub, self._options.consumer_group) is not None
+        return _tasks(decode(end, hub.identity), self._options, cut=not one_reader)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(self._options, partition)
+        _, checkpoint_store = require_stores(self._options)
+        return _read(self._options, partition, ReadFor(self._options.consumer_group, checkpoint_store))
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing: it comes a batch late, and never for the last one. `latestOffset` says what is committed."""

@@ -24,7 +24,7 @@ from leasehold.backends import masked
 from leasehold.errors import ConfigError, HubUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.arrow import event_schema
-from leasehold.hubs.base import EVENT_COLUMNS, Hub
+from leasehold.hubs.base import EVENT_COLUMNS, Hub, KnowsOffsets
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
 
 COMMITTED = EventPosition(PositionKind.COMMITTED)
@@ -285,6 +285,15 @@ class HubContract:
         batches = list(hub.read("0", *_range(hub, "0"), batch_rows=batch_rows))
         assert all(0 < batch.num_rows <= batch_rows for batch in batches)
         assert [row["body"] for batch in batches for row in batch.to_pylist()] == [b"%d" % n for n in range(30)]
+
+    def test_an_offset_that_is_known_is_the_events_own(self, hub: Hub) -> None:
+        if not isinstance(hub, KnowsOffsets):
+            return
+        assert hub.offset_of("1", -1) is None
+        hub.send(numbered(4), partition="1")
+        hub.partition_properties()
+        for row in rows_of(hub, "1"):
+            assert hub.offset_of("1", row["sequenceNumber"]) in (row["offset"], None)
 
     def test_removed_events_are_not_there(self, hub: Hub, remove_oldest: Callable[[Hub, str], None]) -> None:
         for first in range(0, 100, 10):
