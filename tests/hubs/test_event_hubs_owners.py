@@ -1,0 +1,223 @@
+"""Owner levels at an event hub: who may read, who has to stop, and what a mixed fleet says instead."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("azure.eventhub")
+
+from leasehold.config import OwnershipSettings
+from leasehold.errors import ConfigError, HubUnavailable, ReaderDisconnected
+from leasehold.hubs import open_hub
+from leasehold.hubs.base import owner_reads
+from leasehold.hubs.event_hubs import EventHub
+from leasehold.hubs.event_hubs_url import VARIABLE, read_url
+from leasehold.model import LATEST, Checkpoint, ConsumerGroup
+from leasehold.notices import LossReason, Notices, OwnershipLost
+from leasehold.processor import EventProcessor
+from leasehold.spark.offsets import Range
+from leasehold.spark.reading import ReadFor, read_ranges, shared_hub
+from leasehold.stores import open_store
+from leasehold.stores.memory import MemoryStore
+from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
+from leasehold.testing.hubs import numbered
+
+logging.getLogger("azure").setLevel(logging.CRITICAL)
+pytestmark = pytest.mark.filterwarnings(
+    # The official client leaves its socket to the garbage collector when it reconnects.
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+)
+MANY = 5_000
+"""More events than the client holds ahead of a reader."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[EventHubsServer]:
+    with EventHubsServer({"Hub": MemoryHub(2)}) as server:
+        monkeypatch.setenv(VARIABLE, server.connection_string())
+        yield server
+    gc.collect()
+
+
+def opened(server: EventHubsServer, options: str = "") -> EventHub:
+    hub = open_hub(f"eventhubs://{server.namespace}/Hub{options}")
+    assert isinstance(hub, EventHub)
+    return hub
+
+
+@pytest.fixture
+def one(server: EventHubsServer) -> Iterator[EventHub]:
+    hub = opened(server)
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def two(server: EventHubsServer) -> Iterator[EventHub]:
+    hub = opened(server)
+    yield hub
+    hub.close()
+
+
+def numbers(hub: EventHub, level: int, start: int = 0, end: int = 10) -> list[int]:
+    read = hub.read_as_owner("0", start, end, level, columns=["sequenceNumber"])
+    return [number for batch in read for number in batch.column(0).to_pylist()]
+
+
+def test_the_highest_level_reads_and_the_others_are_told(one: EventHub, two: EventHub) -> None:
+    one.send(numbered(MANY), partition="0")
+    reading = one.read_as_owner("0", 0, MANY, 1, columns=["sequenceNumber"], batch_rows=100)
+    found = next(reading).column(0).to_pylist()
+    assert numbers(two, 2) == list(range(10))
+    with pytest.raises(ReaderDisconnected, match=r"partition 0.*owner level 1"):
+        found.extend(number for batch in reading for number in batch.column(0).to_pylist())
+    assert found == list(range(len(found))), "what was read is without a gap"
+    assert len(found) < MANY
+    with pytest.raises(ReaderDisconnected):
+        numbers(one, 1)
+    with pytest.raises(HubUnavailable, match="consumer group of its own"):
+        list(one.read("0", 0, 10))
+    assert numbers(one, 2) == list(range(10)), "the same level comes again, as a repeated task does"
+    assert numbers(two, 2, 10, 20) == list(range(10, 20)), "and one that was kept and disconnected is opened anew"
+
+
+def test_levels_say_nothing_in_another_consumer_group(one: EventHub) -> None:
+    assert owner_reads(one, "$default") is one
+    assert owner_reads(one, "another") is None
+
+
+def test_a_mixed_fleet_reads_at_level_0_and_goes_by_the_plain_names(server: EventHubsServer) -> None:
+    first, second = (opened(server, "?fleet=mixed") for _ in range(2))
+    first.send(numbered(20), partition="0")
+    assert first.consumer_group("$Default") == ConsumerGroup(server.namespace, "Hub", "$Default")
+    with pytest.raises(ConfigError, match="consumer_group=another"):
+        first.consumer_group("another")
+    assert first.identity == second.identity != str(first.consumer_group("$Default"))
+    assert numbers(first, 7) == list(range(10))
+    assert numbers(second, 3) == list(range(10)), "levels are ours alone: the last one to come reads"
+    assert first._receivers["0"].failed or server.receivers == 1
+    for hub in (first, second):
+        hub.close()
+
+
+def test_only_a_known_offset_is_named(one: EventHub) -> None:
+    assert one.offset_of("0", -1) is None
+    one.send(numbered(7), partition="0")
+    assert one.resolve("0", LATEST) == 7
+    (batch,) = one.read("0", 6, 7, columns=["offset"])
+    assert one.offset_of("0", 6) == batch.column(0)[0].as_py() != "6"
+    one.send(numbered(1), partition="0")
+    one.partition_properties()
+    assert one.offset_of("0", 6) == batch.column(0)[0].as_py()
+    assert one.offset_of("0", 5) is None
+    assert one.offset_of("1", 6) is None
+
+
+def test_a_range_ends_early_only_if_its_checkpoint_would_be_refused(
+    server: EventHubsServer, two: EventHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.spark.reading.PAUSES", (0.01,))
+    two.send(numbered(MANY), partition="0")
+    assert numbers(two, 2) == list(range(10))
+
+    def read(level: int) -> int:
+        ranges = [Range("0", 0, MANY, level)]
+        batches = read_ranges(
+            two.url,
+            ranges,
+            ["sequenceNumber", "ownerLevel"],
+            batch_rows=1_000,
+            fail_on_data_loss=True,
+            read_for=ReadFor("$Default", "memory://levels"),
+        )
+        return sum(batch.num_rows for batch in batches)
+
+    try:
+        with pytest.raises(ReaderDisconnected):
+            read(1)
+        store, group = open_store("memory://levels"), two.consumer_group("$Default")
+        store.raise_owner_level([Checkpoint(group, "0", -1, 1)])
+        with pytest.raises(ReaderDisconnected):
+            read(1)
+        store.raise_owner_level([Checkpoint(group, "0", -1, 2)])
+        assert read(1) == 0
+        assert read(2) == MANY
+    finally:
+        shared_hub(two.url).close()
+        shared_hub.cache_clear()
+
+
+def test_a_range_that_is_interrupted_is_read_on_without_a_gap(server: EventHubsServer, two: EventHub) -> None:
+    two.send(numbered(MANY), partition="0")
+    reading = read_ranges(
+        two.url,
+        [Range("0", 0, MANY, 1)],
+        ["sequenceNumber"],
+        batch_rows=100,
+        fail_on_data_loss=True,
+        read_for=ReadFor("$Default", "memory://interrupted"),
+    )
+    try:
+        found = next(reading).column(0).to_pylist()
+        assert numbers(two, 1) == list(range(10)), "another scan of the same batch"
+        found.extend(number for batch in reading for number in batch.column(0).to_pylist())
+        assert found == list(range(MANY))
+    finally:
+        shared_hub(two.url).close()
+        shared_hub.cache_clear()
+
+
+def test_a_processor_that_is_disconnected_gives_the_partition_up_and_comes_back(one: EventHub, two: EventHub) -> None:
+    notices, lost, errors, got = Notices(), threading.Event(), list[BaseException](), list[int]()
+    reasons: list[LossReason] = []
+    here = threading.Condition()
+
+    def note_loss(notice: object) -> None:
+        assert isinstance(notice, OwnershipLost)
+        reasons.append(notice.reason)
+        lost.set()
+
+    def note_event(event: object, context: object) -> None:
+        with here:
+            got.append(1)
+            here.notify_all()
+
+    notices.subscribe(note_loss, OwnershipLost)
+    processor = EventProcessor(
+        one,
+        MemoryStore(),
+        on_event=note_event,
+        on_error=lambda error, partition: errors.append(error),
+        notices=notices,
+        ownership=OwnershipSettings(
+            load_balancing_interval=1.0, partition_expiration=60.0, request_timeout=2.0, margin=0.2, settle_delay=0
+        ),
+    )
+    with processor:
+        two.send(numbered(5), partition="0")
+        with here:
+            assert here.wait_for(lambda: len(got) >= 5, 60)
+        assert numbers(two, 99, 0, 5) == [0, 1, 2, 3, 4]
+        two.send(numbered(5), partition="0")
+        assert lost.wait(60)
+        two.close()
+        with here:
+            assert here.wait_for(lambda: len(got) >= 10, 60)
+        assert processor.partitions["0"] > 1, "it has come back at a higher owner level"
+    assert set(reasons) == {LossReason.SUPERSEDED}
+    assert errors == [], "losing a partition is no error"
+
+
+def test_what_a_url_says_of_the_fleet() -> None:
+    place = "eventhubs://ns.servicebus.windows.net/hub"
+    assert not read_url(f"{place}?fleet=leasehold").mixed
+    address = read_url(f"{place}?fleet=mixed&consumer_group=a%20b&endpoint=10.0.0.1:5671")
+    assert address.mixed
+    assert read_url(address.url) == address
+    with pytest.raises(ConfigError, match="leasehold, mixed"):
+        read_url(f"{place}?fleet=some")
