@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "leasehold.cli.serve:serve",
         "Serve an embedded log to clients of Azure Event Hubs.",
     ),
+    "simulate": ("leasehold.cli.simulate:simulate", "Simulate a fleet: replay a seed, or measure and draw a scenario."),
     "demo": ("leasehold.cli.demo:demo", "Run the main job on a million real events, and check the result."),
 }
 """Each subcommand: where it is, and the first sentence of its help."""

@@ -1,0 +1,137 @@
+"""`leasehold simulate`: a seed of the simulation replayed, or a scenario measured and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.config import STRATEGIES
+from leasehold.errors import LeaseholdError
+
+SCENARIOS = ("cold-start", "join", "leave", "rolling-restart", "store-outage")
+
+
+class SimulationFailed(LeaseholdError):
+    """A rule was violated in a simulation: the message is its shortest trace."""
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s"
+
+
+COLUMNS = (
+    Column("scenario", "Scenario"),
+    Column("strategy", "Strategy"),
+    Column("partitions", "Partitions", right=True),
+    Column("processors", "Processors", right=True),
+    Column("cyclesToBalance", "Cycles to balance", right=True, text=lambda value: f"{value:.2f}"),
+    Column("moves", "Moves", right=True),
+    Column("fewestMoves", "At least", right=True),
+    Column("lostClaims", "Lost claims", right=True),
+    Column("requestsPerCycle", "Requests a cycle", right=True, text=lambda value: f"{value:.2f}"),
+    Column("eventsReadTwice", "Events read twice", right=True),
+    Column("longestWithoutOwner", "Longest without owner", right=True, text=_seconds),
+    Column("balanced", "Balanced"),
+)
+
+
+@click.command(short_help="Simulate a fleet: replay a seed, or measure and draw a scenario.")
+@click.option("--seed", type=click.IntRange(min=0), default=None, help="Replay the story of this seed.")
+@click.option("--scenario", type=click.Choice(SCENARIOS), help="What happens to the fleet.")
+@click.option("--partitions", type=click.IntRange(1, 4_096), default=32, show_default=True, help="How many partitions.")
+@click.option("--processors", type=click.IntRange(1, 512), default=8, show_default=True, help="How many instances.")
+@click.option(
+    "--strategy", type=click.Choice(STRATEGIES), default="planned", show_default=True, help="How they balance."
+)
+@click.option("--svg", type=click.Path(path_type=Path), help="Draw who owned what over time into this file.")
+@output_option
+def simulate(
+    seed: int | None,
+    scenario: str | None,
+    partitions: int,
+    processors: int,
+    strategy: str,
+    svg: Path | None,
+    output: Output,
+) -> None:
+    """Simulate a fleet: replay a seed, or measure and draw a scenario.
+
+    The manager, the strategies and the stores are the real ones; time is virtual, so that it takes seconds.
+
+    With --scenario it is measured how the fleet balances: the load-balancing intervals until nothing moves any more,
+    how often a partition changed its owner and how often at least, claims lost to others, requests to the ownership
+    store in a cycle at rest, events read twice, and the longest time that a partition was without an owner.
+
+    With --seed alone the story of that seed is run, with everything that goes wrong in it, and checked after every
+    step. If a rule is violated the shortest story that still does so is printed with its trace, and the command fails.
+
+    \b
+    Example:
+      leasehold simulate --scenario join --partitions 32 --processors 5 --svg join.svg
+      leasehold simulate --seed 17
+    """
+    if scenario is None and seed is None:
+        raise click.UsageError("Say --scenario to measure one, or --seed to replay one.")
+    if scenario is None:
+        assert seed is not None
+        _replay(seed, svg, output)
+        return
+    _measure(scenario, partitions, processors, strategy, seed or 0, svg, output)
+
+
+def _replay(seed: int, svg: Path | None, output: Output) -> None:
+    from leasehold.testing.simulation import run_seed
+    from leasehold.testing.simulation.drawing import draw
+
+    report = run_seed(seed)
+    world = report.world
+    if svg is not None:
+        description = f"Simulated seed {seed}: {len(report.story.parts)} instances, {len(report.story.faults)} faults"
+        _write(svg, draw(world.history(), "Who owned which partition", description, world.now), output)
+    if report.violation is not None:
+        raise SimulationFailed(f"{report.violation}\n{report.describe()}")
+    output.show(
+        Result(
+            summary=f"seed {seed}: no violation in {world.cycles:,} dispatch cycles, {world.scheduler.steps:,} steps "
+            f"and {world.now:.0f} s of virtual time",
+            facts={"seed": seed, "cycles": world.cycles, "steps": world.scheduler.steps, "seconds": world.now},
+        )
+    )
+
+
+def _measure(
+    scenario: str, partitions: int, processors: int, strategy: str, seed: int, svg: Path | None, output: Output
+) -> None:
+    from leasehold.testing.simulation.drawing import draw
+    from leasehold.testing.simulation.scenarios import measure, scenario_story
+
+    story = scenario_story(scenario, partitions=partitions, processors=processors, strategy=strategy, seed=seed)
+    measured = measure(story)
+    if measured.violation is not None:
+        raise SimulationFailed(f"{measured.violation}\n{story.describe()}")
+    figures = measured.figures
+    row = (
+        scenario,
+        strategy,
+        partitions,
+        processors,
+        figures.cycles_to_balance,
+        figures.moves,
+        figures.fewest_moves,
+        figures.lost_claims,
+        figures.requests_a_cycle,
+        figures.read_twice,
+        figures.without_owner,
+        figures.balanced,
+    )
+    if svg is not None:
+        description = f"{partitions} partitions, {processors} processors, strategy {strategy}, seed {seed}"
+        _write(svg, draw(measured.history, f"Ownership over time: {scenario}", description, measured.ended), output)
+    output.show(Result(facts={"seed": seed}, table=Table("scenarios", COLUMNS, [row])))
+
+
+def _write(path: Path, text: str, output: Output) -> None:
+    path.write_text(text, encoding="utf-8")
+    output.note(f"drawn in {path}")
