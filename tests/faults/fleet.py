@@ -15,17 +15,18 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
 
-from leasehold.hubs.log import LogHub
+from leasehold.hubs import Hub
 from leasehold.model import Ask, Checkpoint, Ownership
 from leasehold.stores.sqlite import SqliteStore
+from tests.faults import hub_kinds
+from tests.faults.hub_kinds import HubKind
 
 EXPIRATION = 2.75
 PATIENCE = 60.0
@@ -53,9 +54,10 @@ def transform(events):
 PIPELINE = """\
 name = "faults"
 [source]
-hub = "log:///hub.db"
+hub = "{hub}"
 starting_position = "{start}"
 max_events_per_trigger = {limit}
+{source}
 [ownership]
 store = "sqlite:///stores.db"
 load_balancing_interval = "400ms"
@@ -70,10 +72,11 @@ url = "sqlite:///table.db"
 table = "entities"
 {sink}
 [spark]
-master = "local[1]"
+master = "{master}"
 "spark.driver.memory" = "600m"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.sql.shuffle.partitions" = 1
+{spark}
 """
 
 
@@ -92,6 +95,7 @@ class Instance:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    patience: float = PATIENCE
     expected_to_fail: bool = False
 
     @property
@@ -126,7 +130,7 @@ class Instance:
 
     def account(self) -> dict[str, int]:
         """Wait for a good end and return what the instance says it did."""
-        assert self.process.wait(timeout=PATIENCE) == 0, self.said()
+        assert self.process.wait(timeout=self.patience) == 0, self.said()
         told: dict[str, int] = json.loads(self.said().strip().splitlines()[-1])
         return told
 
@@ -147,22 +151,47 @@ class Fleet:
 
     folder: Path
     mode: str
+    kind: HubKind
     start: str = "earliest"
     limit: int = 400
-    partitions: int = 4
+    master: str = "local[1]"
+    source: str = ""
+    """More lines of the section `[source]`; `spark` likewise."""
+    spark: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What instances have beside what the hub needs."""
+    gate: str = GATE
+    """The module with the pipeline's transform."""
     instances: list[Instance] = field(default_factory=list)
     _sent: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     _counter: int = 0
 
     def __post_init__(self) -> None:
-        self.hub = LogHub.create(self.folder / "hub.db", partitions=self.partitions)
         self.store = SqliteStore(self.folder / "stores.db")
         self.group = self.hub.consumer_group("$Default")
         self._sent = {partition: [] for partition in self.hub.partition_ids()}
         sink = 'mode = "append"\nkeep = ["partition", "sequenceNumber"]' if self.mode == "append" else 'keys = ["id"]'
-        text = PIPELINE.format(start=self.start, limit=self.limit, expiration=EXPIRATION, sink=sink)
+        text = PIPELINE.format(
+            hub=self.kind.url,
+            start=self.start,
+            limit=self.limit,
+            source=self.source,
+            expiration=EXPIRATION,
+            sink=sink,
+            master=self.master,
+            spark=self.spark,
+        )
         (self.folder / "pipeline.toml").write_text(text)
-        (self.folder / "gate.py").write_text(GATE)
+        (self.folder / "gate.py").write_text(self.gate)
+
+    @property
+    def hub(self) -> Hub:
+        """The test's own client of the hub."""
+        return self.kind.hub
+
+    def until(self, condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+        """Wait as the hub needs it."""
+        until(condition, what, patience * self.kind.patience)
 
     def send(self, each: int, *partitions: str) -> None:
         """Append so many events to each of these partitions, or to all: a few entities each, with rising numbers."""
@@ -172,7 +201,7 @@ class Fleet:
                 self._counter += 1
                 rows.append((f"{partition}-{self._counter % 7}", self._counter))
             bodies = [json.dumps({"id": key, "n": n}).encode() for key, n in rows]
-            self.hub.append(pa.table({"body": pa.array(bodies, pa.binary())}), partition=partition)
+            self.kind.send(partition, bodies)
             self._sent[partition] += rows
 
     def poison(self, partition: str) -> None:
@@ -180,7 +209,7 @@ class Fleet:
         (self.folder / "poison").touch()
         self._sent[partition].append(("poison", -1))
         body = json.dumps({"id": "poison", "n": -1}).encode()
-        self.hub.append(pa.table({"body": pa.array([body], pa.binary())}), partition=partition)
+        self.kind.send(partition, [body])
 
     def cure(self) -> None:
         """The poison works no more."""
@@ -204,9 +233,9 @@ class Fleet:
                 stderr=out,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**os.environ, "LEASEHOLD_OWNER": name},
+                env={**os.environ, **self.kind.environment, **self.environment, "LEASEHOLD_OWNER": name},
             )
-        instance = Instance(name, process, log)
+        instance = Instance(name, process, log, PATIENCE * self.kind.patience)
         self.instances.append(instance)
         return instance
 
@@ -225,7 +254,10 @@ class Fleet:
     def status(self) -> dict[str, Any]:
         """What `leasehold status` says."""
         command = [sys.executable, "-m", "leasehold.cli.app", "status", "pipeline.toml", "--json"]
-        said = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True, timeout=60)
+        environment = {**os.environ, **self.kind.environment}
+        said = subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, check=True, timeout=60, env=environment
+        )
         told: dict[str, Any] = json.loads(said.stdout)
         return told
 
@@ -236,7 +268,7 @@ class Fleet:
     def wait_owned(self, **shares: int) -> None:
         """Wait until the instances own so many partitions each."""
         self.check_alive()
-        until(lambda: all(len(self.owned_by(n)) == share for n, share in shares.items()), f"shares {shares}")
+        self.until(lambda: all(len(self.owned_by(n)) == share for n, share in shares.items()), f"shares {shares}")
 
     def wait_consumed(self) -> None:
         """Wait until every checkpoint is at the end."""
@@ -247,7 +279,7 @@ class Fleet:
             ends = self.hub.partition_properties()
             return all(p in reached and reached[p].next_sequence_number == known.end for p, known in ends.items())
 
-        until(consumed, "all to be consumed")
+        self.until(consumed, "all to be consumed")
 
     def check_alive(self) -> None:
         """An instance that ended by itself with an error fails the test with its words."""
@@ -262,7 +294,7 @@ class Fleet:
 
     def wait_in_batch(self, name: str) -> None:
         """Wait until the instance is stopped in a batch."""
-        until((self.folder / f"entered-{name}").exists, f"{name} to be in a batch")
+        self.until((self.folder / f"entered-{name}").exists, f"{name} to be in a batch")
 
     def open_gate(self, name: str) -> None:
         """Let the instance go on."""
@@ -278,16 +310,9 @@ class Fleet:
 
     @contextlib.contextmanager
     def away(self, file: str) -> Iterator[None]:
-        """A file that is not there for the length of the block."""
-        names = [path.name for path in self.folder.glob(f"{file}*")]
-        aside = self.folder / "aside"
-        aside.mkdir()
-        for name in names:
-            (self.folder / name).rename(aside / name)
-        yield
-        for name in names:
-            (aside / name).rename(self.folder / name)
-        aside.rmdir()
+        """A database that is not there for the length of the block."""
+        with hub_kinds.away(self.folder, file):
+            yield
 
     def query(self, sql: str) -> list[tuple[object, ...]]:
         """Ask the database of the table."""
@@ -318,6 +343,7 @@ class Fleet:
         """Leave no process behind."""
         for instance in self.instances:
             instance.kill()
+        self.kind.close()
 
 
 @contextlib.contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
+from types import FunctionType
 
 import pytest
 
-from tests.faults.fleet import EXPIRATION, PATIENCE, Fleet, paused, until
+from tests.faults.fleet import EXPIRATION, PATIENCE, Fleet, paused
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -18,11 +18,11 @@ APPEND, UPSERT = pytest.param("append"), pytest.param("upsert")
 SLOW_APPEND, SLOW_UPSERT = (pytest.param(mode, marks=pytest.mark.soak) for mode in ("append", "upsert"))
 
 
-@pytest.fixture
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(tmp_path, mode=request.param)
-    yield made
-    made.close()
+def again(test: Callable[..., None], *modes: object) -> Callable[..., None]:
+    """A test of this module for another one, with the fleet that is made there: the same code, without its marks."""
+    copy = FunctionType(test.__code__, test.__globals__, test.__name__)
+    copy.__annotations__ = test.__annotations__
+    return pytest.mark.parametrize("fleet", modes, indirect=True)(copy) if modes else copy
 
 
 @pytest.mark.parametrize("fleet", [APPEND, UPSERT], indirect=True)
@@ -52,7 +52,7 @@ def test_killed_in_batch_0_and_later_and_replayed_by_another(fleet: Fleet) -> No
     with fleet.locked("stores.db"):
         fleet.open_gate("green")
         end = fleet.hub.partition_properties()[partition].end
-        until(lambda: fleet.watermark(partition) == end - 1, "green to have committed its batch")
+        fleet.until(lambda: fleet.watermark(partition) == end - 1, "green to have committed its batch")
         green.kill()
     fleet.wait_owned(blue=4)
     fleet.wait_consumed()
@@ -99,13 +99,14 @@ def test_paused_for_longer_than_the_expiration(fleet: Fleet) -> None:
     green.expected_to_fail = True
     green.jvm.kill()
     fleet.send(100)
-    until(lambda: len(fleet.owned_by("blue")) == 4, "blue to own all")
+    fleet.until(lambda: len(fleet.owned_by("blue")) == 4, "blue to own all")
     fleet.wait_consumed()
     fleet.check_table()
-    until(lambda: not source.is_running(), "the source's process to end")
-    until(lambda: green.process.poll() not in (None, 0) or not python.is_running(), "the application to fail")
+    fleet.until(lambda: not source.is_running(), "the source's process to end")
+    fleet.until(lambda: green.process.poll() not in (None, 0) or not python.is_running(), "the application to fail")
     account = blue.stop()
-    assert account["refused"] > 0
+    # The table has refused what came late, or the hub has ended the reading already: its receivers carry the level.
+    assert account["refused"] > 0 or "events of the range were read" in blue.said()
     assert account["restarts"] == 0
 
 
@@ -134,7 +135,7 @@ def test_store_hub_and_database_away(fleet: Fleet) -> None:
     _settle(fleet)
     assert {p: record.owner_id for p, record in fleet.records().items()} == owners, "a healthy fleet shuffled"
 
-    with fleet.away("hub.db"):
+    with fleet.kind.away():
         time.sleep(2 * EXPIRATION)
     _settle(fleet)
     with fleet.locked("table.db"):
@@ -166,7 +167,7 @@ def test_a_join_reads_no_event_twice(fleet: Fleet) -> None:
     fleet.send(200)
     fleet.wait_in_batch("blue")
     green = fleet.launch("green")
-    until(lambda: len(fleet.asks()) == 2, "green to ask for its share")
+    fleet.until(lambda: len(fleet.asks()) == 2, "green to ask for its share")
     time.sleep(EXPIRATION)  # nobody takes what a live instance is busy with
     assert len(fleet.owned_by("blue")) == 4
     fleet.send(200)
@@ -196,14 +197,14 @@ def test_a_poison_partition_stops_no_other(fleet: Fleet) -> None:
         ends = fleet.hub.partition_properties()
         return all(p in reached and reached[p].next_sequence_number == ends[p].end for p in others)
 
-    until(consumed, "the other partitions to be consumed", 2 * PATIENCE)
+    fleet.until(consumed, "the other partitions to be consumed", 2 * PATIENCE)
 
     def suspects() -> list[tuple[str, bool]]:
         return [(one["partition"], "a poisonous event" in one["lastError"]) for one in fleet.status()["suspects"]]
 
-    until(lambda: suspects() == [("1", True)], "the partition to be a suspect, with its error")
+    fleet.until(lambda: suspects() == [("1", True)], "the partition to be a suspect, with its error")
     fleet.send(20, *others)
-    until(consumed, "the other partitions to be consumed while the poison is there", 2 * PATIENCE)
+    fleet.until(consumed, "the other partitions to be consumed while the poison is there", 2 * PATIENCE)
     fleet.cure()
     fleet.wait_consumed()
     fleet.check_table()
@@ -211,22 +212,19 @@ def test_a_poison_partition_stops_no_other(fleet: Fleet) -> None:
     assert fleet.status()["suspects"] == []
 
 
-def test_latest_loses_nothing_when_batch_0_is_killed(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, mode="append", start="latest")
-    try:
-        fleet.send(100)
-        fleet.forget_sent()
-        fleet.close_gate("blue")
-        blue = fleet.launch("blue")
-        fleet.wait_owned(blue=4)
-        until(lambda: len(fleet.checkpoints()) == 4, "the start to be recorded")
-        fleet.send(100)
-        fleet.wait_in_batch("blue")
-        blue.kill()
-        shutil.rmtree(fleet.folder / ".leasehold")
-        fleet.send(100)
-        account = fleet.launch("green", "--available-now").account()
-        assert account["applied"] == 800
-        fleet.check_table()
-    finally:
-        fleet.close()
+def test_latest_loses_nothing_when_batch_0_is_killed(new_fleet: Callable[..., Fleet]) -> None:
+    fleet = new_fleet(mode="append", start="latest")
+    fleet.send(100)
+    fleet.forget_sent()
+    fleet.close_gate("blue")
+    blue = fleet.launch("blue")
+    fleet.wait_owned(blue=4)
+    fleet.until(lambda: len(fleet.checkpoints()) == 4, "the start to be recorded")
+    fleet.send(100)
+    fleet.wait_in_batch("blue")
+    blue.kill()
+    shutil.rmtree(fleet.folder / ".leasehold")
+    fleet.send(100)
+    account = fleet.launch("green", "--available-now").account()
+    assert account["applied"] == 800
+    fleet.check_table()

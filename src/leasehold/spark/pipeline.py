@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame
 
 from leasehold.config import parse_duration
@@ -125,7 +125,9 @@ class PipelineRun:
                 source, transform = self._prepare(spark)
                 self._keep_running(source, transform, scratch, stop)
                 done = self._progress()
-            except (Py4JNetworkError, ConnectionError) as error:
+            except Py4JJavaError:
+                raise
+            except (Py4JError, ConnectionError) as error:  # no answer, or half of one
                 raise PipelineFailed(
                     "Spark's Java process has ended: it was killed, or ran out of memory (spark.driver.memory). "
                     "Start this instance again; what it held goes to the others or comes back to it"

@@ -1,0 +1,87 @@
+"""A Spark standalone cluster from the pip package: a master and workers, each a process of its own on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from leasehold.spark.java import use_java
+from tests.faults.fleet import until
+
+PYTHON = sys.executable
+_HOME = Path(pyspark.__file__).parent
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class SparkCluster:
+    """One master and so many workers of one core; `environment` is what the workers hand on to executors."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], workers: int = 2) -> None:
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._environment = {
+            **os.environ,
+            "SPARK_HOME": str(_HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(folder / "local"),
+            "SPARK_DAEMON_MEMORY": "200m",
+            "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+            "TMPDIR": str(folder),
+        }
+        use_java(self._environment)
+        self._environment |= environment
+        try:
+            self._start("master", "master.Master", "--port", "0", "--webui-port", "0")
+            self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
+            for number in range(workers):
+                name = f"worker-{number}"
+                limits = ("--cores", "1", "--memory", "700m", "--work-dir", str(folder / name))
+                self._start(name, "worker.Worker", "--webui-port", "0", *limits, self.url)
+            for number in range(workers):
+                self._said(f"worker-{number}", r"(Successfully registered with master)")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """The workers that live."""
+        return [psutil.Process(process.pid) for process in self._processes[1:] if process.poll() is None]
+
+    def close(self) -> None:
+        """End the cluster's processes, executors included."""
+        executors = [executor for worker in self.workers for executor in worker.children(recursive=True)]
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        for executor in executors:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                executor.kill()
+
+    def _start(self, name: str, role: str, *options: str) -> None:
+        command = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", "--host", "127.0.0.1"]
+        with (self._folder / f"{name}.log").open("wb") as out:
+            self._processes.append(
+                subprocess.Popen(
+                    [*command, *options], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self._environment
+                )
+            )
+
+    def _said(self, name: str, pattern: str) -> str:
+        log = self._folder / f"{name}.log"
+
+        def found() -> re.Match[str] | None:
+            return re.search(pattern, log.read_text(errors="replace"))
+
+        until(found, f"the {name} to be ready (see {log})")
+        match = found()
+        assert match
+        return match[1]
