@@ -54,10 +54,11 @@ def test_the_file_of_the_documentation(tmp_path: Path) -> None:
 
 def test_four_slashes_are_absolute_and_two_stores_may_differ(tmp_path: Path) -> None:
     text = WHOLE.replace("log:///hubs/flights.db", "log:////data/f.db").replace(
-        'store = "sqlite:///leasehold.db"', 'ownership_store = "memory://a"\ncheckpoint_store = "sqlite:////c.db"'
+        'store = "sqlite:///leasehold.db"',
+        'ownership_store = "redis://127.0.0.1/1"\ncheckpoint_store = "sqlite:////c.db"',
     )
     file = read(tmp_path, text)
-    assert (file.hub_url, file.ownership_url) == ("log:////data/f.db", "memory://a")
+    assert (file.hub_url, file.ownership_url) == ("log:////data/f.db", "redis://127.0.0.1/1")
     assert file.checkpoint_url == "sqlite:////c.db"
 
 
@@ -90,6 +91,11 @@ def test_positions(tmp_path: Path, position: str, option: str) -> None:
         ("log:///hubs", "loc:///hubs", "source.hub.*begins with one of.* log://"),
         ("sqlite:///entities", "mysql:///entities", "sink.url.*begins with one of.* sqlite://"),
         ("sqlite:///leasehold", "sqllite:///leasehold", "ownership.*begins with one of.* sqlite://"),
+        (
+            'store = "sqlite:///leasehold.db"',
+            'store = "memory://x"',
+            r"ownership.store = 'memory://x': .* one process.* Name one of .*redis://.*sqlite://",
+        ),
         ('store = "sqlite:///leasehold.db"', "", "ownership: name a store for both, or"),
         ('keys = ["id"]', "", "sink.keys"),
         ('mode = "upsert"', 'mode = "merge"', "sink.mode: Input should be 'upsert' or 'append'"),

@@ -390,18 +390,3 @@ def test_trust_ends_while_the_server_hangs_and_calls_end_before(server: Server) 
             held.tick()
         assert held.held() == {}
     assert hold_all(held) == 2
-
-
-def test_ownership_in_redis_and_checkpoints_in_postgres(
-    redis_server: RedisServer, postgres_server: PostgresServer
-) -> None:
-    ownership, checkpoints, group = open_store(redis_server.url), open_store(postgres_server.url), new_group()
-    first, again = (manager(ownership, checkpoints, group, "name") for _ in range(2))
-    assert hold_all(first) == 1
-    assert first.update_checkpoint("0", 1, 41, "offset")
-    assert hold_all(again) == 2, "a new incarnation of the name takes over at once"
-    assert again.held()["0"].start == 42
-    assert not first.update_checkpoint("0", 1, 42), "a former owner is fenced off by another store than its ownership's"
-    assert {c.partition: c.owner_level for c in checkpoints.list_checkpoints(group)} == {str(p): 2 for p in range(8)}
-    assert checkpoints.list_ownership(group).records == ()
-    assert ownership.list_checkpoints(group) == []

@@ -159,6 +159,14 @@ class PipelineFile(_Section):
 
     def _store_url(self, own: str | None, key: str) -> str:
         url, key = (own, key) if own else (self.ownership.store or "", "ownership.store")
+        if url.startswith("memory:"):
+            others = ", ".join(f"{scheme}://" for scheme in stores.BACKENDS if scheme != "memory")
+            raise ConfigError(
+                key,
+                url,
+                "a store in memory lives in one process, and a pipeline is several: each would own every partition",
+                f"Name one of {others}",
+            )
         return self._absolute(url, key, stores.BACKENDS, "leasehold.stores")
 
     def _absolute(self, url: str, key: str, builtin: Mapping[str, str], group: str) -> str:
