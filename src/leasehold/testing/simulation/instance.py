@@ -65,7 +65,7 @@ class Instance(Party):
         self.manager.notices.subscribe(self._note_failure, CycleFailed)
         self._world = world
         self._cycling = self._failed = self.leaving = False
-        self.aware_since = -1.0
+        self.aware_since = self.worked_since = -1.0
         self._working = True
         self._turn = 0
         self._reached: dict[tuple[str, int], int] = {}
@@ -160,6 +160,7 @@ class Instance(Party):
                 self._later(self._trigger, self.hung_until - world.now)
             return
         self.manager.note_progress()
+        self.worked_since = world.now
         try:
             if self._commit():
                 self._let_go()

@@ -134,7 +134,10 @@ class Rest:
         if self._balanced is None:
             self._count_moves()
             known = world.now >= self._began + max(self._hanging(), self._doubling())
-            aware = known and all(one.aware_since >= self._began for one in world.alive())
+            aware = known and all(
+                one.aware_since >= self._began and (one.worked_since >= self._began or one.hung_until == math.inf)
+                for one in world.alive()
+            )
             if quota is not None and aware and not world.repairing:
                 self._balanced = world.now
                 self._acquisitions = world.judge.acquisitions
