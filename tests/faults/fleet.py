@@ -29,7 +29,7 @@ from tests.faults import hub_kinds
 from tests.faults.hub_kinds import HubKind
 
 EXPIRATION = 2.75
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 GATE = """\
 import os, pathlib, time

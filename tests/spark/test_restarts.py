@@ -18,12 +18,24 @@ from leasehold.spark.pipeline_file import read_pipeline_file
 from leasehold.spark.scratch import Scratch
 
 
+class Source:
+    """A reader of which only what the next query is told counts."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def option(self, name: str, value: str) -> None:
+        self.told.append((name, value))
+
+
 class Run(PipelineRun):
     """A run whose queries fail as told: each with a failure, and whether a batch was applied before it."""
 
     def __init__(self, failures: Iterable[tuple[Failure, bool]]) -> None:
         self._failures_to_come = iter(failures)
         self._restarts = self._failures = 0
+        self._available_now = self._ever_applied = False
+        self.source = Source()
         self.cleared = 0
         self.stop = threading.Event()
         self.stop.wait = lambda timeout=None: False  # type: ignore[method-assign]
@@ -35,6 +47,7 @@ class Run(PipelineRun):
 
     def _wait(self, *args: Any) -> Failure | None:
         failure, self._applied = next(self._failures_to_come, (None, True))
+        self._ever_applied |= self._applied
         return failure
 
     def _progress(self, note: str = "") -> Any:
@@ -47,7 +60,7 @@ class Run(PipelineRun):
             def clear(self) -> None:
                 run.cleared += 1
 
-        self._keep_running(None, None, Counted(tmp_path, "me"), self.stop)  # type: ignore[arg-type]
+        self._keep_running(self.source, None, Counted(tmp_path, "me"), self.stop)  # type: ignore[arg-type]
         return self
 
 
@@ -65,6 +78,7 @@ def test_a_batch_that_keeps_failing_stops_it_also_when_it_grows(tmp_path: Path) 
     with pytest.raises(PipelineFailed, match=r"odd \(batch: partition 0 \[0, 6\)\)"):
         run.go(tmp_path)
     assert run._restarts == ATTEMPTS - 1
+    assert run.source.told == [("lastError", "odd")] * run._restarts
 
 
 def test_failures_far_apart_and_those_that_pass_do_not_add_up(tmp_path: Path) -> None:
@@ -99,3 +113,13 @@ def test_a_group_tied_to_another_table_while_this_one_started_is_noticed(tmp_pat
     second._confirm_binding()
     with pytest.raises(AlreadyInUse, match="was tied to another table of pipeline 'p'"):
         first._confirm_binding()
+
+
+def test_a_run_that_has_worked_goes_on_beside_a_batch_that_keeps_failing(tmp_path: Path) -> None:
+    """Its partition is a suspect by then, and tried later and later; with AvailableNow there is an end to come to."""
+    poison = [(unknown("partition 0 [0, 3)"), True), *[(unknown("partition 0 [0, 3)"), False)] * 20]
+    assert Run(poison).go(tmp_path)._restarts == 21
+    run = Run(poison)
+    run._available_now = True
+    with pytest.raises(PipelineFailed, match="odd"):
+        run.go(tmp_path)
