@@ -747,11 +747,14 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
         ({"on_partition_start": print}, "on_partition_start"),
         ({"on_partition_stop": print}, "on_partition_stop"),
         ({"checkpoint": ON_STOP}, "checkpoint"),
+        ({"on_events": print, "checkpoint": "each"}, "checkpoint"),
         ({"start": "nowhere"}, "start"),
     ):
         with pytest.raises(ConfigError) as caught:
             EventProcessor(hub, store, **more)
         assert caught.value.field == field
+    with pytest.raises(UsageError, match="run\\(\\) needs on_events or on_event"):
+        EventProcessor(hub, store).run()
 
 
 def test_an_instance_that_may_not_work_says_so(tmp_path: Path, make: Start) -> None:

@@ -75,3 +75,12 @@ def test_an_instance_that_came_and_went_while_it_began_stops_it() -> None:
         reset(store, sink)
     assert sink.marks == {"0": Watermark(99, 1)}
     assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", 99, 1)]
+
+
+def test_a_partition_that_there_is_not_is_refused() -> None:
+    store, sink = worked_on(), Sink()
+    hub = Hub(1)
+    to = Positions(EARLIEST, (("77", EARLIEST),))
+    with pytest.raises(UsageError, match="the hub has no partition 77; its partitions are 0"):
+        reset_group(hub, GROUP, store, store, sink, PipelineBinding("p", "s"), to=to, expiration=30)
+    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", 99, 1)]

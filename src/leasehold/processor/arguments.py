@@ -68,6 +68,11 @@ def handlers_of(
 
 def policy_of(policy: CheckpointPolicy | None, *, pulls: bool) -> CheckpointPolicy:
     """The checkpoint policy; `pulls`: there are no handlers, so that nobody else knows what is processed."""
+    given: object = policy
+    if not (given is None or isinstance(given, CheckpointPolicy)):
+        raise ConfigError(
+            "checkpoint", given, "not a checkpoint policy", "Take EACH_BATCH, every(events=…, seconds=…) or ON_STOP"
+        )
     if not pulls:
         return policy or EACH_BATCH
     if policy not in (None, MANUAL):

@@ -230,8 +230,13 @@ class EventProcessor:
         """Start, and wait until `stop` is called, or Ctrl-C is pressed, or the process is asked to end (SIGTERM).
 
         Then everything is ended in order before it returns. A second SIGTERM ends the process at once.
-        Raises the `UsageError` that kept this instance from working, if there was one.
+        Raises the `UsageError` that kept this instance from working, if there was one, or that there is no handler.
         """
+        if self._handlers is None:
+            raise UsageError(
+                "nobody would read what this processor claims: run() needs on_events or on_event. Without a handler, "
+                "call start() and take partitions with next_partition_client()"
+            )
         asked: list[int] = []
         self.start()
         try:

@@ -55,6 +55,11 @@ def reset_group(
 
     Ties the group to `binding`. Raises `UsageError` while an instance is alive, with nothing changed.
     """
+    if to is not None and (unknown := sorted(dict(to.by_partition).keys() - set(hub.partition_ids()))):
+        raise UsageError(
+            f"the hub has no partition {', '.join(unknown)}; its partitions are {', '.join(hub.partition_ids())}. "
+            "Nothing was changed: correct the position"
+        )
     # Listed first: whatever anybody writes from here on, makes the claims below fail.
     records = {record.partition: record for record in ownership.list_ownership(group).records}
     progress = group_progress(hub, group, ownership, checkpoints, expiration)
