@@ -636,9 +636,11 @@ def test_a_start_lasts_until_a_whole_cycle_has_succeeded(scene: Scene, store: st
     again = scene.start("a")
     for _ in range(2):
         getattr(again, store).before[method] = unavailable
+        again.checkpoints.away = method == "list_checkpoints"  # it is tried again before anything is claimed
         assert not again.manager.tick()
         assert again.levels == {}
         assert "list_ownership" in again.ownership.calls
+    again.checkpoints.away = False
     assert again.manager.tick()
     assert again.levels == SECOND, "at once, though nothing has expired"
     assert [type(notice) for notice in again.take()[:2]] == [CycleFailed] * 2

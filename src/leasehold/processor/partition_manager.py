@@ -141,6 +141,7 @@ class PartitionManager:
         self._just_started = True
         self._newcomer_until = clock.monotonic() + settings.partition_expiration
         self._unable = False
+        self._mine = 0
         self._full = False
         self._announced = False
         self._present_since: float | None = None
@@ -340,6 +341,7 @@ class PartitionManager:
         self._settle_leaving(listing)
         won = self._acquisition.recognise(listing)
         view = self._view(listing)
+        self._mine = len(view.held) + len(view.reclaimable)
         if stranger or self._doubt(view):
             return Outcome.DOUBTED
         self._hear_asks(listing, view)
@@ -358,12 +360,15 @@ class PartitionManager:
         return Outcome.IDLE
 
     def _announcement(self) -> Presence:
-        """What the others are told of me. No room for more, while I cannot or must not acquire: they take my share."""
+        """What the others are told of me: no room for more than is mine, while I cannot or must not acquire.
+
+        So they take the rest of my share. What is mine by record, and not held, I shall have again when I can.
+        """
         if self._retired:
             return replace(self._presence, maximum=0)
         if not (self._full or self._unable):
             return self._presence
-        held, maximum = len(self._holds.names()), self._presence.maximum
+        held, maximum = max(len(self._holds.names()), self._mine), self._presence.maximum
         return replace(self._presence, maximum=held if maximum is None else min(held, maximum))
 
     def _write_down_leaving(self) -> None:
