@@ -40,7 +40,8 @@ from leasehold.hubs.event_hubs_events import batch_of
 from leasehold.hubs.event_hubs_receiver import Receiver
 from leasehold.hubs.event_hubs_sender import Sender
 from leasehold.hubs.event_hubs_url import Address, read_url, without_secrets
-from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
+from leasehold.hubs.resolving import resolved
+from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
 
 _ASKED_AT_ONCE = 8
 _PATIENCE = 60.0
@@ -117,28 +118,15 @@ class EventHub:
         """The sequence number of the first event to read from `position`; see `Hub.resolve`."""
         found = self._described([partition])[partition]
         place = _place(found)
-        match position.kind:
-            case PositionKind.EARLIEST:
-                return place.begin
-            case PositionKind.LATEST:
+
+        def first_since(time: float) -> int:
+            # Enqueued times are whole milliseconds; rounding first takes the error of the float away.
+            since = _EPOCH + timedelta(milliseconds=math.ceil(round(time * 1e6) / 1_000))
+            if place.begin == place.end or found["last_enqueued_time_utc"] < since:
                 return place.end
-            case PositionKind.SEQUENCE_NUMBER:
-                if position.sequence_number > place.end:
-                    raise ConfigError(
-                        "position",
-                        position.sequence_number,
-                        f"partition {partition} of {self.url} ends at {place.end}",
-                        "Name a sequence number up to its end, or latest",
-                    )
-                return position.sequence_number
-            case PositionKind.ENQUEUED_TIME:
-                # Enqueued times are whole milliseconds; rounding first takes the error of the float away.
-                since = _EPOCH + timedelta(milliseconds=math.ceil(round(position.enqueued_time * 1e6) / 1_000))
-                if place.begin == place.end or found["last_enqueued_time_utc"] < since:
-                    return place.end
-                return self._first_since(partition, since)
-            case _:
-                raise ValueError(f"a hub cannot resolve {position}: the checkpoint store knows what is committed")
+            return self._first_since(partition, since)
+
+        return resolved(place, position, self.url, first_since)
 
     def read(
         self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000

@@ -30,7 +30,8 @@ from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.kafka_reading import ReaderPool
 from leasehold.hubs.kafka_sending import Sender
 from leasehold.hubs.kafka_topic import NO_SUCH_TIME, Topic, no_partition
-from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
+from leasehold.hubs.resolving import resolved
+from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
 
 __all__ = ["KafkaHub", "open_kafka_hub"]
 
@@ -102,25 +103,8 @@ class KafkaHub:
         An enqueued time is looked up by the cluster, in milliseconds. A cluster that finds nothing although
         the partition's last event is late enough cannot look up times: then the partition is read through.
         """
-        if position.kind is PositionKind.COMMITTED:
-            raise ValueError(f"a hub cannot resolve {position}: the checkpoint store knows what is committed")
         place = self.partition_properties([partition])[partition]
-        match position.kind:
-            case PositionKind.EARLIEST:
-                return place.begin
-            case PositionKind.LATEST:
-                return place.end
-            case PositionKind.SEQUENCE_NUMBER:
-                if position.sequence_number > place.end:
-                    raise ConfigError(
-                        "position",
-                        position.sequence_number,
-                        f"partition {partition} of {self.url} ends at {place.end}",
-                        "Name a sequence number up to its end, or latest",
-                    )
-                return position.sequence_number
-            case _:
-                return self._first_since(place, position.enqueued_time)
+        return resolved(place, position, self.url, lambda time: self._first_since(place, time))
 
     def offset_of(self, partition: str, sequence_number: int) -> str | None:
         """The number itself: in a topic it is all that names a place. None before the first event."""

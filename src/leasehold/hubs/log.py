@@ -34,7 +34,8 @@ from leasehold.hubs.log_batches import EventBatches, Stored
 from leasehold.hubs.log_file import LogFile, StoredRow, no_partition
 from leasehold.hubs.log_partitioning import Keyless, assigned, split
 from leasehold.hubs.log_payload import STORED_COLUMNS, STORED_ROWS, checked, decoded, from_events, payloads, pieces
-from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
+from leasehold.hubs.resolving import resolved
+from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
 
 __all__ = ["Keyless", "LogHub", "open_log_hub"]
 
@@ -100,25 +101,12 @@ class LogHub:
     def resolve(self, partition: str, position: EventPosition) -> int:
         """The sequence number of the first event to read from `position`; see `Hub.resolve`."""
         place = self.partition_properties([partition])[partition]
-        match position.kind:
-            case PositionKind.EARLIEST:
-                return place.begin
-            case PositionKind.LATEST:
-                return place.end
-            case PositionKind.SEQUENCE_NUMBER:
-                if position.sequence_number > place.end:
-                    raise ConfigError(
-                        "position",
-                        position.sequence_number,
-                        f"partition {partition} of {self.url} ends at {place.end}",
-                        "Name a sequence number up to its end, or latest",
-                    )
-                return position.sequence_number
-            case PositionKind.ENQUEUED_TIME:
-                first = self._file.first_since(int(partition), round(position.enqueued_time * 1e6))
-                return place.end if first is None else first
-            case _:
-                raise ValueError(f"a hub cannot resolve {position}: the checkpoint store knows what is committed")
+
+        def since(time: float) -> int:
+            first = self._file.first_since(int(partition), round(time * 1e6))
+            return place.end if first is None else first
+
+        return resolved(place, position, self.url, since)
 
     def offset_of(self, partition: str, sequence_number: int) -> str | None:
         """The number itself: in a log it is all that names a place. None before the first event."""
