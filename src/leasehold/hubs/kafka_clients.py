@@ -59,6 +59,7 @@ _TRANSIENT = (
     *MOVING,
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,  # a fetch's own, which librdkafka does not mark as one to try again
     KafkaError._MSG_TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._ALL_BROKERS_DOWN,
