@@ -16,7 +16,7 @@ from leasehold.balancing import hand_over, view
 from leasehold.balancing.sightings import Sightings
 from leasehold.errors import NotTheOwner
 from leasehold.model import Checkpoint, Ownership, OwnershipListing, Presence
-from leasehold.processor import Hold, PartitionManager, acquisition, holds, partition_manager
+from leasehold.processor import Hold, PartitionManager, acquisition, asking, holds, keeping, partition_manager
 from leasehold.sinks.fence import Admission, Plan, Range
 from leasehold.testing.simulation import Instance, Make, SimulatedSink, SimulatedStore
 
@@ -271,20 +271,20 @@ def recognises_from_now(patch: Patch) -> None:
 
 def settles_nothing(patch: Patch) -> None:
     """A renewal that comes back without a record is taken for a loss."""
-    original = PartitionManager._settle
+    original = keeping.Keeping.settle
 
     def settle(self: Any, unsure: dict[str, Hold], listing: OwnershipListing) -> None:
         original(self, unsure, replace(listing, records=()))
 
-    patch.setattr(PartitionManager, "_settle", settle)
+    patch.setattr(keeping.Keeping, "settle", settle)
 
 
 def keeps_what_was_taken(patch: Patch) -> None:
-    patch.setattr(PartitionManager, "_settle", lambda self, unsure, listing: None)
+    patch.setattr(keeping.Keeping, "settle", lambda self, unsure, listing: None)
 
 
 def asks_at_any_level(patch: Patch) -> None:
-    original = PartitionManager._hear_asks
+    original = asking.Asking.hear
 
     def hear(self: Any, listing: OwnershipListing, seen: view.View) -> None:
         held = self._holds.all()
@@ -293,22 +293,22 @@ def asks_at_any_level(patch: Patch) -> None:
         ]
         original(self, replace(listing, asks=tuple(asks)), seen)
 
-    patch.setattr(PartitionManager, "_hear_asks", hear)
+    patch.setattr(asking.Asking, "hear", hear)
 
 
 def asks_of_anybody(patch: Patch) -> None:
     """Asks of the dead are heard, too."""
-    original = PartitionManager._hear_asks
+    original = asking.Asking.hear
 
     def hear(self: Any, listing: OwnershipListing, seen: view.View) -> None:
         askers = {ask.asker: seen.members[seen.me] for ask in listing.asks}
         original(self, listing, replace(seen, members={**askers, **seen.members}))
 
-    patch.setattr(PartitionManager, "_hear_asks", hear)
+    patch.setattr(asking.Asking, "hear", hear)
 
 
 def no_doubt(patch: Patch) -> None:
-    patch.setattr(PartitionManager, "_doubt", lambda self, seen: False)
+    patch.setattr(PartitionManager, "_in_doubt", lambda self, seen: False)
 
 
 def no_grace(patch: Patch) -> None:
@@ -365,7 +365,7 @@ def never_steals(patch: Patch) -> None:
 
 
 def hands_to_nobody(patch: Patch) -> None:
-    patch.setattr(partition_manager, "owner_step", lambda *, asked, drained: hand_over.Step.RELINQUISH)
+    patch.setattr(keeping, "owner_step", lambda *, asked, drained: hand_over.Step.RELINQUISH)
 
 
 def no_successors(patch: Patch) -> None:

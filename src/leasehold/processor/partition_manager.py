@@ -14,7 +14,8 @@ cycle, and who calls it looks at `due` to know when the next one is.
                                           held ──let_go──▶ leaving   or handed over to who asked
 
 Concurrency. One thread runs `tick`; any thread may call `held`, `let_go`, `retire`, `update_checkpoints` and
-`note_progress`.
+`note_progress`. What a cycle is made of is in modules of its own: `keeping` (renewals, giving up), `acquisition`
+(claims), `asking` (hand-over), `membership` (presence) and `store_doubt` (the second look).
 No call to a store or hub is made under a lock, and only `tick` and `relinquish` write ownership records, so that an
 instance never meets itself at one. If this process stops for a minute
 - anywhere: its trust, counted from before the request, has run out when it wakes up; `held` is empty, and
@@ -32,49 +33,35 @@ If a store hangs in a renewal, `held` still shrinks on time, since trust is comp
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from random import Random
 
 from leasehold.balancing import STRATEGIES, Limits, Me, View, make_view, target, trust_duration
-from leasehold.balancing.hand_over import Step, owner_step, requests
 from leasehold.balancing.sightings import Sightings
-from leasehold.balancing.view import is_expired
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
-from leasehold.errors import AlreadyInUse, ConfigError, HubUnavailable, StoreUnavailable, UsageError
+from leasehold.errors import HubUnavailable, StoreUnavailable, UsageError
 from leasehold.hubs.base import Hub, ProgressMirror
-from leasehold.model import (
-    Checkpoint,
-    ConsumerGroup,
-    OwnerId,
-    Ownership,
-    OwnershipListing,
-    Positions,
-    Presence,
-    owner_name,
-)
+from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
 from leasehold.notices import (
     CheckpointUpdated,
     CycleFailed,
-    HandOverAsked,
     LossReason,
     Notices,
-    OwnershipLost,
     OwnershipRelinquished,
     PartitionsUnserved,
 )
 from leasehold.processor.acquisition import Acquisition
+from leasehold.processor.asking import Asking
 from leasehold.processor.holds import Hold, Holds
+from leasehold.processor.keeping import Keeping
+from leasehold.processor.membership import Membership
 from leasehold.processor.pace import Outcome, pause_after
+from leasehold.processor.store_doubt import StoreDoubt
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 logger = logging.getLogger(__name__)
-
-FORGET_AFTER = 10
-"""Presence records are removed when they are this many partition expirations old."""
 
 
 class PartitionManager:
@@ -115,11 +102,14 @@ class PartitionManager:
         self._clock = clock
         self._rng = rng
         self._plan = STRATEGIES[settings.strategy]
-        self._trust = trust_duration(settings.partition_expiration, settings.clock_rate_ratio, settings.margin)
-        self._presence = _presence(group, owner_id, settings, pipeline, ownership)
+        trust = trust_duration(settings.partition_expiration, settings.clock_rate_ratio, settings.margin)
+        self._membership = Membership(ownership, group, owner_id=owner_id, settings=settings, pipeline=pipeline)
+        self._doubt = StoreDoubt(settings)
         self._sightings = None if ownership.features.own_clock else Sightings()
         self._changed = threading.Condition()
         self._holds = Holds(clock)
+        self._keeping = Keeping(ownership, self._holds, trust=trust, clock=clock, notices=self.notices)
+        self._asking = Asking(ownership, self._holds, deadline=settings.hand_over_timeout, notices=self.notices)
         self._acquisition = Acquisition(
             hub,
             group,
@@ -128,7 +118,7 @@ class PartitionManager:
             self._holds,
             owner_id=owner_id,
             settings=settings,
-            trust=self._trust,
+            trust=trust,
             positions=positions,
             clock=clock,
             rng=rng,
@@ -140,19 +130,11 @@ class PartitionManager:
         self._partition_ids: tuple[str, ...] = ()
         self._just_started = True
         self._newcomer_until = clock.monotonic() + settings.partition_expiration
-        self._unable = False
         self._mine = 0
-        self._full = False
         self._announced = False
-        self._present_since: float | None = None
-        self._last_listing: float | None = None
-        self._suspected_until = -math.inf
-        self._doubted: frozenset[str] = frozenset()
-        self._asking_since: dict[str, float] = {}
         self._unserved: tuple[str, ...] = ()
         self._last_progress = clock.monotonic()
         self._failure: UsageError | None = None
-        self._retired = False
 
     # What others ask
 
@@ -209,21 +191,21 @@ class PartitionManager:
         """
         hold = self._holds.all().get(partition)
         if hold is not None and hold.owner_level == owner_level:
-            self._drop({partition: hold}, LossReason.SUPERSEDED)
+            self._keeping.drop({partition: hold}, LossReason.SUPERSEDED)
 
     def retire(self) -> None:
         """Acquire nothing more, and tell the others so; what is held stays held until it is let go.
 
         For an end that takes its time: without it, what is let go early would be claimed again by the next cycle.
         """
-        self._retired = True
+        self._membership.retired = True
 
     def hold_no_more(self, full: bool) -> None:
         """Acquire nothing more while `full`, and tell the others so; what is held stays held.
 
         For one whose work hangs in a partition that it has given up: it would be given that partition again.
         """
-        self._full = full
+        self._membership.full = full
 
     def update_checkpoint(
         self, partition: str, owner_level: int, sequence_number: int, offset: str | None = None
@@ -252,7 +234,7 @@ class PartitionManager:
         refused = {refusal.partition for refusal in self._checkpoints.update_checkpoints(sent)}
         if refused:
             logger.info("partitions %s have gone on to other owners", ", ".join(sorted(refused)))
-        self._drop({partition: held[partition] for partition in refused & mine}, LossReason.SUPERSEDED)
+        self._keeping.drop({partition: held[partition] for partition in refused & mine}, LossReason.SUPERSEDED)
         recorded = [checkpoint for checkpoint in sent if checkpoint.partition not in refused]
         self._holds.prove(recorded)
         if isinstance(self._hub, ProgressMirror):
@@ -278,7 +260,8 @@ class PartitionManager:
         except (StoreUnavailable, HubUnavailable) as error:
             if isinstance(error, StoreUnavailable):
                 self._suspect_store()
-            self._unable |= isinstance(error, HubUnavailable) and bool(self._partition_ids)
+            elif self._partition_ids:
+                self._membership.unable = True
             self.notices.publish(CycleFailed(error))
             logger.warning("dispatch cycle failed: %s", error)
         except UsageError as error:
@@ -293,16 +276,8 @@ class PartitionManager:
 
         `errors` say what ended the work on a partition, where it did not end well and no better reason is on record.
         """
-        ended = errors or {}
-        leaving = self._holds.leaving()
-        held = self._holds.take_all()
-        records = [
-            _given_up(hold, hold.error if partition in leaving else ended.get(partition, ""))
-            for partition, hold in held.items()
-        ]
-        if records:
-            self._ownership.relinquish_ownership(records)
-        self._ownership.withdraw_presence(self._group, [str(self.owner_id)])
+        held = self._keeping.give_up_all(errors or {})
+        self._membership.leave()
         for partition, hold in held.items():
             self.notices.publish(OwnershipRelinquished(partition, hold.owner_level))
 
@@ -326,28 +301,29 @@ class PartitionManager:
             self._changed.notify_all()
 
     def _cycle(self) -> Outcome:
-        self._drop(self._holds.lapsed(), LossReason.LAPSED)
+        self._keeping.drop(self._holds.lapsed(), LossReason.LAPSED)
         if self._clock.monotonic() - self._last_progress > self.settings.stall_timeout:
             return self._stall()
-        self._write_down_leaving()
+        self._keeping.write_down_leaving()
         if not self._partition_ids:
             self._find_partitions()
-        self._unable = self._unable and not self._able_again()
-        unsure = self._renew()
+        self._membership.unable = self._membership.unable and not self._able_again()
+        unsure = self._keeping.renew(self._announcement())
         self._find_partitions()
         listing = self._list()
-        stranger = self._check_pipeline(listing)
-        self._settle(unsure, listing)
-        self._settle_leaving(listing)
+        stranger = self._membership.check_pipeline(listing)
+        self._keeping.settle(unsure, listing)
+        if self._keeping.settle_leaving(listing):
+            self.attention.set()
         won = self._acquisition.recognise(listing)
         view = self._view(listing)
         self._mine = len(view.held) + len(view.reclaimable)
-        if stranger or self._doubt(view):
+        if stranger or self._in_doubt(view):
             return Outcome.DOUBTED
-        self._hear_asks(listing, view)
+        self._asking.hear(listing, view)
         self._report_unserved(view)
         waiting, claimed = self._act(view, listing)
-        self._just_started = self._just_started and self._unable
+        self._just_started = self._just_started and self._membership.unable
         if won or claimed:
             return Outcome.WON
         return Outcome.ASKING if waiting else Outcome.IDLE
@@ -355,76 +331,12 @@ class PartitionManager:
     def _stall(self) -> Outcome:
         """The work hangs: hold nothing, and tell the others once that I take nothing; then let all of it expire."""
         if held := self._holds.all():
-            self._drop(held, LossReason.STALLED)
-            self._ownership.renew_ownership([], replace(self._presence, maximum=0))
+            self._keeping.drop(held, LossReason.STALLED)
+            self._ownership.renew_ownership([], self._membership.nothing_taken())
         return Outcome.IDLE
 
     def _announcement(self) -> Presence:
-        """What the others are told of me: no room for more than is mine, while I cannot or must not acquire.
-
-        So they take the rest of my share. What is mine by record, and not held, I shall have again when I can.
-        """
-        if self._retired:
-            return replace(self._presence, maximum=0)
-        if not (self._full or self._unable):
-            return self._presence
-        held, maximum = max(len(self._holds.names()), self._mine), self._presence.maximum
-        return replace(self._presence, maximum=held if maximum is None else min(held, maximum))
-
-    def _write_down_leaving(self) -> None:
-        """Hand over or relinquish what was let go. What the store refuses waits for the listing: see below."""
-        leaving = self._holds.leaving()
-        if not leaving:
-            return
-        records = []
-        for hold in leaving.values():
-            step = owner_step(asked=bool(hold.asked_by) and not hold.error, drained=True)
-            successor = hold.asked_by if step is Step.HAND_OVER else ""
-            records.append(_given_up(hold, hold.error, successor))
-        given = self._ownership.relinquish_ownership(records)
-        self._holds.gone([record.partition for record in given])
-        for record in given:
-            self.notices.publish(OwnershipRelinquished(record.partition, record.owner_level, record.successor))
-
-    def _settle_leaving(self, listing: OwnershipListing) -> None:
-        """Forget what was let go and is another's by now; try again soon where only its ETag was not known."""
-        records = {record.partition: record for record in listing.records}
-        for partition, hold in self._holds.leaving().items():
-            record = records.get(partition)
-            if record is None or not _same_acquisition(record, hold.record):
-                self._holds.gone([partition])
-            elif self._holds.found_leaving(record):
-                self.attention.set()
-
-    def _renew(self) -> dict[str, Hold]:
-        """Renew what is held. Returns the holds whose ETag has changed: lost, or renewed without our knowing."""
-        before = self._holds.all()
-        since = self._clock.monotonic()
-        renewed = self._ownership.renew_ownership([hold.record for hold in before.values()], self._announcement())
-        self._extend(renewed, since)
-        kept = {record.partition for record in renewed}
-        return {partition: hold for partition, hold in before.items() if partition not in kept}
-
-    def _extend(self, renewed: Sequence[Ownership], since: float) -> None:
-        """Trust what was renewed for longer, unless trust had run out when the answer came."""
-        self._drop(self._holds.extend(renewed, since + self._trust), LossReason.LAPSED)
-
-    def _settle(self, unsure: dict[str, Hold], listing: OwnershipListing) -> None:
-        """Tell what was lost from what only looked so, because an earlier answer went missing."""
-        if not unsure:
-            return
-        records = {record.partition: record for record in listing.records}
-        mine = {
-            partition: records[partition]
-            for partition, hold in unsure.items()
-            if partition in records and _same_acquisition(records[partition], hold.record)
-        }
-        self._drop({p: hold for p, hold in unsure.items() if p not in mine}, LossReason.TAKEN)
-        since = self._clock.monotonic()
-        renewed = self._ownership.renew_ownership(list(mine.values()))
-        self._extend(renewed, since)
-        kept = {record.partition for record in renewed}
-        self._drop({p: unsure[p] for p in mine if p not in kept}, LossReason.TAKEN)
+        return self._membership.announcement(max(len(self._holds.names()), self._mine))
 
     def _find_partitions(self) -> None:
         try:
@@ -435,53 +347,17 @@ class PartitionManager:
             logger.warning("going on with the partitions known so far: %s", error)
 
     def _list(self) -> OwnershipListing:
-        started = self._clock.monotonic()
-        patience = 2 * self.settings.load_balancing_interval * self.settings.clock_rate_ratio
-        paused = (
-            self._last_listing is not None and started - self._last_listing > patience + self.settings.request_timeout
-        )
+        asked = self._clock.monotonic()
         listing = self._ownership.list_ownership(self._group)
-        self._last_listing = self._clock.monotonic()
-        if self._sightings is not None:
-            listing = self._sightings.dated(listing, started, self._last_listing)
-        if paused or self._last_listing - started > self.settings.request_timeout:
+        answered = self._clock.monotonic()
+        if self._doubt.listed(asked, answered):
             self._suspect_store()
-        return listing
+        return listing if self._sightings is None else self._sightings.dated(listing, asked, answered)
 
     def _suspect_store(self) -> None:
-        """Live owners may not have been able to renew: give each the time for one more cycle."""
-        grace = self.settings.load_balancing_interval * self.settings.clock_rate_ratio + self.settings.request_timeout
-        self._suspected_until = self._clock.monotonic() + grace
-        self._asking_since.clear()  # whom I have asked may not have been able to hear it
-
-    def _check_pipeline(self, listing: OwnershipListing) -> bool:
-        """Refuse to share the group with another pipeline that was there before.
-
-        Returns whether there is one of which I cannot tell whether it is alive: in a store without a clock, as long as
-        its record is as I found it.
-        """
-        present = {presence.owner_id: presence for presence in listing.presences}
-        mine = present.get(str(self.owner_id))
-        stranger = False
-        if mine is None or not mine.pipeline:
-            return stranger
-        for other in present.values():
-            # Without a clock of the store's, who is there when I come was there first: better both refused than none.
-            first = other.created < mine.created or (
-                other.created == mine.created and (self._sightings is not None or other.owner_id < mine.owner_id)
-            )
-            alive = not is_expired(other, listing.as_of, self.settings.partition_expiration)
-            if not (first and alive and other.pipeline and other.pipeline != mine.pipeline):
-                continue
-            if self._sightings is not None and other.last_modified <= other.created:
-                stranger = True
-            else:
-                raise AlreadyInUse(
-                    f"{other.owner_id} of pipeline {other.pipeline!r} works in consumer group {self._group.name!r}, "
-                    f"and this is {mine.pipeline!r}: each would see only a part of the events. Give this pipeline a "
-                    "consumer group of its own"
-                )
-        return stranger
+        """Live owners may not have been able to renew, nor those I have asked to hear it."""
+        self._doubt.suspect(self._clock.monotonic())
+        self._asking.forget_how_long()
 
     def _view(self, listing: OwnershipListing) -> View:
         return make_view(
@@ -497,41 +373,15 @@ class PartitionManager:
                 expiration=self.settings.partition_expiration + self._ownership.features.clock_granularity,
                 reservation=self.settings.load_balancing_interval + self.settings.request_timeout,
             ),
-            store_suspected=self._clock.monotonic() < self._suspected_until,
+            store_suspected=self._doubt.suspected(self._clock.monotonic()),
         )
 
-    def _doubt(self, view: View) -> bool:
-        """Whether to look again before claiming: I hold nothing, and all who own something look expired.
-
-        If on the second look one of them is back, it was the store that was away, and each gets the time for a cycle.
-        """
-        if view.expired and not self._holds.names():
-            first, self._doubted = not self._doubted, view.expired
-            return first
-        back = bool(self._doubted & {owner for owner, _ in view.others})
-        self._doubted = frozenset()
-        if back:
+    def _in_doubt(self, view: View) -> bool:
+        """Whether to look again before claiming."""
+        again, away = self._doubt.look_again(view, holding=bool(self._holds.names()))
+        if away:
             self._suspect_store()
-        return back
-
-    def _hear_asks(self, listing: OwnershipListing, view: View) -> None:
-        """Note who asks for what I hold, and take away asks that mean nothing any more."""
-        held = self._holds.all()
-        askers, void = {}, []
-        for ask in listing.asks:
-            hold = held.get(ask.partition)
-            if hold is None or ask.asker == view.me:
-                continue
-            if ask.owner_level == hold.owner_level and ask.asker in view.members:
-                askers[ask.partition] = ask.asker
-            else:
-                void.append(ask)
-        self._holds.set_askers(askers)
-        for partition, asker in askers.items():
-            if held[partition].asked_by != asker:
-                self.notices.publish(HandOverAsked(partition, held[partition].owner_level, asker))
-        if void:
-            self._ownership.withdraw_asks(void)
+        return again
 
     def _report_unserved(self, view: View) -> None:
         unserved: tuple[str, ...] = ()
@@ -544,25 +394,17 @@ class PartitionManager:
 
     def _act(self, view: View, listing: OwnershipListing) -> tuple[bool, bool]:
         """Claim, ask, or wait, as the plan and the hand-over say. Returns whether it waits, and whether it has won."""
-        now = self._clock.monotonic()
         mine = self._holds.names()
-        wishes = requests(
-            [] if self._retired or self._full else [c for c in self._plan(view, self._rng) if c.partition not in mine],
-            {record.partition: record for record in listing.records},
-            {ask.partition: ask for ask in listing.asks},
-            me=view.me,
-            listening=view.announced,
-            waited={partition: now - since for partition, since in self._asking_since.items()},
-            deadline=self.settings.hand_over_timeout,
-        )
-        self._asking_since = {partition: self._asking_since.get(partition, now) for partition in wishes.waiting}
+        acquiring = not (self._membership.retired or self._membership.full)
+        plan = [claim for claim in self._plan(view, self._rng) if claim.partition not in mine] if acquiring else []
+        wishes = self._asking.wishes(plan, listing, view, self._clock.monotonic())
         progress = self._progress() if wishes.asks or wishes.claims else {}
         if wishes.asks:
             self._ownership.ask(wishes.asks)
         won = self._acquisition.claim(wishes.claims, listing, progress, self._partition_ids)
         if wishes.withdrawn:
             self._ownership.withdraw_asks(wishes.withdrawn)
-        self._forget_the_dead(listing)
+        self._membership.forget_the_dead(listing)
         return bool(wishes.waiting), won
 
     def _progress(self) -> dict[str, Checkpoint]:
@@ -570,7 +412,7 @@ class PartitionManager:
         try:
             return {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.list_checkpoints(self._group)}
         except StoreUnavailable:
-            self._unable = True
+            self._membership.unable = True
             raise
 
     def _able_again(self) -> bool:
@@ -582,51 +424,3 @@ class PartitionManager:
             logger.warning("acquiring nothing: %s", error)
             return False
         return True
-
-    def _forget_the_dead(self, listing: OwnershipListing) -> None:
-        """Remove presences of long ago, and my predecessors', which would count again when I have left."""
-        long = FORGET_AFTER * self.settings.partition_expiration
-        me, name = str(self.owner_id), self.owner_id.name
-        if self._present_since is None:
-            # The first one: my record may be made anew later, and those who came meanwhile are no predecessors.
-            self._present_since = next((one.created for one in listing.presences if one.owner_id == me), None)
-        since = -math.inf if self._present_since is None else self._present_since
-        dead = [
-            one.owner_id
-            for one in listing.presences
-            if one.owner_id != me
-            and (
-                is_expired(one, listing.as_of, long) or (owner_name(one.owner_id) == name and one.last_modified < since)
-            )
-        ]
-        if dead:
-            self._ownership.withdraw_presence(self._group, dead)
-
-    def _drop(self, lost: Mapping[str, Hold], reason: LossReason) -> None:
-        for partition, hold in self._holds.drop(lost).items():
-            self.notices.publish(OwnershipLost(partition, hold.owner_level, reason))
-
-
-def _same_acquisition(one: Ownership, two: Ownership) -> bool:
-    return (one.owner_id, one.owner_level, one.nonce) == (two.owner_id, two.owner_level, two.nonce)
-
-
-def _given_up(hold: Hold, error: str, successor: str = "") -> Ownership:
-    """The record of what is given up. With an `error` that is a bad end, which is counted here."""
-    record = replace(hold.record, successor=successor)
-    return replace(record, failures=record.failures + 1, last_error=error) if error else record
-
-
-def _presence(
-    group: ConsumerGroup, owner_id: OwnerId, settings: OwnershipSettings, pipeline: str, ownership: OwnershipStore
-) -> Presence:
-    """What this instance announces of itself. Raises `ConfigError` if it matters and cannot be told."""
-    for name, value, default in (
-        ("capacity", settings.capacity, 1.0),
-        ("maximum_partitions", settings.maximum_partitions, None),
-    ):
-        if value != default and not ownership.features.presence:
-            raise ConfigError(
-                name, value, "the ownership store keeps no presence, so the others would not know of it", "Leave it out"
-            )
-    return Presence(group, str(owner_id), pipeline, settings.strategy, settings.capacity, settings.maximum_partitions)

@@ -1,0 +1,135 @@
+"""One instance among the others of its group: what it tells them of itself, and whom it does not count.
+
+Owns this instance's presence and the removal of presences of long ago. Promises that one which cannot or must not
+acquire says so, so that the others take the rest of its share, and that two pipelines do not share a group.
+Refuses to start with a capacity or a maximum that the store cannot tell the others.
+
+Concurrency: the dispatch thread uses it; `retired` and `full` may be set by any thread, and are in what is announced
+next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from leasehold.balancing.view import is_expired
+from leasehold.config import OwnershipSettings
+from leasehold.errors import AlreadyInUse, ConfigError
+from leasehold.model import ConsumerGroup, OwnerId, OwnershipListing, Presence, owner_name
+from leasehold.stores.base import OwnershipStore
+
+FORGET_AFTER = 10
+"""Presence records are removed when they are this many partition expirations old."""
+
+
+class Membership:
+    """One instance's membership of its group. `pipeline` is what it works for; `""` shares with any.
+
+    Raises `ConfigError` for a capacity or a maximum where the store has no presence to tell the others.
+    """
+
+    def __init__(
+        self,
+        ownership: OwnershipStore,
+        group: ConsumerGroup,
+        *,
+        owner_id: OwnerId,
+        settings: OwnershipSettings,
+        pipeline: str,
+    ) -> None:
+        _check_that_others_can_know(settings, ownership)
+        self.retired = False
+        """Acquire nothing more, for good: the end has come."""
+        self.full = False
+        """Acquire nothing more for now: the work hangs in something that was given up."""
+        self.unable = False
+        """Acquire nothing more for now: what a start needs, checkpoints or hub, is away."""
+        self._ownership = ownership
+        self._group = group
+        self._owner_id = owner_id
+        self._settings = settings
+        self._presence = Presence(
+            group, str(owner_id), pipeline, settings.strategy, settings.capacity, settings.maximum_partitions
+        )
+        self._present_since: float | None = None
+
+    def announcement(self, mine: int) -> Presence:
+        """What the others are told: no room for more than the `mine` that are mine, while I cannot or must not acquire.
+
+        So they take the rest of my share. What is mine by record, and not held, I shall have again when I can.
+        """
+        if self.retired:
+            return self.nothing_taken()
+        if not (self.full or self.unable):
+            return self._presence
+        maximum = self._presence.maximum
+        return replace(self._presence, maximum=mine if maximum is None else min(mine, maximum))
+
+    def nothing_taken(self) -> Presence:
+        """The announcement of one that is there and takes nothing."""
+        return replace(self._presence, maximum=0)
+
+    def check_pipeline(self, listing: OwnershipListing) -> bool:
+        """Refuse to share the group with another pipeline that was there before.
+
+        Returns whether there is one of which I cannot tell whether it is alive: in a store without a clock, as long as
+        its record is as I found it. Raises `AlreadyInUse` for one that is.
+        """
+        own_clock = self._ownership.features.own_clock
+        present = {presence.owner_id: presence for presence in listing.presences}
+        mine = present.get(str(self._owner_id))
+        stranger = False
+        if mine is None or not mine.pipeline:
+            return stranger
+        for other in present.values():
+            # Without a clock of the store's, who is there when I come was there first: better both refused than none.
+            first = other.created < mine.created or (
+                other.created == mine.created and (not own_clock or other.owner_id < mine.owner_id)
+            )
+            alive = not is_expired(other, listing.as_of, self._settings.partition_expiration)
+            if not (first and alive and other.pipeline and other.pipeline != mine.pipeline):
+                continue
+            if not own_clock and other.last_modified <= other.created:
+                stranger = True
+            else:
+                raise AlreadyInUse(
+                    f"{other.owner_id} of pipeline {other.pipeline!r} works in consumer group {self._group.name!r}, "
+                    f"and this is {mine.pipeline!r}: each would see only a part of the events. Give this pipeline a "
+                    "consumer group of its own"
+                )
+        return stranger
+
+    def forget_the_dead(self, listing: OwnershipListing) -> None:
+        """Remove presences of long ago, and my predecessors', which would count again when I have left."""
+        long = FORGET_AFTER * self._settings.partition_expiration
+        me, name = str(self._owner_id), self._owner_id.name
+        if self._present_since is None:
+            # The first one: my record may be made anew later, and those who came meanwhile are no predecessors.
+            self._present_since = next((one.created for one in listing.presences if one.owner_id == me), None)
+        since = -math.inf if self._present_since is None else self._present_since
+        dead = [
+            one.owner_id
+            for one in listing.presences
+            if one.owner_id != me
+            and (
+                is_expired(one, listing.as_of, long) or (owner_name(one.owner_id) == name and one.last_modified < since)
+            )
+        ]
+        if dead:
+            self._ownership.withdraw_presence(self._group, dead)
+
+    def leave(self) -> None:
+        """Withdraw this instance's presence."""
+        self._ownership.withdraw_presence(self._group, [str(self._owner_id)])
+
+
+def _check_that_others_can_know(settings: OwnershipSettings, ownership: OwnershipStore) -> None:
+    for name, value, default in (
+        ("capacity", settings.capacity, 1.0),
+        ("maximum_partitions", settings.maximum_partitions, None),
+    ):
+        if value != default and not ownership.features.presence:
+            raise ConfigError(
+                name, value, "the ownership store keeps no presence, so the others would not know of it", "Leave it out"
+            )
