@@ -56,6 +56,7 @@ class SourceSection(_Section):
     fail_on_data_loss: bool = True
     min_partitions: PositiveInt | None = None
     trigger_interval: Duration | None = None
+    retention: Duration | None = None
 
 
 class OwnershipSection(_Section):
@@ -141,6 +142,12 @@ class PipelineFile(_Section):
     def hub_url(self) -> str:
         """The hub, with an absolute path."""
         return self._absolute(self.source.hub, "source.hub", hubs.BACKENDS, "leasehold.hubs")
+
+    @property
+    def retention(self) -> float | None:
+        """For how long the hub keeps an event, in seconds, if the file says so."""
+        stated = self.source.retention
+        return None if stated is None else parse_duration(stated, "source.retention")
 
     @property
     def ownership_url(self) -> str:
