@@ -255,6 +255,17 @@ def test_the_retention_that_was_stated_last_counts(
     assert ("never" in table) == (retention is None)
 
 
+@pytest.mark.parametrize("store", ["typo.db", "folder/typo.db"])
+def test_a_mistyped_store_is_refused_and_not_made(scene: Scene, tmp_path: Path, store: str) -> None:
+    file = tmp_path / "flights.toml"
+    file.write_text(PIPELINE.format(source="").replace("leasehold.db", store))
+    before = sorted(tmp_path.iterdir())
+    said = CliRunner().invoke(app, ["status", str(file)])
+    assert said.exit_code == 1
+    assert "there is no store at sqlite:///" in said.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_lengths_of_time_in_their_two_largest_units() -> None:
     assert [span(s) for s in (0, 0.26, 59.9, 61, 3_599, 7_380, 90_000, 1_000 * 86_400)] == [
         "0.0 s",

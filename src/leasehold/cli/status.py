@@ -85,7 +85,7 @@ def status(file: Path, retention: str | None, output: Output) -> None:
     get, and Lag the number of events between them. Oldest unread is the age of the first of these (lagSeconds in
     JSON): the time since it was enqueued, by the clock of the hub or, on Kafka, of its producer. Removed in
     (secondsLeft) is the time until the hub's retention may remove it. What the hub does not tell within 5 seconds
-    is unknown.
+    is unknown. A store that is not there is refused, and not made.
 
     Age is the time since the owner last renewed its ownership, by the store's clock. A remark tells of a partition
     that is about to be handed over, whose owners come to a bad end one after another, or of which the hub has
@@ -100,7 +100,7 @@ def status(file: Path, retention: str | None, output: Output) -> None:
     from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
     from leasehold.spark.pipeline_file import read_pipeline_file
-    from leasehold.stores import open_store
+    from leasehold.stores import open_existing
 
     stated = None if retention is None else parse_duration(retention, "--retention")
     pipeline = read_pipeline_file(file)
@@ -109,8 +109,8 @@ def status(file: Path, retention: str | None, output: Output) -> None:
     progress = group_progress(
         hub,
         hub.consumer_group(pipeline.source.consumer_group),
-        open_store(pipeline.ownership_url, timeout=settings.request_timeout),
-        open_store(pipeline.checkpoint_url, timeout=settings.request_timeout),
+        open_existing(pipeline.ownership_url, timeout=settings.request_timeout),
+        open_existing(pipeline.checkpoint_url, timeout=settings.request_timeout),
         settings.partition_expiration,
     )
     kept = pipeline.retention if stated is None else stated
