@@ -230,10 +230,14 @@ class EventPosition:
     enqueued_time: float = 0.0
 
     @classmethod
-    def parse(cls, text: str, field: str = "position") -> EventPosition:
-        """Read a position from text; `field` names the setting in the error. Raises `ConfigError`."""
+    def parse(cls, text: str, field: str = "position", *, committed: bool = True) -> EventPosition:
+        """Read a position from text; `field` names the setting in the error. Raises `ConfigError`.
+
+        `committed=False` is for a place to set, which what is committed cannot be.
+        """
         word = text.strip().lower()
-        for kind in (PositionKind.EARLIEST, PositionKind.LATEST, PositionKind.COMMITTED):
+        words = [PositionKind.EARLIEST, PositionKind.LATEST, *([PositionKind.COMMITTED] if committed else [])]
+        for kind in words:
             if word == kind.value:
                 return cls(kind)
         if re.fullmatch(r"\d+", word):
@@ -244,7 +248,7 @@ class EventPosition:
             raise ConfigError(
                 field,
                 text,
-                "a position is earliest, latest, committed, a sequence number or an ISO 8601 timestamp",
+                f"a position is {', '.join(words)}, a sequence number or an ISO 8601 timestamp",
                 "For example 2026-01-31T08:00:00Z",
             ) from None
         if at.tzinfo is None:
@@ -275,17 +279,19 @@ class Positions:
     by_partition: tuple[tuple[str, EventPosition], ...] = ()
 
     @classmethod
-    def parse(cls, text: str, field: str = "position") -> Positions:
-        """Read positions from text; `field` names the setting in the error. Raises `ConfigError`."""
+    def parse(cls, text: str, field: str = "position", *, committed: bool = True) -> Positions:
+        """Read positions from text, each as `EventPosition.parse` does. Raises `ConfigError`."""
         if not text.lstrip().startswith("{"):
-            return cls(EventPosition.parse(text, field))
+            return cls(EventPosition.parse(text, field, committed=committed))
         try:
             stated = json.loads(text)
         except ValueError as error:
             raise ConfigError(
                 field, text, f"not a JSON object ({error})", 'For example {"0": 17, "*": "latest"}'
             ) from None
-        positions = {str(p): EventPosition.parse(str(at), f"{field}[{p!r}]") for p, at in stated.items()}
+        positions = {
+            str(p): EventPosition.parse(str(at), f"{field}[{p!r}]", committed=committed) for p, at in stated.items()
+        }
         default = positions.pop("*", EARLIEST)
         return cls(default, tuple(sorted(positions.items())))
 

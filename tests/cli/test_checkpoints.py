@@ -19,6 +19,8 @@ from leasehold.cli.checkpoints import checkpoints
 from leasehold.hubs.log import LogHub
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.stores import Store, open_store
+from leasehold.stores.base import SchemaKeeper
+from leasehold.testing.hubs import numbered
 
 GROUP = ConsumerGroup("tests.example", "hub", "$Default")
 OTHER = ConsumerGroup("tests.example", "hub", "é / other")
@@ -32,7 +34,11 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(url: str) -> Store:
-    return open_store(url)
+    """The store at the URL, made as `leasehold init` makes it."""
+    store = open_store(url)
+    assert isinstance(store, SchemaKeeper)
+    store.create_schema()
+    return store
 
 
 def run(*arguments: str, given: str = "") -> Result:
@@ -108,6 +114,8 @@ def test_a_pipeline_file_and_a_hub_name_the_group(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     LogHub.create(tmp_path / "flights.db", partitions=2).close()
     (tmp_path / "flights.toml").write_text(PIPELINE)
+    LogHub(tmp_path / "flights.db").send(numbered(50), partition="0")
+    CliRunner().invoke(app, ["init", "sqlite:///stores.db"])
     done("set", "flights.toml", "0", "41")
     [one] = done("export", "flights.toml").splitlines()
     assert json.loads(one)["sequenceNumber"] == 41
@@ -190,12 +198,89 @@ def test_sources_that_cannot_be_read(tmp_path: Path, url: str) -> None:
     assert "not text in UTF-8" in refused("import", url, f"{tmp_path}/latin")
 
 
-def test_groups_that_are_not_named(url: str) -> None:
+def test_groups_that_are_not_named(url: str, store: Store) -> None:
+    assert written(store) == {}
     assert "Add --hub or --group" in refused("export", url)
     assert "Add --hub or --group" in refused("set", url, "0", "1")
     assert "NAMESPACE/HUB/NAME" in refused("export", url, "--group", "hub/name")
     assert "Use one of the two" in refused("export", url, *NAMED, "--hub", "log:///x.db")
     assert "one of leasehold" in refused("import", url, "-", "--format", "x")
+
+
+# What the hub has
+
+
+@pytest.fixture
+def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogHub:
+    """A pipeline file in the working directory; its hub has two partitions and 50 events in the first."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flights.toml").write_text(PIPELINE)
+    CliRunner().invoke(app, ["init", "sqlite:///stores.db"])
+    hub = LogHub.create(tmp_path / "flights.db", partitions=2)
+    for first in range(0, 50, 10):
+        hub.send(numbered(10, first=first), partition="0")
+    return hub
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("2", "0"), "the hub has no such partition; it has 0, 1"),
+        (("zero", "0"), "the hub has no such partition; it has 0, 1"),
+        (("0", "50"), "sequence number 50 is beyond what the hub has; its events are 0 to 49"),
+        (("1", "0"), "sequence number 0 is beyond what the hub has; it is empty"),
+    ],
+)
+@pytest.mark.parametrize("named", [("flights.toml",), ("sqlite:///stores.db", "--hub", "log:///flights.db")])
+def test_a_place_that_the_hub_does_not_have_is_refused(
+    flights: LogHub, named: tuple[str, ...], words: tuple[str, str], why: str
+) -> None:
+    for force in ((), ("--force",)):
+        said = refused("set", *named, *words, *force)
+        assert why in said
+        assert "--force" not in said
+    assert done("export", *named) == ""
+
+
+def test_the_ends_of_a_partition_are_places(flights: LogHub) -> None:
+    done("set", "flights.toml", "0", "49")
+    done("set", "flights.toml", "--force", "--", "0", "-1")
+    done("set", "flights.toml", "--", "1", "-1")
+
+
+def test_a_place_before_the_begin_is_forced_only(flights: LogHub) -> None:
+    flights.retain(max_bytes=0)
+    flights.send(numbered(5), partition="0")
+    assert "the first that is left is 50, which is what follows 49" in refused("set", "flights.toml", "0", "20")
+    done("set", "flights.toml", "0", "20", "--force")
+    done("set", "flights.toml", "0", "49")
+
+
+def test_an_import_is_held_against_the_hub_that_is_named(flights: LogHub) -> None:
+    both = f"{line('1', -1)}\n{line('7')}\n"
+    said = refused("import", "flights.toml", "-", given=both)
+    assert "1 of 2 checkpoints are refused" in said
+    assert "partition 7" in said
+    assert "it has 0, 1" in said
+    done("import", "sqlite:///stores.db", "-", given=both)  # of a hub that nobody has named
+
+
+# A store that is not there
+
+
+@pytest.mark.parametrize("words", [("export",), ("set", "0", "1")])
+def test_a_mistyped_store_is_refused_and_not_made(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "empty").touch()
+    for name in ("typo.db", "no/folder.db", "empty"):
+        said = refused(words[0], f"sqlite:///{tmp_path}/{name}", *words[1:], *NAMED)
+        assert "there is no store at sqlite:///" in said
+        assert "leasehold init" in said
+    assert [(one.name, one.stat().st_size) for one in tmp_path.iterdir()] == [("empty", 0)]
+
+
+@pytest.mark.parametrize("words", [("export",), ("set", "0", "1"), ("import", "-")])
+def test_a_store_in_memory_is_no_commands(words: tuple[str, ...]) -> None:
+    assert "lives in one process" in refused(words[0], "memory://typo", *words[1:], *NAMED)
 
 
 # set
@@ -223,8 +308,8 @@ def test_one_partition_is_set_and_no_other(url: str, store: Store) -> None:
 def test_an_instance_that_overtakes_is_said(url: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look and the write, the partition is claimed at a higher level."""
 
-    def late(stored: list[Checkpoint], wanted: list[Checkpoint], *, force: bool) -> list[object]:
-        moves = plan_moves(stored, wanted, force=force)
+    def late(stored: list[Checkpoint], wanted: list[Checkpoint], *, force: bool, hub: None) -> list[object]:
+        moves = plan_moves(stored, wanted, force=force, hub=hub)
         store.raise_owner_level([Checkpoint(GROUP, "0", 0, 9)])
         return list(moves)
 

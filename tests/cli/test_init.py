@@ -62,11 +62,16 @@ def test_a_file_of_a_newer_release_is_refused(tmp_path: Path) -> None:
     assert "pip install --upgrade leasehold" in result.stderr
 
 
-def test_for_people() -> None:
-    result = CliRunner().invoke(app, ["init", "memory://init"])
+def test_for_people(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["init", f"sqlite:///{tmp_path}/store.db"])
     assert result.exit_code == 0
-    assert "nothing to make" in result.stdout
-    assert "memory://init is ready" in result.stdout
+    assert f"sqlite:///{tmp_path}/store.db is ready" in result.stdout
+
+
+def test_memory_is_never_ready() -> None:
+    result = CliRunner().invoke(app, ["init", "memory://init"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "a store in memory lives in one process" in result.stderr
 
 
 def test_a_url_that_is_none() -> None:

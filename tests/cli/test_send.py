@@ -273,4 +273,4 @@ def test_people_get_a_table(tmp_path: Path) -> None:
     header, row, summary = result.stdout.splitlines()
     assert header.split() == ["File", "Events"]
     assert row.split() == [file, "1"]
-    assert summary.startswith("sent 1 events to log:///")
+    assert summary.startswith("sent 1 event to log:///")

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+from leasehold.cli.app import app
+from leasehold.cli.output import span
 from leasehold.cli.status import describe
 from leasehold.hubs.log import LogHub
 from leasehold.model import Ask, Checkpoint, Ownership, Presence
+from leasehold.processor.lag_times import GroupTimes, lag_times
 from leasehold.processor.progress import GroupProgress, group_progress
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory import MemoryStore
@@ -113,3 +120,160 @@ def test_a_suspect_is_shown_with_its_error_until_its_checkpoint_moves(scene: Sce
     assert said.facts["suspects"] == [{"partition": "0", "failures": 3, "lastError": "out of memory"}]
     scene.store.update_checkpoints([Checkpoint(scene.group, "0", 5, 5)])
     assert describe("flights", scene.look()).facts["suspects"] == []
+
+
+# the lag in seconds, and what is left until retention removes what is unread
+
+
+def appended(scene: Scene, partition: str, at: float, count: int = 5) -> None:
+    """Events that were enqueued at a time."""
+    clock = ManualClock()
+    clock.advance(at - clock.wall())
+    LogHub(scene.hub.url.removeprefix("log:///"), clock=clock).append(
+        pa.table({"body": pa.array([b"x"] * count, pa.binary())}), partition=partition
+    )
+
+
+def times_at(scene: Scene, now: float, retention: float | None = None) -> GroupTimes:
+    return lag_times(scene.hub, scene.look().partitions, now, retention=retention)
+
+
+NOON = 1_800_000_000.0
+
+
+def test_the_lag_in_seconds_is_the_age_of_the_first_unread_event(scene: Scene) -> None:
+    appended(scene, "0", NOON)
+    appended(scene, "0", NOON + 100)
+    appended(scene, "1", NOON + 200)
+    scene.store.update_checkpoints([Checkpoint(scene.group, "0", 4, 1)])
+    times = times_at(scene, NOON + 300, retention=250.0)
+    assert [one.lag for one in times.partitions] == [200.0, 100.0, 0.0]
+    assert [one.left for one in times.partitions] == [50.0, 150.0, None]
+    assert (times.lag, times.left, times.retention) == (200.0, 50.0, 250.0)
+    scene.store.update_checkpoints([Checkpoint(scene.group, "0", 3, 2)])
+    assert times_at(scene, NOON + 300, retention=250.0).partitions[0].left == 0.0, "it may be removed at any moment"
+
+
+def test_a_group_that_stands_still_falls_behind_though_nothing_comes(scene: Scene) -> None:
+    appended(scene, "2", NOON)
+    assert [times_at(scene, NOON + passed).lag for passed in (0, 60, 3600)] == [0.0, 60.0, 3600.0]
+
+
+def test_a_clock_that_is_behind_makes_no_event_from_the_future(scene: Scene) -> None:
+    appended(scene, "2", NOON)
+    assert times_at(scene, NOON - 5).lag == 0.0
+
+
+def test_the_first_event_that_is_left_counts_where_retention_was_faster(scene: Scene) -> None:
+    for at in (0, 100):
+        appended(scene, "0", NOON + at)
+    clock = ManualClock()
+    clock.advance(NOON + 200 - clock.wall())
+    assert LogHub(scene.hub.url.removeprefix("log:///"), clock=clock).retain(max_age=150) == 5
+    scene.store.update_checkpoints([Checkpoint(scene.group, "0", 1, 1)])
+    assert times_at(scene, NOON + 200).lag == 100.0
+    said = describe("flights", scene.look(), times_at(scene, NOON + 200))
+    assert said.table is not None
+    assert said.table.records()[0]["remark"] == "the hub has removed what was unread from 2 up to 5"
+
+
+def test_a_log_keeps_events_until_it_is_told_otherwise(scene: Scene) -> None:
+    appended(scene, "0", NOON)
+    times = times_at(scene, NOON + 100)
+    assert times.retention == math.inf
+    said = describe("flights", scene.look(), times)
+    assert said.facts["secondsLeft"] is None
+    assert said.facts["retention"] == {"known": True, "seconds": None}
+    assert said.table is not None
+    assert [cell.text(None) for cell in said.table.columns][-1] == "never"
+
+
+class Silent:
+    """A hub that can be asked about times and does not answer."""
+
+    def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
+        return {}
+
+    def retention(self, timeout: float) -> float | None:
+        return None
+
+
+@pytest.mark.parametrize("hub", [Silent(), object()], ids=["it does not tell", "it cannot be asked"])
+def test_what_is_not_known_is_said_to_be_unknown(scene: Scene, hub: object) -> None:
+    appended(scene, "0", NOON)
+    progress = scene.look()
+    times = lag_times(hub, progress.partitions, NOON)  # type: ignore[arg-type]
+    assert [(one.lag, one.left) for one in times.partitions] == [(None, None), (0.0, None), (0.0, None)]
+    said = describe("flights", progress, times)
+    assert "does not tell how old" in said.summary
+    assert said.facts["retention"] == {"known": False, "seconds": None}
+    assert said.table is not None
+    unread, left = said.table.columns[-2:]
+    assert (unread.text(None), left.text(None)) == ("unknown", "unknown")
+
+
+PIPELINE = """
+name = "flights"
+[source]
+hub = "log:///hub.db"
+{source}
+[ownership]
+store = "sqlite:///leasehold.db"
+[sink]
+url = "sqlite:///entities.db"
+table = "flights"
+keys = ["id"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "retention"),
+    [
+        ("", [], None),
+        ('retention = "1d"', [], 86_400.0),
+        ('retention = "1d"', ["--retention", "2h"], 7_200.0),
+    ],
+)
+def test_the_retention_that_was_stated_last_counts(
+    scene: Scene, tmp_path: Path, source: str, options: list[str], retention: float | None
+) -> None:
+    scene.hub.append(pa.table({"body": pa.array([b"x"] * 9, pa.binary())}), partition="0")
+    file = tmp_path / "flights.toml"
+    file.write_text(PIPELINE.format(source=source))
+    CliRunner().invoke(app, ["init", f"sqlite:///{tmp_path}/leasehold.db"])
+    said = CliRunner().invoke(app, ["status", str(file), "--json", *options])
+    assert said.exit_code == 0, said.output
+    found = json.loads(said.stdout)
+    assert found["retention"] == {"known": True, "seconds": retention}
+    assert 0 <= found["lagSeconds"] < 60
+    assert [row["lag"] for row in found["partitions"]] == [9, 0, 0]
+    [left, *others] = [row["secondsLeft"] for row in found["partitions"]]
+    assert others == [None, None]
+    assert left is None if retention is None else retention - 60 < left <= retention
+    table = CliRunner().invoke(app, ["status", str(file), *options]).stdout
+    assert "Oldest unread" in table
+    assert ("never" in table) == (retention is None)
+
+
+@pytest.mark.parametrize("store", ["typo.db", "folder/typo.db"])
+def test_a_mistyped_store_is_refused_and_not_made(scene: Scene, tmp_path: Path, store: str) -> None:
+    file = tmp_path / "flights.toml"
+    file.write_text(PIPELINE.format(source="").replace("leasehold.db", store))
+    before = sorted(tmp_path.iterdir())
+    said = CliRunner().invoke(app, ["status", str(file)])
+    assert said.exit_code == 1
+    assert "there is no store at sqlite:///" in said.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_lengths_of_time_in_their_two_largest_units() -> None:
+    assert [span(s) for s in (0, 0.26, 59.9, 61, 3_599, 7_380, 90_000, 1_000 * 86_400)] == [
+        "0.0 s",
+        "0.3 s",
+        "59.9 s",
+        "1 m 1 s",
+        "59 m 59 s",
+        "2 h 3 m",
+        "1 d 1 h",
+        "1,000 d 0 h",
+    ]

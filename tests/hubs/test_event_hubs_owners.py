@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -221,3 +222,32 @@ def test_what_a_url_says_of_the_fleet() -> None:
     assert read_url(address.url) == address
     with pytest.raises(ConfigError, match="leasehold, mixed"):
         read_url(f"{place}?fleet=some")
+
+
+# looking at times while the fleet reads
+
+
+def test_status_looks_through_a_group_of_its_own_and_disturbs_nobody(server: EventHubsServer, one: EventHub) -> None:
+    one.send(numbered(MANY), partition="0")
+    reading = one.read_as_owner("0", 0, MANY, 1, columns=["sequenceNumber"], batch_rows=100)
+    found = next(reading).column(0).to_pylist()
+    beside = opened(server)
+    assert beside.enqueued_times({"0": 17}, 3.0) == {}, "refused in a group that is read with levels"
+    assert set(beside.enqueued_times({"0": MANY - 1}, 10.0)) == {"0"}, "the last one's time is a property"
+    apart = opened(server, "?status_group=status")
+    assert apart.url.endswith("?status_group=status")
+    assert set(apart.enqueued_times({"0": 17}, 10.0)) == {"0"}
+    for batch in reading:
+        found += batch.column(0).to_pylist()
+    assert found == list(range(MANY)), "the owner's receiver was never disconnected"
+    beside.close()
+    apart.close()
+
+
+def test_a_service_that_is_slow_is_not_waited_for(server: EventHubsServer, one: EventHub) -> None:
+    one.send(numbered(10), partition="0")
+    with server.faults.slowed_down(3.0):
+        began = time.monotonic()
+        assert one.enqueued_times({"0": 2, "1": 0}, 1.0) == {}
+        assert time.monotonic() - began < 2.5
+    assert one.retention(1.0) is None

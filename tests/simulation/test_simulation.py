@@ -214,3 +214,26 @@ def test_two_incarnations_of_a_name_that_both_live_come_to_rest() -> None:
         report = run(Story(seed=seed, partitions=4, parts=(Part(name="a"), Part(name="b")), faults=(usurped,)))
         assert report.violation is None, report.describe()
         assert sorted(len(one.held()) for one in report.world.alive()) == [1, 1, 2]
+
+
+def test_a_seed_takes_no_option_of_a_scenario() -> None:
+    for option, value in (("--processors", "3"), ("--partitions", "32"), ("--strategy", "planned")):
+        result = CliRunner().invoke(app, ["simulate", "--seed", "5", option, value])
+        assert result.exit_code == 2
+        assert f"{option} belong to --scenario" in result.stderr
+
+
+@pytest.mark.parametrize(("scenario", "why"), [("join", "one of them joins"), ("leave", "one of them leaves")])
+def test_one_processor_neither_joins_nor_leaves_a_fleet(scenario: str, why: str) -> None:
+    result = CliRunner().invoke(app, ["simulate", "--scenario", scenario, "--processors", "1"])
+    assert result.exit_code == 2
+    assert f"--processors 2 or more: {why}" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("--seed", "5"), ("--scenario", "join", "--partitions", "4", "--processors", "2")])
+def test_a_drawing_that_cannot_be_written_is_an_error_that_was_foreseen(tmp_path: Path, words: tuple[str, ...]) -> None:
+    for where, why in ((tmp_path / "missing" / "a.svg", "there is no folder"), (tmp_path, "cannot be written")):
+        result = CliRunner().invoke(app, ["simulate", *words, "--svg", str(where)])
+        assert result.exit_code == 1
+        assert f"leasehold: --svg = '{where}': {why}" in result.stderr
+        assert "foreseen" not in result.stderr

@@ -4,38 +4,70 @@ Owns the rule for people: a lower owner level and a step back are refused, unles
 the stores (a higher level may step back) is for owners, who know what they do. Forced, a checkpoint is written
 one level above the one that is there, since no store lowers a level: an instance that is running loses its
 right to checkpoint, and goes on from the new place when it has claimed the partition again.
+
+Where it is known what the hub has: a partition that it does not have and a place beyond the partition's end are
+refused, forced or not, since nobody could go on from there. A place before its begin, whose events have been removed,
+may be forced; a pipeline with fail_on_data_loss then fails with the range that is gone.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leasehold.model import Checkpoint
+from leasehold.model import Checkpoint, PartitionProperties
+
+Places = Mapping[str, PartitionProperties]
+"""What a hub has: each partition with its begin and end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition's checkpoint: what is there, what is to be written, and why that is refused (`""`: it is not)."""
+    """One partition's checkpoint: what is there, what is to be written, and why that is refused (`""`: it is not).
+
+    `impossible`: it is refused even when it is forced.
+    """
 
     before: Checkpoint | None
     after: Checkpoint
     refused: str = ""
+    impossible: bool = False
 
 
-def plan_moves(stored: Sequence[Checkpoint], wanted: Sequence[Checkpoint], *, force: bool) -> list[Move]:
-    """What to write for each checkpoint that is wanted."""
+def plan_moves(
+    stored: Sequence[Checkpoint], wanted: Sequence[Checkpoint], *, force: bool, hub: Places | None = None
+) -> list[Move]:
+    """What to write for each checkpoint that is wanted; `hub` is what the hub of all of them has, if that is known."""
     there = {(one.group, one.partition): one for one in stored}
-    return [_move(there.get((one.group, one.partition)), one, force) for one in wanted]
+    return [_move(there.get((one.group, one.partition)), one, force, hub) for one in wanted]
 
 
-def _move(before: Checkpoint | None, wanted: Checkpoint, force: bool) -> Move:
+def _move(before: Checkpoint | None, wanted: Checkpoint, force: bool, hub: Places | None) -> Move:
+    if hub is not None and (why := _not_in_the_hub(wanted, hub)):
+        return Move(before, wanted, why, impossible=True)
     refused = ""
     if before and wanted.owner_level < before.owner_level:
         refused = f"owner level {wanted.owner_level} is below {before.owner_level}, which the store has"
     elif before and wanted.sequence_number < before.sequence_number:
         refused = f"sequence number {wanted.sequence_number} is behind {before.sequence_number}, which the store has"
-    if before and refused and force:
-        return Move(before, dataclasses.replace(wanted, owner_level=before.owner_level + 1))
+    elif hub is not None and wanted.next_sequence_number < (begin := hub[wanted.partition].begin):
+        refused = (
+            f"the hub has removed the events from {wanted.next_sequence_number} on; the first that is left is {begin}, "
+            f"which is what follows {begin - 1}"
+        )
+    if refused and force:
+        level = wanted.owner_level if before is None else before.owner_level + 1
+        return Move(before, dataclasses.replace(wanted, owner_level=level))
     return Move(before, wanted, refused)
+
+
+def _not_in_the_hub(wanted: Checkpoint, hub: Places) -> str:
+    """Why nobody could go on from there, `""` where somebody could."""
+    place = hub.get(wanted.partition)
+    if place is None:
+        return f"the hub has no such partition; it has {', '.join(hub)}"
+    if wanted.next_sequence_number > place.end:
+        last = "it is empty" if place.begin == place.end else f"its events are {place.begin} to {place.end - 1}"
+        return f"sequence number {wanted.sequence_number} is beyond what the hub has; {last}"
+    return ""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from leasehold.backends import masked
-from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.init import check_lasting
+from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 
 if TYPE_CHECKING:
-    from leasehold.cli.checkpoint_moves import Move
+    from leasehold.cli.checkpoint_moves import Move, Places
     from leasehold.stores.base import CheckpointStore
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,7 +63,7 @@ def _group_options(command: F) -> F:
 @click.argument("store")
 @_group_options
 def export(store: str, group: str | None, hub: str | None, consumer_group: str) -> None:
-    """Print the checkpoints of a consumer group, a JSON object a line.
+    """Print the checkpoints of a consumer group, a JSON object a line. A store that is not there is not made.
 
     \b
     Example:
@@ -71,7 +72,7 @@ def export(store: str, group: str | None, hub: str | None, consumer_group: str) 
     """
     from leasehold.cli.checkpoint_formats import as_line
 
-    opened, of = _open(store, group, hub, consumer_group)
+    opened, of, _ = _open(store, group, hub, consumer_group, must_exist=True)
     for checkpoint in sorted(opened.list_checkpoints(_needed(of)), key=_in_order):
         click.echo(as_line(checkpoint))
 
@@ -82,7 +83,9 @@ def export(store: str, group: str | None, hub: str | None, consumer_group: str) 
 @_group_options
 @click.option("--format", "format_name", default="leasehold", show_default=True, help="What the documents look like.")
 @click.option("--folder", default="", help="With an azblob:// URL: the prefix that the old processor was given.")
-@click.option("--force", is_flag=True, help="Also a lower owner level, and a step back.")
+@click.option(
+    "--force", is_flag=True, help="Also a lower owner level, a step back, and a place whose events the hub has removed."
+)
 @output_option
 def import_(
     store: str,
@@ -99,7 +102,8 @@ def import_(
 
     Nothing is written if one of them has a lower owner level than the store's, or is behind it. With --force it is
     written all the same, one level above the store's: an instance that is running may not checkpoint any more,
-    and goes on from there once it has claimed the partition again.
+    and goes on from there once it has claimed the partition again. Where the hub is named, by a pipeline file or by
+    --hub, partitions that it does not have and places beyond their ends are refused.
 
     An azblob:// URL as the source names the container in which the oldest Event Hubs processors keep their lease
     blobs: their place is taken over. Stop them first.
@@ -115,14 +119,14 @@ def import_(
 
     if format_name not in FORMATS:
         raise ConfigError("--format", format_name, f"one of {', '.join(FORMATS)}")
-    opened, into = _open(store, group, hub, consumer_group)
+    opened, into, known = _open(store, group, hub, consumer_group)
     if source.startswith("azblob://"):
         wanted = _lease_blobs(source, _needed(into), folder)
     else:
         wanted = read_checkpoints(source, format_name, into)
     groups = list(dict.fromkeys(one.group for one in wanted))
     stored = [one for of in groups for one in opened.list_checkpoints(of)]
-    _write(opened, plan_moves(stored, wanted, force=force), output)
+    _write(opened, plan_moves(stored, wanted, force=force, hub=known), output)
 
 
 @checkpoints.command("set")
@@ -131,7 +135,7 @@ def import_(
 @click.argument("sequence_number", type=click.IntRange(min=BEFORE_FIRST))
 @_group_options
 @click.option("--offset", help="The hub's own text for the same event, where it has one.")
-@click.option("--force", is_flag=True, help="Also a step back.")
+@click.option("--force", is_flag=True, help="Also a step back, and a place whose events the hub has removed.")
 @output_option
 def set_(
     store: str,
@@ -146,8 +150,11 @@ def set_(
 ) -> None:
     """Set the checkpoint of one partition: SEQUENCE_NUMBER is the last event that counts as processed.
 
-    -1 (after --) is before the first. It is written one owner level above the one that is there: an instance that is
-    running may not checkpoint any more, and goes on from there once it has claimed the partition again.
+    -1 (after --) is before the first. A step back is refused without --force, and so is a place whose events the hub
+    has removed; a partition that the hub does not have, or a place beyond its end, is refused in any case, if a
+    pipeline file or --hub names the hub. The checkpoint is written one owner level above the one that is there: an
+    instance that is running may not checkpoint any more, and goes on from there once it has claimed the partition
+    again.
 
     \b
     Example:
@@ -156,39 +163,46 @@ def set_(
     """
     from leasehold.cli.checkpoint_moves import plan_moves
 
-    opened, of = _open(store, group, hub, consumer_group)
+    opened, of, known = _open(store, group, hub, consumer_group, must_exist=True)
     stored = [one for one in opened.list_checkpoints(_needed(of)) if one.partition == partition]
     level = stored[0].owner_level + 1 if stored else 0
     wanted = Checkpoint(_needed(of), partition, sequence_number, level, offset)
-    _write(opened, plan_moves(stored, [wanted], force=force), output)
+    _write(opened, plan_moves(stored, [wanted], force=force, hub=known), output)
 
 
 def _open(
-    store: str, group: str | None, hub: str | None, consumer_group: str
-) -> tuple[CheckpointStore, ConsumerGroup | None]:
-    """The store, and the group as far as one was named."""
+    store: str, group: str | None, hub: str | None, consumer_group: str, *, must_exist: bool = False
+) -> tuple[CheckpointStore, ConsumerGroup | None, Places | None]:
+    """The store, the group as far as one was named, and what the hub of that group has, if one was named."""
     from leasehold.hubs import open_hub
-    from leasehold.stores import open_store
+    from leasehold.stores import open_existing, open_store
 
     if group and hub:
         raise ConfigError("--group", group, "named already by --hub", "Use one of the two")
+    opener = open_existing if must_exist else open_store
     of: ConsumerGroup | None = None
     if group:
         parts = group.split("/")
         if len(parts) != 3 or not all(parts):
             raise ConfigError("--group", group, "NAMESPACE/HUB/NAME", "Three names with two slashes between them")
         of = ConsumerGroup(*parts)
-    elif hub:
-        of = open_hub(hub).consumer_group(consumer_group)
+    opened = open_hub(hub) if hub else None
     if "://" in store:
-        return open_store(store), of
+        check_lasting(store)
+        if opened is not None:
+            of = opened.consumer_group(consumer_group)
+        return opener(store), of, opened.partition_properties() if opened else None
 
     from leasehold.spark.pipeline_file import read_pipeline_file
 
     pipeline = read_pipeline_file(Path(store))
     timeout = pipeline.ownership.settings().request_timeout
-    of = of or open_hub(pipeline.hub_url).consumer_group(pipeline.source.consumer_group)
-    return open_store(pipeline.checkpoint_url, timeout=timeout), of
+    if opened is not None:
+        of = opened.consumer_group(consumer_group)
+    elif of is None:
+        opened = open_hub(pipeline.hub_url)
+        of = opened.consumer_group(pipeline.source.consumer_group)
+    return opener(pipeline.checkpoint_url, timeout=timeout), of, opened.partition_properties() if opened else None
 
 
 def _lease_blobs(url: str, group: ConsumerGroup, folder: str) -> list[Checkpoint]:
@@ -216,10 +230,13 @@ def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:
     """Write all moves, or none if one of them is refused."""
     refused = [move for move in moves if move.refused]
     if refused:
-        error = UsageError(f"{len(refused)} of {len(moves)} checkpoints are refused, and nothing was written")
+        some = "the checkpoint is" if len(moves) == 1 else f"{len(refused)} of {len(moves)} checkpoints are"
+        error = UsageError(f"{some} refused, and nothing was written")
         for move in refused:
             error.add_note(f"  partition {move.after.partition} of {move.after.group}: {move.refused}")
-        error.add_note("--force writes them all the same. `leasehold status` shows whether an instance is running.")
+        if not any(move.impossible for move in refused):
+            them = "it" if len(moves) == 1 else "them all"
+            error.add_note(f"--force writes {them} all the same. `leasehold status` shows whether an instance runs.")
         raise error
     lost = store.update_checkpoints([move.after for move in moves])
     if lost:
@@ -240,7 +257,7 @@ def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:
         for move in sorted(moves, key=lambda move: _in_order(move.after))
     ]
     groups = sorted({str(move.after.group) for move in moves})
-    summary = f"{len(moves)} checkpoint{'' if len(moves) == 1 else 's'} written for {', '.join(groups)}"
+    summary = f"{counted(len(moves), 'checkpoint')} written for {', '.join(groups)}"
     output.show(Result(summary, {"groups": groups}, Table("partitions", _COLUMNS, rows)))
 
 

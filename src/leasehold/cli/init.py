@@ -6,6 +6,7 @@ import click
 
 from leasehold.backends import masked
 from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.errors import ConfigError
 from leasehold.stores.base import SchemaChange
 
 _COLUMNS = (Column("component", "For"), Column("outcome", "What was done"), Column("version", "Version", right=True))
@@ -33,6 +34,7 @@ def init(url: str, timeout: float, output: Output) -> None:
     from leasehold.stores import BACKENDS, LEASE_BACKENDS, open_lease_store, open_store
     from leasehold.stores.base import SchemaKeeper
 
+    check_lasting(url)
     scheme = check_scheme(url, "store", BACKENDS | LEASE_BACKENDS, "leasehold.stores")
     stores: list[tuple[str, object]] = []
     if scheme in BACKENDS or scheme not in LEASE_BACKENDS:
@@ -48,6 +50,17 @@ def init(url: str, timeout: float, output: Output) -> None:
             rows.append((component, "nothing to make", None))
     table = Table("components", _COLUMNS, rows)
     output.show(Result(summary=f"{masked(url)} is ready", facts={"store": masked(url)}, table=table))
+
+
+def check_lasting(url: str) -> None:
+    """Refuse a store that ends with this process: whatever a command did there would be gone when it is done."""
+    if url.startswith("memory:"):
+        raise ConfigError(
+            "STORE",
+            url,
+            "a store in memory lives in one process: this command would work on one of its own, gone when it ends",
+            "It needs no making; name another store to share one between processes",
+        )
 
 
 def _outcome(change: SchemaChange | None) -> tuple[str, int | None]:

@@ -8,7 +8,7 @@ import click
 
 from leasehold.cli.output import Column, Output, Result, Table, output_option
 from leasehold.errors import ConfigError, UsageError
-from leasehold.model import PositionKind, Positions
+from leasehold.model import Positions
 
 _COLUMNS = (
     Column("partition", "Partition"),
@@ -49,11 +49,13 @@ def reset(file: Path, to: str, output: Output) -> None:
     from leasehold.stores import PipelineBinding, open_store
 
     pipeline = read_pipeline_file(file)
-    positions = None if to.strip().lower() == "sink" else Positions.parse(to, "--to")
-    if positions and any(
-        p.kind is PositionKind.COMMITTED for p in (positions.default, *dict(positions.by_partition).values())
-    ):
-        raise ConfigError("--to", to, "a place to set, and committed is the one there is", "Use another position")
+    positions = None
+    if to.strip().lower() != "sink":
+        try:
+            positions = Positions.parse(to, "--to", committed=False)
+        except ConfigError as error:
+            error.add_note("Or sink, alone: where the table's own watermarks say that it is.")
+            raise
     settings = pipeline.ownership.settings()
     hub = open_hub(pipeline.hub_url)
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leasehold.cli.output import Output, Result, output_option
+from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def _line(progress: Progress) -> str:
     totals, source = progress.totals, progress.source
     held = f"; {source['owned']} of {source['partitionCount']} partitions, lag {source['lag']:,}" if source else ""
     rejected = f", {totals.rejected:,} rejected" if totals.rejected else ""
-    return f"{totals.applied:,} events applied{rejected}, {totals.batches:,} batches{held}"
+    applied, batches = counted(totals.applied, "event"), counted(totals.batches, "batch")
+    return f"{applied} applied{rejected}, {batches}{held}"
 
 
 def _account(done: Progress) -> Result:
@@ -124,7 +125,7 @@ def _account(done: Progress) -> Result:
         "superseded": "older than what was there",
         "refused": "left to their new owner",
     }
-    counted = [f"{totals.applied:,} events applied", f"{totals.rejected:,} rejected"]
-    counted += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]
-    restarts = f", {done.restarts} restarts" if done.restarts else ""
-    return Result(summary=f"{', '.join(counted)}, in {totals.batches:,} batches{restarts}", facts=facts)
+    said = [f"{counted(totals.applied, 'event')} applied", f"{totals.rejected:,} rejected"]
+    said += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]
+    restarts = f", {counted(done.restarts, 'restart')}" if done.restarts else ""
+    return Result(summary=f"{', '.join(said)}, in {counted(totals.batches, 'batch')}{restarts}", facts=facts)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from leasehold.backends import file_of
-from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError, LeaseholdError, MissingDependency, UsageError
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
@@ -107,7 +107,8 @@ def send(
     rate = round(total / seconds) if seconds else total
     output.show(
         Result(
-            summary=f"sent {total:,} events to {target.url} ({count} partitions) in {seconds:.1f} s, {rate:,} a second",
+            summary=f"sent {counted(total, 'event')} to {target.url} ({counted(count, 'partition')}) "
+            f"in {seconds:.1f} s, {rate:,} a second",
             facts={
                 "hub": target.url,
                 "partitions": count,

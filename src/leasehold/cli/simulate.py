@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from leasehold.cli.output import Column, Output, Result, Table, output_option
 from leasehold.config import STRATEGIES
-from leasehold.errors import LeaseholdError
+from leasehold.errors import ConfigError, LeaseholdError
 
 SCENARIOS = ("cold-start", "join", "leave", "rolling-restart", "store-outage")
+_OF_SCENARIOS = ("partitions", "processors", "strategy")
+_NEED_TWO = {"join": "one of them joins", "leave": "one of them leaves"}
 
 
 class SimulationFailed(LeaseholdError):
@@ -47,7 +50,9 @@ COLUMNS = (
 )
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw who owned what over time into this file.")
 @output_option
+@click.pass_context
 def simulate(
+    ctx: click.Context,
     seed: int | None,
     scenario: str | None,
     partitions: int,
@@ -66,6 +71,10 @@ def simulate(
 
     With --seed alone the story of that seed is run, with everything that goes wrong in it, and checked after every
     step. If a rule is violated the shortest story that still does so is printed with its trace, and the command fails.
+    The seed decides everything then, so it takes no --partitions, --processors or --strategy. With --scenario, --seed
+    decides about latencies and when exactly each instance starts.
+
+    --processors counts all instances that take part: in a join, the one that joins too.
 
     \b
     Example:
@@ -74,10 +83,20 @@ def simulate(
     """
     if scenario is None and seed is None:
         raise click.UsageError("Say --scenario to measure one, or --seed to replay one.")
+    if svg is not None and not svg.absolute().parent.is_dir():
+        raise ConfigError("--svg", str(svg), f"there is no folder {svg.absolute().parent}", "Make it, or name another")
     if scenario is None:
         assert seed is not None
+        given = [name for name in _OF_SCENARIOS if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+        if given:
+            options = " and ".join(f"--{name}" for name in given)
+            raise click.UsageError(f"{options} belong to --scenario: a seed alone decides about its whole story.")
         _replay(seed, svg, output)
         return
+    if processors < 2 and scenario in _NEED_TWO:
+        raise click.UsageError(
+            f"A {scenario} takes --processors 2 or more: {_NEED_TWO[scenario]}, and the others are measured."
+        )
     _measure(scenario, partitions, processors, strategy, seed or 0, svg, output)
 
 
@@ -133,5 +152,8 @@ def _measure(
 
 
 def _write(path: Path, text: str, output: Output) -> None:
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("--svg", str(path), f"cannot be written ({error.strerror})", "Name another file") from error
     output.note(f"drawn in {path}")

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from leasehold.cli.output import Column, Output, Result, Table, output_option, plain
+from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain, span
+from leasehold.processor.lag_times import GroupTimes, lag_times
 from leasehold.processor.progress import GroupProgress, PartitionProgress, group_progress
+
+TIMEOUT = 5.0
+"""How long to wait for what a hub says about times, in seconds."""
 
 
 def _age(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     return "before the last restart of this machine" if math.isinf(seconds) else f"{seconds:.1f} s"
+
+
+def _unread(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return span(seconds) if seconds else "-"
+
+
+def _left(retention: float | None) -> Callable[[float | None], str]:
+    """How the time that is left is written, where the hub keeps an event for `retention`."""
+    if retention is None:
+        return lambda seconds: "unknown"
+    if math.isinf(retention):
+        return lambda seconds: "never"
+    return lambda seconds: "-" if seconds is None else span(seconds)
 
 
 def _owner(row: PartitionProgress) -> str:
@@ -31,6 +51,8 @@ def _remark(row: PartitionProgress) -> str:
         owners = "1 owner" if row.failures == 1 else f"{row.failures} owners in a row"
         taken = ", taken last" if row.suspect else ""
         remarks.append(f"{owners} came to a bad end and no event was done{taken}: {row.last_error}")
+    if row.checkpoint is not None and row.checkpoint < row.begin:
+        remarks.append(f"the hub has removed what was unread from {row.checkpoint} up to {row.begin}")
     return "; ".join(remarks)
 
 
@@ -43,60 +65,77 @@ COLUMNS = (
     Column("end", "End", right=True),
     Column("lag", "Lag", right=True),
 )
+UNREAD = Column("lagSeconds", "Oldest unread", right=True, text=_unread)
 REMARK = Column("remark", "Remark")
 
 
 @click.command(short_help="Show who holds which partition, and how far it has come.")
 @click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))
+@click.option(
+    "--retention",
+    metavar="DURATION",
+    help="For how long the hub keeps an event, for example 7d. Without it source.retention of the pipeline file "
+    "counts, and without that what the hub says.",
+)
 @output_option
-def status(file: Path, output: Output) -> None:
+def status(file: Path, retention: str | None, output: Output) -> None:
     """Show who holds which partition, and how far it has come.
 
     Checkpoint is the sequence number that the next owner would start at, End the one that the next event will
-    get, and Lag the number of events between them. Age is the time since the owner last renewed its ownership,
-    by the store's clock. A remark tells of a partition that is about to be handed over, or whose owners come to
-    a bad end one after another. Nothing needs to be running, and Spark is not needed either.
+    get, and Lag the number of events between them. Oldest unread is the age of the first of these (lagSeconds in
+    JSON): the time since it was enqueued, by the clock of the hub or, on Kafka, of its producer. Removed in
+    (secondsLeft) is the time until the hub's retention may remove it. What the hub does not tell within 5 seconds
+    is unknown. A store that is not there is refused, and not made.
+
+    Age is the time since the owner last renewed its ownership, by the store's clock. A remark tells of a partition
+    that is about to be handed over, whose owners come to a bad end one after another, or of which the hub has
+    removed what was not read. Nothing needs to be running, and Spark is not needed either.
 
     \b
     Example:
       leasehold status flights.toml
-      leasehold status flights.toml --json | jq .lag
+      leasehold status flights.toml --json | jq .lagSeconds
     """
+    from leasehold.clock import SystemClock
+    from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
     from leasehold.spark.pipeline_file import read_pipeline_file
-    from leasehold.stores import open_store
+    from leasehold.stores import open_existing
 
+    stated = None if retention is None else parse_duration(retention, "--retention")
     pipeline = read_pipeline_file(file)
     settings = pipeline.ownership.settings()
     hub = open_hub(pipeline.hub_url)
     progress = group_progress(
         hub,
         hub.consumer_group(pipeline.source.consumer_group),
-        open_store(pipeline.ownership_url, timeout=settings.request_timeout),
-        open_store(pipeline.checkpoint_url, timeout=settings.request_timeout),
+        open_existing(pipeline.ownership_url, timeout=settings.request_timeout),
+        open_existing(pipeline.checkpoint_url, timeout=settings.request_timeout),
         settings.partition_expiration,
     )
-    output.show(describe(pipeline.name, progress))
+    kept = pipeline.retention if stated is None else stated
+    times = lag_times(hub, progress.partitions, SystemClock().wall(), retention=kept, timeout=TIMEOUT)
+    output.show(describe(pipeline.name, progress, times))
 
 
-def describe(name: str, progress: GroupProgress) -> Result:
-    """The status of a pipeline as a result."""
+def describe(name: str, progress: GroupProgress, times: GroupTimes | None = None) -> Result:
+    """The status of a pipeline as a result; without `times` what would take further questions is left out."""
     rows, instances = progress.partitions, progress.instances
     lag = sum(row.lag for row in rows)
-    remarks = any(map(_remark, rows))
-    table = Table(
-        "partitions",
-        (*COLUMNS, REMARK) if remarks else COLUMNS,
-        [
-            (
-                *(r.partition, _owner(r), r.owner_level, _finite(r.age), r.checkpoint, r.end, r.lag),
-                *([_remark(r)] if remarks else []),
-            )
-            for r in rows
-        ],
-    )
-    count = f"{len(instances)} instance{'' if len(instances) == 1 else 's'}"
-    summary = f"{name}: {plain(len(rows))} partitions, {count}, lag {plain(lag)}"
+    columns = list(COLUMNS)
+    values: list[list[object]] = [
+        [r.partition, _owner(r), r.owner_level, _finite(r.age), r.checkpoint, r.end, r.lag] for r in rows
+    ]
+    if times is not None:
+        columns += [UNREAD, Column("secondsLeft", "Removed in", right=True, text=_left(times.retention))]
+        for row, time in zip(values, times.partitions, strict=True):
+            row += [_finite(time.lag), _finite(time.left)]
+    if any(map(_remark, rows)):
+        columns.append(REMARK)
+        for row, r in zip(values, rows, strict=True):
+            row.append(_remark(r))
+    summary = f"{name}: {counted(len(rows), 'partition')}, {counted(len(instances), 'instance')}, lag {plain(lag)}"
+    summary += _in_time(times) if times and lag else ""
     idle = [one.owner_id for one in instances if not one.partitions]
     if idle:
         summary += f"\nwithout a partition: {', '.join(idle)}"
@@ -111,14 +150,33 @@ def describe(name: str, progress: GroupProgress) -> Result:
             "pipeline": name,
             "instances": [one.owner_id for one in instances],
             "lag": lag,
+            **(_facts(times) if times else {}),
             "unserved": list(progress.unserved),
             "suspects": [
                 {"partition": r.partition, "failures": r.failures, "lastError": r.last_error} for r in rows if r.suspect
             ],
         },
-        table=table,
+        table=Table("partitions", columns, values),
     )
 
 
-def _finite(age: float | None) -> float | None:
-    return age if age is None or math.isfinite(age) else None
+def _facts(times: GroupTimes) -> dict[str, object]:
+    return {
+        "lagSeconds": times.lag,
+        "secondsLeft": _finite(times.left),
+        "retention": {"known": times.retention is not None, "seconds": _finite(times.retention)},
+    }
+
+
+def _in_time(times: GroupTimes) -> str:
+    """What the summary says of unread events."""
+    said = "" if times.lag is None else f", the oldest of these events is {span(times.lag)} old"
+    if times.left is not None and math.isfinite(times.left):
+        said += f" and may be removed in {span(times.left)}" if times.left else " and may be removed at any moment"
+    if any(one.lag is None for one in times.partitions):
+        said += "\nthe hub does not tell how old the unread events of every partition are"
+    return said
+
+
+def _finite(seconds: float | None) -> float | None:
+    return seconds if seconds is None or math.isfinite(seconds) else None

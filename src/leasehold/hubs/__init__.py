@@ -9,9 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from leasehold.backends import load_backend
-from leasehold.hubs.base import EVENT_COLUMNS, Hub, KnowsOffsets, ProgressMirror, ReadsAsOwner
+from leasehold.hubs.base import EVENT_COLUMNS, Hub, KnowsOffsets, ProgressMirror, ReadsAsOwner, TellsTimes
 
-__all__ = ["BACKENDS", "EVENT_COLUMNS", "Hub", "KnowsOffsets", "ProgressMirror", "ReadsAsOwner", "open_hub"]
+__all__ = [
+    "BACKENDS",
+    "EVENT_COLUMNS",
+    "Hub",
+    "KnowsOffsets",
+    "ProgressMirror",
+    "ReadsAsOwner",
+    "TellsTimes",
+    "open_hub",
+]
 
 BACKENDS = {
     "log": "leasehold.hubs.log:open_log_hub",

@@ -125,6 +125,30 @@ class ReadsAsOwner(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsTimes(Protocol):
+    """What a hub may do beside: say when events came and for how long they are kept, to whoever only looks.
+
+    Neither method raises for a fault of the hub, or waits much longer than `timeout` seconds: what could not be found
+    out by then, for whatever reason, is not known. Neither disturbs a reader.
+    """
+
+    def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
+        """By partition, when the first event at or after its sequence number was enqueued: seconds since the epoch.
+
+        By the clock that the column `enqueuedTime` goes by. All partitions are asked about at once, each with a few
+        requests at most, whatever the number of events. Without those that have no such event, or are not known.
+        """
+        ...
+
+    def retention(self, timeout: float) -> float | None:
+        """For how many seconds an event is kept at least; infinity where none is removed by its age. None: not known.
+
+        Limits by size are not told: they may remove an event earlier.
+        """
+        ...
+
+
 def offset_of(hub: Hub, partition: str, sequence_number: int) -> str | None:
     """What `hub` calls this place, None where it does not say."""
     return hub.offset_of(partition, sequence_number) if isinstance(hub, KnowsOffsets) else None

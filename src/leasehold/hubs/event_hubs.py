@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -39,6 +39,7 @@ from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.event_hubs_events import batch_of
 from leasehold.hubs.event_hubs_receiver import Receiver
 from leasehold.hubs.event_hubs_sender import Sender
+from leasehold.hubs.event_hubs_times import first_times
 from leasehold.hubs.event_hubs_url import Address, read_url, without_secrets
 from leasehold.hubs.resolving import resolved
 from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
@@ -164,6 +165,18 @@ class EventHub:
         """The offset of an event that was the last of its partition at one of the latest looks; see `KnowsOffsets`."""
         with self._lock:
             return self._offsets.get(partition, {}).get(sequence_number)
+
+    def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
+        """When the first event from each place on was enqueued; see `TellsTimes`.
+
+        An event that is not a partition's last one has to be received, which the service refuses while the group is
+        read with owner levels: `status_group` in the URL names another to look through.
+        """
+        return first_times(self._address, self._asking.get_partition_properties, starts, timeout)
+
+    def retention(self, timeout: float) -> float | None:
+        """None: a client of the hub is not told."""
+        return None
 
     def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
         """Send events and return how many; see `Hub.send`. Events without a key go to each partition in turn."""

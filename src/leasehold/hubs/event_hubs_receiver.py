@@ -30,13 +30,25 @@ _HINT = " (whoever reads without an owner level needs a consumer group of its ow
 
 
 class Receiver:
-    """Receives a partition from a sequence number (inclusive) or a time on, until it is closed."""
+    """Receives a partition from a sequence number (inclusive) or a time on, until it is closed.
 
-    def __init__(self, address: Address, partition: str, start: int | datetime, owner_level: int | None = None) -> None:
+    `most` events are asked for at a time, and as many ahead.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        partition: str,
+        start: int | datetime,
+        owner_level: int | None = None,
+        *,
+        most: int = _BATCH_EVENTS,
+    ) -> None:
         self._address, self._partition = address, partition
         self.owner_level = owner_level
         self.position = start if isinstance(start, int) else None
         """The sequence number that comes next; `None` until the first event after a start by time."""
+        self._most = most
         self._news: queue.Queue[list[EventData] | BaseException] = queue.Queue(_BATCHES)
         self._left: deque[EventData] = deque()
         self._closing = threading.Event()
@@ -108,8 +120,8 @@ class Receiver:
             self._client.receive_batch(
                 lambda context, events: self._hand_over(list(events)) if events else None,
                 partition_id=self._partition,
-                max_batch_size=_BATCH_EVENTS,
-                prefetch=_BATCH_EVENTS,
+                max_batch_size=self._most,
+                prefetch=self._most,
                 on_error=lambda context, error: self._hand_over(error),
                 **where,
             )

@@ -23,7 +23,15 @@ from leasehold.errors import ConfigError, MissingDependency
 VARIABLE = "LEASEHOLD_EVENT_HUBS_CONNECTION_STRING"
 
 _FORM = "an event hub's URL is eventhubs://NAMESPACE.servicebus.windows.net/HUB"
-_OPTIONS = ("connection_string", "connection_string_env", "consumer_group", "endpoint", "fleet", "transport")
+_OPTIONS = (
+    "connection_string",
+    "connection_string_env",
+    "consumer_group",
+    "endpoint",
+    "fleet",
+    "status_group",
+    "transport",
+)
 _FLEETS = ("leasehold", "mixed")
 _TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverWebsocket}
 _SECRETS = re.compile(
@@ -41,6 +49,7 @@ class Address:
     transport: str = "amqp"
     mixed: bool = False
     endpoint: str = ""
+    status_group: str = ""
     _connection_string: str | None = field(default=None, repr=False)
 
     @property
@@ -50,6 +59,7 @@ class Address:
             "consumer_group": "" if self.consumer_group == "$Default" else self.consumer_group,
             "endpoint": self.endpoint,
             "fleet": "mixed" if self.mixed else "",
+            "status_group": self.status_group,
             "transport": "" if self.transport == "amqp" else self.transport,
         }
         said = urlencode({name: value for name, value in options.items() if value})
@@ -86,7 +96,16 @@ def read_url(url: str) -> Address:
         raise ConfigError("fleet", fleet, f"one of {', '.join(_FLEETS)}", "Correct the hub's URL")
     string = _connection_string(namespace, hub, options)
     group = options.get("consumer_group") or "$Default"
-    return Address(namespace, hub, group, transport, fleet == "mixed", options.get("endpoint", ""), string)
+    return Address(
+        namespace,
+        hub,
+        group,
+        transport,
+        mixed=fleet == "mixed",
+        endpoint=options.get("endpoint", ""),
+        status_group=options.get("status_group", ""),
+        _connection_string=string,
+    )
 
 
 def without_secrets(text: object) -> str:

@@ -1,9 +1,10 @@
 """A topic of a Kafka cluster as a hub; also an event hub through the Kafka endpoint of Azure Event Hubs.
 
 Owns the `kafka:` scheme and what the parts beside it make together: `kafka_options` reads the URL, `kafka_topic`
-asks about the topic, `kafka_reading` reads ranges, `kafka_sending` sends, `kafka_mirror` copies progress. A
-sequence number is Kafka's offset: numbers rise, and may have gaps where messages were compacted or where a
-transaction ended. The identity is cluster id, topic and topic id, so that a topic made anew is another hub.
+asks about the topic, `kafka_reading` reads ranges, `kafka_times` looks at times, `kafka_sending` sends,
+`kafka_mirror` copies progress. A sequence number is Kafka's offset: numbers rise, and may have gaps where messages
+were compacted or where a transaction ended. The identity is cluster id, topic and topic id, so that a topic made
+anew is another hub.
 
 Promises what `Hub` does, for a cluster that keeps what it has acknowledged; an unclean leader election does not.
 Refuses to make a topic, and to read while the topic's id is another one than when it was opened.
@@ -29,6 +30,7 @@ from leasehold.hubs.kafka_mirror import Mirror
 from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.kafka_reading import ReaderPool
 from leasehold.hubs.kafka_sending import Sender
+from leasehold.hubs.kafka_times import first_times, told_retention
 from leasehold.hubs.kafka_topic import NO_SUCH_TIME, Topic, no_partition
 from leasehold.hubs.resolving import resolved
 from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
@@ -109,6 +111,15 @@ class KafkaHub:
     def offset_of(self, partition: str, sequence_number: int) -> str | None:
         """The number itself: in a topic it is all that names a place. None before the first event."""
         return str(sequence_number) if sequence_number >= 0 else None
+
+    def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
+        """When the first message from each place on was enqueued; see `TellsTimes`."""
+        found = first_times(self._settings, {int(partition): start for partition, start in starts.items()}, timeout)
+        return {str(partition): enqueued for partition, enqueued in found.items()}
+
+    def retention(self, timeout: float) -> float | None:
+        """What the topic's `retention.ms` says, if this user may see it; `retention.bytes` may remove more."""
+        return told_retention(self._here.topic.client, self._settings, timeout)
 
     def read(
         self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000

@@ -17,9 +17,11 @@ gives, however slowly they are consumed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,7 +29,7 @@ import pyarrow as pa
 
 from leasehold.backends import file_of
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, HubError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.log_batches import EventBatches, Stored
@@ -111,6 +113,17 @@ class LogHub:
     def offset_of(self, partition: str, sequence_number: int) -> str | None:
         """The number itself: in a log it is all that names a place. None before the first event."""
         return str(sequence_number) if sequence_number >= 0 else None
+
+    def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
+        """When the first event from each place on was enqueued; see `TellsTimes`. Its own time-out bounds the wait."""
+        with contextlib.suppress(HubError):
+            found = self._file.enqueued_from({int(partition): start for partition, start in starts.items()})
+            return {str(number): enqueued / 1e6 for number, enqueued in found.items()}
+        return {}
+
+    def retention(self, timeout: float) -> float | None:
+        """Infinity: a log removes nothing by itself, only when somebody calls `retain`."""
+        return math.inf
 
     def read(
         self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -128,6 +128,21 @@ class LogFile:
                 (partition, enqueued),
             ).fetchone()
         return None if found is None else int(found[0])
+
+    def enqueued_from(self, starts: Mapping[int, int]) -> dict[int, int]:
+        """By partition, the time in microseconds of its first event at or after a sequence number, if there is one."""
+        # Through the index: the batch that the number lies in, or the one after it.
+        query = (
+            "SELECT enqueued FROM batches WHERE partition = :partition AND last_sequence >= :start "
+            "AND first_sequence >= (SELECT coalesce(max(first_sequence), 0) FROM batches "
+            "WHERE partition = :partition AND first_sequence <= :start) ORDER BY first_sequence LIMIT 1"
+        )
+        with self._file.reading() as connection:
+            asked = (
+                (number, connection.execute(query, {"partition": number, "start": start}).fetchone())
+                for number, start in starts.items()
+            )
+            return {number: int(row[0]) for number, row in asked if row is not None}
 
     def append(
         self, partition: str, payloads: Sequence[tuple[int, Payload]], now: Callable[[], float]
@@ -331,6 +346,6 @@ def _number(partition: str) -> int:
 
 def _no_log(path: Path) -> str:
     return (
-        f"there is no log at {path}. Make one: `leasehold send log:///{quote(str(path))} FILE`, "
+        f"there is no log at {path}. Make one: `leasehold send log:///{quote(str(path))} FILE --partition-key COLUMN`, "
         f"or LogHub.create({str(path)!r}, partitions=4)"
     )

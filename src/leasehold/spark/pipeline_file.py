@@ -31,6 +31,10 @@ def _as_position(value: Any) -> Any:
 
 
 def _as_option(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        raise ValueError(
+            'must be text, a number, true or false; put a name with dots in quotes: "spark.ui.enabled" = true'
+        )
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -56,6 +60,7 @@ class SourceSection(_Section):
     fail_on_data_loss: bool = True
     min_partitions: PositiveInt | None = None
     trigger_interval: Duration | None = None
+    retention: Duration | None = None
 
 
 class OwnershipSection(_Section):
@@ -141,6 +146,12 @@ class PipelineFile(_Section):
     def hub_url(self) -> str:
         """The hub, with an absolute path."""
         return self._absolute(self.source.hub, "source.hub", hubs.BACKENDS, "leasehold.hubs")
+
+    @property
+    def retention(self) -> float | None:
+        """For how long the hub keeps an event, in seconds, if the file says so."""
+        stated = self.source.retention
+        return None if stated is None else parse_duration(stated, "source.retention")
 
     @property
     def ownership_url(self) -> str:
@@ -253,5 +264,38 @@ def _told(fault: Any) -> str:
         "string_pattern_mismatch": f"{fault['input']!r} is not of the form it must have, for example 10s"
         if key != "name"
         else f"{fault['input']!r} must be letters, digits, . _ or -, the first a letter or digit",
-    }.get(fault["type"], f"{fault['msg']}, not {fault['input']!r}")
-    return f"{key}: {said}"
+    }.get(fault["type"])
+    return f"{key}: {said or _of_another_type(key, fault)}"
+
+
+def _of_another_type(key: str, fault: Any) -> str:
+    """What to write in place of a value whose type is not the key's."""
+    kind, given = fault["type"], fault["input"]
+    if key in _DURATIONS:
+        unit = f'"{given}s"' if isinstance(given, int | float) and not isinstance(given, bool) else '"10s"'
+        return f"{_toml(given)} is no duration: write a number and a unit in quotes, for example {unit}"
+    if kind in ("tuple_type", "list_type"):
+        return f"{_toml(given)} is no list: write it in brackets, for example [{_toml(given)}]"
+    must = {
+        "string_type": f"must be text, in quotes: {_toml(str(given))}",
+        "int_type": "must be a whole number, without quotes",
+        "int_from_float": "must be a whole number",
+        "float_type": "must be a number, without quotes",
+        "bool_type": "must be true or false, without quotes",
+        "model_type": f"must be a section, [{key}] with its keys below it",
+        "dict_type": f"must be a section, [{key}] with its keys below it",
+    }.get(kind, fault["msg"].replace("Input should be", "must be"))
+    return f"{must}, not {_toml(given)}"
+
+
+def _toml(value: Any) -> str:
+    """A value as it is written in the file."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+_DURATIONS = {
+    f"{section}.{name}"
+    for section, model in (("source", SourceSection), ("ownership", OwnershipSection))
+    for name, field in model.model_fields.items()
+    if field.annotation == Duration | None
+}

@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from leasehold.backends import load_backend
-from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
+from leasehold.backends import load_backend, masked
+from leasehold.errors import UsageError
+from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding, TellsWhetherMade
 from leasehold.stores.lease_base import LeaseStore
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "OwnershipStore",
     "PipelineBinding",
     "Store",
+    "open_existing",
     "open_lease_store",
     "open_store",
 ]
@@ -61,6 +63,20 @@ def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> S
     """
     opener = load_backend(url, "store", BACKENDS, "leasehold.stores")
     store: Store = opener(url, base or Path.cwd(), timeout)
+    return store
+
+
+def open_existing(url: str, *, base: Path | None = None, timeout: float = 3.0) -> Store:
+    """As `open_store`, for who only reads: refuses a store that is not there, which the first use would make.
+
+    Raises `UsageError` where nothing is at the URL. Looks once; what is removed later is the store's to notice.
+    """
+    store = open_store(url, base=base, timeout=timeout)
+    if isinstance(store, TellsWhetherMade) and not store.is_made():
+        raise UsageError(
+            f"there is no store at {masked(url)}, and none was made: no instance has used it yet, or the URL is not "
+            "the one that they use. `leasehold init STORE_URL` makes an empty one"
+        )
     return store
 
 

@@ -64,6 +64,15 @@ class SchemaKeeper(Protocol):
 
 
 @runtime_checkable
+class TellsWhetherMade(Protocol):
+    """A store that would make what it keeps records in at its first use, and can say beforehand whether it is there."""
+
+    def is_made(self) -> bool:
+        """Whether there is something to read: a file, tables, a mark. Makes and changes nothing."""
+        ...
+
+
+@runtime_checkable
 class OwnershipStore(Protocol):
     """Who holds which partition of a consumer group, who is there, and who asks for what."""
 

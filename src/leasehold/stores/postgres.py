@@ -56,6 +56,10 @@ class PostgresStore:
         """Make or upgrade the tables, which the first use does too, and say what was done."""
         return self._connections.once(self._schema.create)
 
+    def is_made(self) -> bool:
+        """Whether the tables are there; makes none."""
+        return self._connections.once(self._schema.is_there)
+
     def close(self) -> None:
         """Close the connections that no thread uses now. The store may be used again afterwards."""
         self._connections.close()

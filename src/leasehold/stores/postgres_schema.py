@@ -109,6 +109,10 @@ class Schema:
             self._refuse(version)
         self._seen = True
 
+    def is_there(self, connection: psycopg.Connection[TupleRow]) -> bool:
+        """Whether there are tables, of whatever version. Makes nothing."""
+        return self._version(connection) > 0
+
     def create(self, connection: psycopg.Connection[TupleRow]) -> SchemaChange:
         """Make or upgrade the tables, unless another process has."""
         try:

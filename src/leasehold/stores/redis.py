@@ -53,6 +53,10 @@ class RedisStore:
         """Mark the data with its version, which the first use does too, and say what was done."""
         return self._server.create_schema()
 
+    def is_made(self) -> bool:
+        """Whether the data is marked as Leasehold's; marks nothing."""
+        return self._server.is_made()
+
     def close(self) -> None:
         """Close the connections of this process. The store may be used again afterwards."""
         self._server.close()

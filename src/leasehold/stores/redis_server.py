@@ -120,6 +120,10 @@ class RedisServer:
         self._cluster: bool = self._options.pop("cluster")
         self._clients: dict[int, Any] = {}
 
+    @property
+    def _version_key(self) -> str:
+        return f"{self._prefix}:version:{self._component}"
+
     def group_key(self, group: ConsumerGroup, kind: str) -> str:
         """The key of what a consumer group has of this kind."""
         return self._key("/".join(quote(name, safe="") for name in (group.namespace, group.hub, group.name)), kind)
@@ -167,6 +171,15 @@ class RedisServer:
             finally:
                 client.close()
 
+    def is_made(self) -> bool:
+        """Whether the data has a version. Writes nothing."""
+        with self._in_time():
+            client = self._connected()
+            try:
+                return client.execute_command("GET", self._version_key) is not None
+            finally:
+                client.close()
+
     def close(self) -> None:
         """Close what this process has open. The store may be used again afterwards."""
         client = self._clients.pop(os.getpid(), None)
@@ -209,7 +222,7 @@ class RedisServer:
 
     def _check(self, client: Any) -> SchemaChange:
         """Refuse data of a newer version; mark data that has none; warn of settings that lose it."""
-        key = f"{self._prefix}:version:{self._component}"
+        key = self._version_key
         is_new = client.execute_command("SET", key, VERSION, "NX")
         found = int(client.execute_command("GET", key))
         if found > VERSION:

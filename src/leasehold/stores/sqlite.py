@@ -61,6 +61,9 @@ class SqliteStore:
     def create_schema(self) -> SchemaChange:
         return SCHEMA.create(self._file.path, self._timeout)
 
+    def is_made(self) -> bool:
+        return SCHEMA.is_there(self._file.path, self._timeout)
+
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
         key = _group_key(group)
         with self._file.reading() as connection:

@@ -10,6 +10,7 @@ A migration is never edited once it was released: a new one is added at the end 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,24 @@ class Schema:
                 connection.execute("ROLLBACK")
         return before
 
+    def is_there(self, path: Path, timeout: float) -> bool:
+        """Whether these tables are in the file, in whatever version. Makes and changes nothing."""
+        there = False
+
+        def look(connection: sqlite3.Connection) -> None:
+            nonlocal there
+            self.check(connection)
+            there = bool(self.stated(connection)) or bool(self.unversioned(connection))
+            if not there:
+                raise _NothingThere
+
+        file = DatabaseFile(path, schema=(), check=look, unavailable=StoreUnavailable, create=False, timeout=timeout)
+        if path.exists():
+            with contextlib.suppress(_NothingThere), file.reading():
+                pass
+            file.close()
+        return there
+
     def create(self, path: Path, timeout: float) -> SchemaChange:
         """Make the file and these tables, as far as they are not there, and say what was."""
         before = self.version
@@ -98,6 +117,10 @@ class Schema:
             pass
         file.close()
         return SchemaChange(self.component, before, self.version)
+
+
+class _NothingThere(Exception):
+    """Ends the opening of a file before anything is changed in it."""
 
 
 def newer(where: str, component: str, found: int, known: int) -> StoreError:

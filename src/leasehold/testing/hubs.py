@@ -14,6 +14,7 @@ Nothing here assumes that sequence numbers start at 0 or have no gaps.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from leasehold.backends import masked
 from leasehold.errors import ConfigError, HubUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.arrow import event_schema
-from leasehold.hubs.base import EVENT_COLUMNS, Hub, KnowsOffsets
+from leasehold.hubs.base import EVENT_COLUMNS, Hub, KnowsOffsets, TellsTimes
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
 
 COMMITTED = EventPosition(PositionKind.COMMITTED)
@@ -304,6 +305,61 @@ class HubContract:
         assert before.begin < after.begin < after.end == before.end
         assert rows_of(hub, "0", before.begin, before.end) == [r for r in rows if r["sequenceNumber"] >= after.begin]
         assert rows_of(hub, "0", before.begin, after.begin) == []
+
+    # enqueued_times, retention
+
+    def test_times_are_those_of_the_first_events_from_each_place_on(self, hub: Hub) -> None:
+        if not isinstance(hub, TellsTimes):
+            return
+        for first in (0, 5, 10):
+            hub.send(numbered(5, first=first), partition="0")
+            hub.send(numbered(3, first=first), partition="1")
+        zero, one = rows_of(hub, "0"), rows_of(hub, "1")
+        for row in (zero[0], zero[6], zero[-1]):
+            starts = {"0": row["sequenceNumber"], "1": one[4]["sequenceNumber"]}
+            times = hub.enqueued_times(starts, 10.0)
+            assert times == {
+                "0": pytest.approx(row["enqueuedTime"].timestamp(), abs=1e-6),
+                "1": pytest.approx(one[4]["enqueuedTime"].timestamp(), abs=1e-6),
+            }
+
+    def test_no_time_where_there_is_no_event(self, hub: Hub) -> None:
+        if not isinstance(hub, TellsTimes):
+            return
+        hub.send(numbered(3), partition="1")
+        places = hub.partition_properties()
+        assert set(hub.enqueued_times({"0": places["0"].begin, "1": places["1"].begin}, 10.0)) == {"1"}
+        assert hub.enqueued_times({name: place.end for name, place in places.items()}, 10.0) == {}
+        assert hub.enqueued_times({}, 10.0) == {}
+
+    def test_the_time_of_a_removed_event_is_that_of_the_first_that_is_left(
+        self, hub: Hub, remove_oldest: Callable[[Hub, str], None]
+    ) -> None:
+        if not isinstance(hub, TellsTimes):
+            return
+        for first in range(0, 100, 10):
+            hub.send(numbered(10, first=first), partition="0")
+        before = hub.partition_properties()["0"]
+        remove_oldest(hub, "0")
+        (left, *_) = rows_of(hub, "0")
+        assert hub.enqueued_times({"0": before.begin}, 10.0) == {"0": pytest.approx(left["enqueuedTime"].timestamp())}
+
+    def test_the_retention_is_none_or_above_zero(self, hub: Hub) -> None:
+        if not isinstance(hub, TellsTimes):
+            return
+        retention = hub.retention(5.0)
+        assert retention is None or retention > 0
+
+    def test_of_a_hub_that_is_away_no_time_is_known(self, hub: Hub, take_away: Callable[[Hub], None]) -> None:
+        if not isinstance(hub, TellsTimes):
+            return
+        hub.send(numbered(3), partition="0")
+        begin = hub.partition_properties()["0"].begin
+        take_away(hub)
+        began = time.monotonic()
+        assert hub.enqueued_times({"0": begin}, 1.0) == {}
+        hub.retention(1.0)  # whatever it is: it is not raised for
+        assert time.monotonic() - began < 5.0, "not much longer than it was given"
 
     # send
 

@@ -1,0 +1,90 @@
+"""Kafka: when messages were enqueued and for how long a topic keeps them, as `leasehold status` asks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from leasehold.hubs import open_hub
+from leasehold.hubs.kafka_times import retention_of
+from leasehold.testing.hubs import numbered
+from tests.hubs.kafka_cluster import Cluster
+from tests.hubs.kafka_configs import ConfigRelay
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    cluster.kill()
+
+
+@pytest.mark.parametrize(
+    ("config", "retention"),
+    [
+        ({"cleanup.policy": "delete", "retention.ms": "604800000"}, 604_800.0),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, math.inf),
+        ({"cleanup.policy": "compact", "retention.ms": "604800000"}, math.inf),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "1500"}, 1.5),
+        ({"cleanup.policy": "delete", "retention.ms": None}, None),
+    ],
+)
+def test_the_retention_is_the_topics_own(
+    cluster: Cluster, config: dict[str, str | None], retention: float | None
+) -> None:
+    relay = ConfigRelay(cluster.servers, config)
+    hub = open_hub(f"kafka://{relay.servers}/{cluster.topic()}")
+    try:
+        assert hub.retention(5.0) == retention  # type: ignore[attr-defined]
+        assert relay.described == 1
+    finally:
+        hub.close()
+        relay.close()
+
+
+def test_a_cluster_that_does_not_tell_its_configuration(cluster: Cluster) -> None:
+    hub = open_hub(cluster.url(cluster.topic()))
+    began = time.monotonic()
+    assert hub.retention(5.0) is None  # type: ignore[attr-defined]
+    assert time.monotonic() - began < 6
+    hub.close()
+
+
+def test_no_configuration_no_retention() -> None:
+    assert retention_of({}) is None
+    assert retention_of({"retention.ms": "1000"}) == 1.0
+
+
+def test_the_times_are_the_messages_own_of_all_partitions_at_once(cluster: Cluster) -> None:
+    topic = cluster.topic(16)
+    producer = Producer({"bootstrap.servers": cluster.servers, "log_level": 0})
+    for partition in range(16):
+        for number in range(20):
+            producer.produce(topic, b"x", partition=partition, timestamp=1_700_000_000_000 + 1000 * number + partition)
+    assert producer.flush(10) == 0
+    hub = open_hub(cluster.url(topic))
+    starts = {str(partition): partition for partition in range(16)}
+    began = time.monotonic()
+    found = hub.enqueued_times(starts, 20.0)  # type: ignore[attr-defined]
+    assert found == {str(p): pytest.approx(1_700_000_000 + p + p / 1000) for p in range(16)}
+    assert time.monotonic() - began < 10, "together, not one after another"
+    hub.close()
+
+
+def test_a_silent_cluster_is_not_waited_for(cluster: Cluster) -> None:
+    hub = open_hub(cluster.url(cluster.topic(3)))
+    hub.send(numbered(3), partition="0")
+    cluster.pause()
+    try:
+        began = time.monotonic()
+        assert hub.enqueued_times({"0": 0}, 1.0) == {}  # type: ignore[attr-defined]
+        assert hub.retention(1.0) is None  # type: ignore[attr-defined]
+        assert time.monotonic() - began < 4
+    finally:
+        cluster.resume()
+    assert set(hub.enqueued_times({"0": 0}, 10.0)) == {"0"}  # type: ignore[attr-defined]
+    hub.close()
