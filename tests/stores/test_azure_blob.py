@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from leasehold.model import ConsumerGroup
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure_blob import BlobStore
+from leasehold.testing.groups import FEWER_WORDS, groups_alike, new_group
 from leasehold.testing.stores import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
 from tests.stores.azurite import Azurite
 
 PATIENT = 60.0
 """Seconds: a time-out that no test of correctness runs into, on however slow a machine."""
+
+PAGE = 80
+"""Records: a page of a listing, of which 300 partitions are four."""
 
 Open = Callable[[], BlobStore]
 
@@ -31,7 +36,7 @@ def reopen(azurite: Azurite, container: str) -> Iterator[Open]:
     opened: list[BlobStore] = []
 
     def opener() -> BlobStore:
-        opened.append(BlobStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT))
+        opened.append(BlobStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT, page=PAGE))
         return opened[-1]
 
     yield opener
@@ -61,7 +66,7 @@ class TestOwnership(OwnershipStoreContract):
 
     @pytest.fixture
     def many(self) -> int:
-        """Each record is a request of its own."""
+        """Each record is some requests of its own; a page is shortened, so that a listing still has several."""
         return 300
 
     @pytest.fixture
@@ -80,8 +85,36 @@ class TestCheckpoints(CheckpointStoreContract):
 
     @pytest.fixture
     def many(self) -> int:
-        """Each record is a request of its own."""
+        """Each record is some requests of its own; a page is shortened, so that a listing still has several."""
         return 300
+
+    @pytest.fixture
+    def alike(self) -> list[ConsumerGroup]:
+        return groups_alike(FEWER_WORDS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+class TestThousands:
+    """As many partitions as the contract wants, and pages as long as the service's."""
+
+    @pytest.fixture
+    def store(self, azurite: Azurite, container: str) -> Iterator[BlobStore]:
+        store = BlobStore(read_url(azurite.url("azblob", container), BLOB), timeout=600.0)
+        yield store
+        store.close()
+
+    @pytest.fixture
+    def group(self) -> ConsumerGroup:
+        return new_group()
+
+    @pytest.fixture
+    def many(self) -> int:
+        """Two pages of a listing: one holds 5,000 blobs."""
+        return 5_500
+
+    test_lists_thousands_of_partitions = OwnershipStoreContract.test_lists_thousands_of_partitions
+    test_thousands_of_partitions = CheckpointStoreContract.test_thousands_of_partitions
 
 
 class TestHistories(LinearizableOwnership):

@@ -13,8 +13,8 @@ from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure_blob_leases import BlobLeaseStore
-from leasehold.testing.lease_names import Names
-from leasehold.testing.stores import LeaseStoreContract
+from leasehold.testing.lease_fixtures import LeaseFixtures, Names
+from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
 from tests.stores.azurite import Azurite
 from tests.stores.proxy import Proxy
 
@@ -30,18 +30,23 @@ def container(azurite: Azurite) -> str:
     return name
 
 
-class TestLeases(LeaseStoreContract):
+@pytest.fixture
+def opener(azurite: Azurite, container: str) -> Iterator[Open]:
+    opened: list[BlobLeaseStore] = []
+
+    def reopen() -> BlobLeaseStore:
+        opened.append(BlobLeaseStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT))
+        return opened[-1]
+
+    yield reopen
+    for store in opened:
+        store.close()
+
+
+class OnAzurite(LeaseFixtures):
     @pytest.fixture
-    def reopen(self, azurite: Azurite, container: str) -> Iterator[Open]:
-        opened: list[BlobLeaseStore] = []
-
-        def opener() -> BlobLeaseStore:
-            opened.append(BlobLeaseStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT))
-            return opened[-1]
-
-        yield opener
-        for store in opened:
-            store.close()
+    def reopen(self, opener: Open) -> Open:
+        return opener
 
     @pytest.fixture
     def store(self, reopen: Open) -> BlobLeaseStore:
@@ -68,6 +73,8 @@ class TestLeases(LeaseStoreContract):
         """Fewer keys than the contract's: each is some five requests here, and no session lives longer than 60 s."""
         return lambda many: [f"key {n}" for n in range(max(2, many // 250))]
 
+
+class TestLeases(OnAzurite, LeaseHoldsContract):
     def test_no_method_waits_longer_than_the_time_out(  # type: ignore[override]
         self, hung: AbstractContextManager[BlobLeaseStore], session: LeaseSession, scope: str
     ) -> None:
@@ -89,31 +96,29 @@ class TestLeases(LeaseStoreContract):
                     use(store)
                 assert time.monotonic() - started < 3.0
 
-    def test_a_fence_only_rises(  # type: ignore[override]
-        self, store: BlobLeaseStore, reopen: Open, short: float, scope: str, session: LeaseSession, other: LeaseSession
-    ) -> None:
-        """As in the contract, but a session is closed by the object that acquired its lease: only that one knows it."""
 
-        def acquire(by: LeaseSession, through: BlobLeaseStore) -> Lease:
-            [lease] = through.acquire(by, scope, ["a"])
-            fences.append(lease.fence)
-            return lease
-
-        fences: list[int] = []
-        store.release([acquire(session, reopen())])
-        [changed] = reopen().change([acquire(session, reopen())], other)
-        fences.append(changed.fence)
-        store.break_leases(scope, ["a"])
-        acquire(other, store)
-        store.close_session(other)
-        acquire(store.open_session("me", short), reopen())
-        time.sleep(1.2 * short)
-        store.release([acquire(store.open_session("me", 60.0), reopen())])
-        acquire(store.open_session("me", None), reopen())
-        assert fences == sorted(set(fences)), "lower, or given twice"
+class TestTimes(OnAzurite, LeaseTimesAtOnce):
+    """A wait is 18 s here, so that there is one for all."""
 
 
-@pytest.mark.parametrize("losing", [b"x-ms-lease-action: acquire", b"comp=metadata", b"x-ms-lease-action: change"])
+@pytest.mark.soak
+class TestTimesOneByOne(OnAzurite, LeaseTimesContract):
+    """The same without other leases beside."""
+
+
+class TestHistories(LinearizableLeases):
+    rounds, steps = 2, 12
+
+    @pytest.fixture
+    def reopen(self, opener: Open) -> Open:
+        return opener
+
+    @pytest.fixture
+    def url(self, azurite: Azurite, container: str) -> str:
+        return azurite.url("azblob", container)
+
+
+@pytest.mark.parametrize("losing", [b"x-ms-lease-action: acquire", b"comp=metadata", b"x-ms-lease-action: re"])
 def test_an_answer_that_is_lost_costs_no_lease(azurite: Azurite, container: str, losing: bytes) -> None:
     proxy = Proxy(azurite.port("blob"))
     url = azurite.url("azblob", container).replace(str(azurite.port("blob")), str(proxy.port))
@@ -125,7 +130,10 @@ def test_an_answer_that_is_lost_costs_no_lease(azurite: Azurite, container: str,
     proxy.answers_to_lose = 1
     [changed] = store.change([lease], heir)
     assert store.renew([changed]) == store.holders(scope, ["a"]) == [changed]
+    proxy.answers_to_lose = 1
     assert store.renew([lease]) == []
-    assert proxy.lost >= 1
+    assert store.release([changed]) == [changed]
+    assert store.holders(scope, ["a"]) == []
+    assert proxy.lost >= 2
     store.close()
     proxy.close()

@@ -35,12 +35,16 @@ from leasehold.stores.base import StoreFeatures
 OURS = "~leasehold"
 """The folder of blobs that are ours alone: `~` is in no name of an official processor."""
 
+LARGEST_PAGE = 5_000
+"""How many records one answer of the service lists at most."""
+
 
 class BlobRecords(Records):
     """Records as blobs without content."""
 
-    def __init__(self, access: Access, calls: Calls) -> None:
+    def __init__(self, access: Access, calls: Calls, page: int) -> None:
         super().__init__(calls)
+        self._page = page
         self._container = ContainerClient(
             access.endpoint, access.place, credential=access.credential, transport=transport(), retry_total=0
         )
@@ -54,6 +58,7 @@ class BlobRecords(Records):
                 name_starts_with=folder,
                 include=["metadata"],
                 raw_response_hook=lambda response: dates.append(http_date(response.http_response.headers)),
+                results_per_page=self._page,
                 **deadline.request(),
             )
             for blob in listed:
@@ -113,12 +118,15 @@ def _condition(etag: str) -> dict[str, Any]:
 
 
 class BlobStore(OwnershipRecords, CheckpointRecords):
-    """Ownership and checkpoints in a container that exists. `timeout` is the longest that a call may take."""
+    """Ownership and checkpoints in a container that exists. `timeout` is the longest that a call may take.
+
+    `page` is how many records a listing asks for at a time: by default as many as the service gives.
+    """
 
     features = StoreFeatures(shared=True, batches=False, clock_granularity=1.0)
 
-    def __init__(self, access: Access, *, timeout: float = 3.0) -> None:
-        records = BlobRecords(access, Calls(access.where, timeout))
+    def __init__(self, access: Access, *, timeout: float = 3.0, page: int = LARGEST_PAGE) -> None:
+        records = BlobRecords(access, Calls(access.where, timeout), page)
         OwnershipRecords.__init__(self, records)
         CheckpointRecords.__init__(self, records)
 

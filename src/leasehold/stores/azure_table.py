@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from azure.core import MatchConditions
 from azure.data.tables import TableClient, TableEntity, UpdateMode
@@ -29,7 +27,7 @@ from leasehold.model import ConsumerGroup
 from leasehold.stores.azure.access import TABLE, Access, read_url
 from leasehold.stores.azure.calls import Calls, Deadline, Lost, transport
 from leasehold.stores.azure.checkpoints import CheckpointRecords
-from leasehold.stores.azure.dates import http_date
+from leasehold.stores.azure.dates import http_date, time_in_etag
 from leasehold.stores.azure.layout import Properties, Stored
 from leasehold.stores.azure.names import ANY_CASE, LONGEST_TABLE_KEY, check_length, decode, encode, table_key
 from leasehold.stores.azure.ownership import OwnershipRecords
@@ -39,12 +37,16 @@ from leasehold.stores.base import StoreFeatures
 _OFFICIAL = {Area.OWNERSHIP: "Ownership", Area.CHECKPOINT: "Checkpoint"}
 _KEYS = ("PartitionKey", "RowKey")
 
+LARGEST_PAGE = 1_000
+"""How many records one answer of the service lists at most."""
+
 
 class TableRecords(Records):
     """Records as entities."""
 
-    def __init__(self, access: Access, calls: Calls) -> None:
+    def __init__(self, access: Access, calls: Calls, page: int) -> None:
         super().__init__(calls)
+        self._page = page
         self._table = TableClient(
             access.endpoint, access.place, credential=access.credential, transport=transport(), retry_total=0
         )
@@ -56,6 +58,7 @@ class TableRecords(Records):
                 "PartitionKey eq @key",
                 parameters={"key": _partition_key(group, area)},
                 raw_response_hook=lambda response: dates.append(http_date(response.http_response.headers)),
+                results_per_page=self._page,
                 **deadline.request(),
             )
             found = tuple((decode(entity["RowKey"]), _stored(entity)) for entity in listed)
@@ -73,7 +76,7 @@ class TableRecords(Records):
                 answer = self._table.create_entity(entity, **deadline.request())
             else:
                 answer = self._table.update_entity(entity, UpdateMode.REPLACE, **_condition(etag), **deadline.request())
-        modified = _time_in(answer["etag"])
+        modified = time_in_etag(answer["etag"])
         # Only an ETag of Azure's own tables holds the time; where another service speaks their language, look.
         return Stored(properties, answer["etag"], modified) if modified else self._read(address, deadline)
 
@@ -109,17 +112,6 @@ def _stored(entity: TableEntity) -> Stored:
     return Stored(properties, etag, timestamp.timestamp())
 
 
-def _time_in(etag: str) -> float | None:
-    match = re.fullmatch(r"""W/"datetime'([^']+)'\"""", etag)
-    if match is None:
-        return None
-    stated = re.sub(r"(\.\d{6})\d+", r"\1", unquote(match[1]))
-    try:
-        return datetime.fromisoformat(stated).timestamp()
-    except ValueError:
-        return None
-
-
 def _condition(etag: str) -> dict[str, Any]:
     if etag != ANY and not re.fullmatch(r'(W/)?"[^"]*"', etag):
         raise Lost(etag)  # no table has ever given such an ETag, and the service calls it bad input
@@ -127,12 +119,15 @@ def _condition(etag: str) -> dict[str, Any]:
 
 
 class TableStore(OwnershipRecords, CheckpointRecords):
-    """Ownership and checkpoints in a table that exists. `timeout` is the longest that a call may take."""
+    """Ownership and checkpoints in a table that exists. `timeout` is the longest that a call may take.
+
+    `page` is how many records a listing asks for at a time: by default as many as the service gives.
+    """
 
     features = StoreFeatures(shared=True, batches=False)
 
-    def __init__(self, access: Access, *, timeout: float = 3.0) -> None:
-        records = TableRecords(access, Calls(access.where, timeout))
+    def __init__(self, access: Access, *, timeout: float = 3.0, page: int = LARGEST_PAGE) -> None:
+        records = TableRecords(access, Calls(access.where, timeout), page)
         OwnershipRecords.__init__(self, records)
         CheckpointRecords.__init__(self, records)
 

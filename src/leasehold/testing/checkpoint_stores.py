@@ -45,8 +45,13 @@ class CheckpointStoreContract:
 
     @pytest.fixture
     def many(self) -> int:
-        """How many partitions are many: fewer where each is a request of its own."""
+        """How many partitions are many. Where fewer are given, let them be more than a page of a listing."""
         return MANY
+
+    @pytest.fixture
+    def alike(self) -> list[ConsumerGroup]:
+        """Groups that differ little. `FEWER_WORDS` make fewer of them, where each record is a request of its own."""
+        return groups_alike()
 
     def test_is_a_checkpoint_store(self, store: CheckpointStore) -> None:
         assert isinstance(store, CheckpointStore)
@@ -62,11 +67,11 @@ class CheckpointStoreContract:
             update(store, one)
         assert checkpoints(store, group) == {one.partition: one for one in written}
 
-    def test_lists_no_checkpoints_of_another_group(self, store: CheckpointStore) -> None:
-        groups = groups_alike()
-        store.raise_owner_level([Checkpoint(one, "0", n, 1) for n, one in enumerate(groups)])
-        for number, one in enumerate(groups[::7]):
-            assert store.list_checkpoints(one) == [Checkpoint(one, "0", 7 * number, 1)]
+    def test_lists_no_checkpoints_of_another_group(self, store: CheckpointStore, alike: list[ConsumerGroup]) -> None:
+        starts = [Checkpoint(one, "0", n, 1) for n, one in enumerate(alike)]
+        assert store.raise_owner_level(starts) == starts
+        for start in starts[::7]:
+            assert store.list_checkpoints(start.group) == [start]
 
     def test_names_that_differ_never_meet(self, store: CheckpointStore, group: ConsumerGroup) -> None:
         written = [Checkpoint(group, name, n, 1, name) for n, name in enumerate(HOSTILE_NAMES)]
@@ -291,8 +296,10 @@ class CheckpointStoreContract:
         store.rebind_pipeline(group, binding)
         assert store.bind_pipeline(group, PipelineBinding("trains", "sink")) == binding
 
-    def test_bindings_of_groups_that_differ_never_meet(self, store: CheckpointStore) -> None:
-        groups = groups_alike()[::7]
+    def test_bindings_of_groups_that_differ_never_meet(
+        self, store: CheckpointStore, alike: list[ConsumerGroup]
+    ) -> None:
+        groups = alike[::7]
         for number, one in enumerate(groups):
             store.bind_pipeline(one, PipelineBinding(f"pipeline-{number}", "sink"))
         store.rebind_pipeline(groups[0], PipelineBinding("another", "sink"))

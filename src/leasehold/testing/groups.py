@@ -34,10 +34,16 @@ def new_group(name: str = "$Default") -> ConsumerGroup:
     return ConsumerGroup("tests.example", secrets.token_hex(8), name)
 
 
-def groups_alike() -> list[ConsumerGroup]:
+WORDS = ("a", "A", "aa", "a/b", "b", "b/b", "a b", "a_b", "a%b", "á")
+"""The parts of groups that are hard to keep apart."""
+
+FEWER_WORDS = ("a", "A", "b", "a/b", "a b")
+"""Such parts for stores to which each record is a request of its own."""
+
+
+def groups_alike(words: Sequence[str] = WORDS) -> list[ConsumerGroup]:
     """Groups that differ in namespace, hub or name alone, also where these parts run into one another."""
     mark = secrets.token_hex(8)
-    words = ("a", "A", "aa", "a/b", "b", "b/b", "a_b", "a%b", "á")
     return [ConsumerGroup(f"{mark}{one}", two, three) for one, two, three in itertools.product(words, repeat=3)]
 
 

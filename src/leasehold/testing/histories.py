@@ -268,9 +268,13 @@ def use_ownership(
 def use_leases(
     store: LeaseStore, scope: str, keys: Sequence[str], steps: int, seed: int, name: str, duration: float = 3600.0
 ) -> Recorder[LeaseAction]:
-    """Acquire, renew, release, change, break, look and close sessions at random, several keys at a time."""
+    """Acquire, renew, release, change, break, look and close sessions at random, several keys at a time.
+
+    Nobody sends heartbeats: where no session lives for `duration` seconds, they have no end.
+    """
     rng, recorder = Random(f"{seed} {name}"), Recorder[LeaseAction](name)
-    sessions = [store.open_session(name, duration) for _ in range(2)]
+    lasting = duration if duration <= store.features.longest_lease else None
+    sessions = [store.open_session(name, lasting) for _ in range(2)]
     held: dict[str, Lease] = {}  # also what has been lost: stale leases are tried too
 
     def some_keys() -> list[str]:
@@ -337,7 +341,7 @@ def use_leases(
         session: LeaseSession = sessions[place]
         closing = [(key, Close(session.id)) for key in keys]
         recorder.call(lambda: store.close_session(session), closing, lambda _: closing)
-        sessions[place] = store.open_session(name, duration)
+        sessions[place] = store.open_session(name, lasting)
 
     uses = [acquire] * 6 + [release] * 4 + [renew, change, change, look, look, lambda: look(True)]
     for step in range(steps):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 
 import pytest
 
@@ -12,12 +11,11 @@ from leasehold.model import Lease, LeaseSession
 from leasehold.stores.lease_base import LeaseStore
 from leasehold.stores.lease_rules import LONGEST_KEY, LONGEST_SCOPE, MOST_KEYS
 from leasehold.testing.groups import HOSTILE_NAMES
+from leasehold.testing.lease_fixtures import LeaseFixtures, Names
 
-Names = Callable[[int], list[str]]
 
-
-class LeaseNamesContract:
-    """What a `LeaseStore` must do about names. Inherited by its contract, which has the fixtures."""
+class LeaseNamesContract(LeaseFixtures):
+    """What every `LeaseStore` must do about names."""
 
     def test_keys_that_differ_never_meet(self, store: LeaseStore, session: LeaseSession, scope: str) -> None:
         won = store.acquire(session, scope, HOSTILE_NAMES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import uuid
 from collections.abc import Callable
@@ -14,67 +13,17 @@ from leasehold.errors import ConfigError, StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.lease_base import LeaseStore
 from leasehold.testing.groups import at_once, same
-from leasehold.testing.lease_names import LeaseNamesContract, Names
+from leasehold.testing.lease_fixtures import LONG, Names
+from leasehold.testing.lease_names import LeaseNamesContract
+from leasehold.testing.lease_times import LeaseTimesContract
+from leasehold.testing.lease_turns import LeaseTurnsContract
 
 ACQUIRERS = 100
 """How many threads acquire the same keys at once."""
 
-LONG = 60.0
-"""A duration that no test outlives, and that every backend can give."""
 
-
-class LeaseStoreContract(LeaseNamesContract):
-    """What every `LeaseStore` must do. Keys are few where leases are native, since each is a request there."""
-
-    @pytest.fixture
-    def store(self) -> LeaseStore:
-        """The store under test. It need not be empty."""
-        raise NotImplementedError("the subclass gives the store")
-
-    @pytest.fixture
-    def reopen(self, store: LeaseStore) -> Callable[[], LeaseStore]:
-        """Opens the same store as another process would."""
-        return lambda: store
-
-    @pytest.fixture
-    def wait(self) -> Callable[[float], None]:
-        """Lets that many seconds pass on the store's clock."""
-        return time.sleep
-
-    @pytest.fixture
-    def hung(self) -> AbstractContextManager[LeaseStore] | None:
-        """A store whose backend does not answer while it is entered, with a time-out of at most a second.
-
-        None where no call ever waits.
-        """
-        return None
-
-    @pytest.fixture
-    def short(self, store: LeaseStore) -> float:
-        """A duration that is waited for."""
-        return max(1.0, store.features.shortest_lease)
-
-    @pytest.fixture
-    def scope(self) -> str:
-        """A scope that nobody else uses."""
-        return f"tests {uuid.uuid4()}"
-
-    @pytest.fixture
-    def session(self, store: LeaseStore) -> LeaseSession:
-        return store.open_session("me", LONG)
-
-    @pytest.fixture
-    def other(self, store: LeaseStore) -> LeaseSession:
-        return store.open_session("other", LONG)
-
-    @pytest.fixture
-    def names(self, store: LeaseStore) -> Names:
-        """That many keys; a fiftieth of them where each is a request."""
-
-        def some(many: int) -> list[str]:
-            return [f"key {n}" for n in range(max(2, many // 50) if store.features.native_leases else many)]
-
-        return some
+class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract):
+    """What every `LeaseStore` must do that takes no time. Keys are few where leases are native: each is a request."""
 
     def test_is_a_lease_store(self, store: LeaseStore) -> None:
         assert isinstance(store, LeaseStore)
@@ -93,44 +42,6 @@ class LeaseStoreContract(LeaseNamesContract):
             with pytest.raises(ConfigError, match=r"duration.* last .* or have no end"):
                 store.open_session("me", duration)
 
-    def test_a_session_lives_as_long_as_it_has_a_heartbeat(
-        self, store: LeaseStore, wait: Callable[[float], None], short: float
-    ) -> None:
-        session = store.open_session("me", short)
-        for _ in range(3):
-            wait(0.6 * short)
-            assert store.heartbeat(session)
-
-    def test_a_session_without_a_heartbeat_is_dead_for_good(
-        self, store: LeaseStore, wait: Callable[[float], None], short: float, scope: str
-    ) -> None:
-        session = store.open_session("me", short)
-        [lease] = store.acquire(session, scope, ["a"])
-        wait(1.2 * short)
-        assert not store.heartbeat(session)
-        assert not store.heartbeat(session)
-        assert store.acquire(session, scope, ["a", "b"]) == []
-        assert store.renew([lease]) == store.release([lease]) == store.holders(scope, ["a"]) == []
-        store.close_session(session)
-
-    def test_a_session_without_an_end_needs_no_heartbeat(
-        self,
-        store: LeaseStore,
-        reopen: Callable[[], LeaseStore],
-        wait: Callable[[float], None],
-        short: float,
-        scope: str,
-        other: LeaseSession,
-    ) -> None:
-        session = store.open_session("me", None)
-        leases = store.acquire(session, scope, ["a"])
-        wait(1.2 * short)
-        assert reopen().holders(scope, ["a"]) == leases
-        assert store.acquire(other, scope, ["a"]) == []
-        assert store.heartbeat(session)
-        store.close_session(session)
-        assert len(store.acquire(other, scope, ["a"])) == 1
-
     def test_closing_a_session_frees_all_its_leases(
         self, store: LeaseStore, reopen: Callable[[], LeaseStore], scope: str, names: Names
     ) -> None:
@@ -145,46 +56,6 @@ class LeaseStoreContract(LeaseNamesContract):
         assert store.renew(mine) == store.release(mine) == []
         store.close_session(session)
         assert len(store.holders(scope, keys)) == len(keys)
-
-    def test_one_heartbeat_renews_all_leases_of_a_session(
-        self,
-        store: LeaseStore,
-        reopen: Callable[[], LeaseStore],
-        wait: Callable[[float], None],
-        short: float,
-        scope: str,
-        names: Names,
-    ) -> None:
-        session = store.open_session("me", short)
-        keys = names(3000)
-        leases = [one for half in (keys[::2], keys[1::2]) for one in store.acquire(session, scope, half)]
-        leases += store.acquire(session, f"{scope}, another", keys[:2])
-        for _ in range(2):
-            wait(0.6 * short)
-            assert store.heartbeat(session)
-        assert same(reopen().holders(scope, keys) + reopen().holders(f"{scope}, another", keys), leases)
-
-    def test_leases_of_a_dead_session_are_free_without_a_sweep(
-        self,
-        store: LeaseStore,
-        reopen: Callable[[], LeaseStore],
-        wait: Callable[[float], None],
-        short: float,
-        scope: str,
-        names: Names,
-        other: LeaseSession,
-    ) -> None:
-        keys = names(1000)
-        session = store.open_session("me", short)
-        dead = store.acquire(session, scope, keys)
-        alive = store.acquire(other, scope, ["alive"])
-        wait(1.2 * short)
-        if not store.heartbeat(other):
-            pytest.fail("the duration waited for is to be less than the long one")
-        assert reopen().holders(scope, [*keys, "alive"]) == alive
-        again = reopen().acquire(other, scope, [*keys, "alive"])
-        assert [one.key for one in again] == keys
-        assert all(new.fence > old.fence for new, old in zip(again, dead, strict=True))
 
     # acquire
 
@@ -259,35 +130,6 @@ class LeaseStoreContract(LeaseNamesContract):
 
     # Fences
 
-    def test_a_fence_only_rises(
-        self,
-        store: LeaseStore,
-        reopen: Callable[[], LeaseStore],
-        wait: Callable[[float], None],
-        short: float,
-        scope: str,
-        session: LeaseSession,
-        other: LeaseSession,
-    ) -> None:
-        def acquire(by: LeaseSession) -> Lease:
-            [lease] = reopen().acquire(by, scope, ["a"])
-            fences.append(lease.fence)
-            return lease
-
-        fences: list[int] = []
-        store.release([acquire(session)])
-        [changed] = reopen().change([acquire(session)], other)
-        fences.append(changed.fence)
-        store.break_leases(scope, ["a"])
-        closing = store.open_session("me", LONG)
-        acquire(closing)
-        store.close_session(closing)
-        acquire(store.open_session("me", short))
-        wait(1.2 * short)
-        store.release([acquire(store.open_session("me", LONG))])
-        acquire(store.open_session("me", None))
-        assert fences == sorted(set(fences)), "lower, or given twice"
-
     def test_fences_of_many_who_take_turns_only_rise(
         self, reopen: Callable[[], LeaseStore], scope: str, names: Names
     ) -> None:
@@ -314,14 +156,6 @@ class LeaseStoreContract(LeaseNamesContract):
 
     # renew
 
-    def test_renewing_keeps_what_is_held_alive(
-        self, store: LeaseStore, wait: Callable[[float], None], short: float, scope: str, names: Names
-    ) -> None:
-        leases = store.acquire(store.open_session("me", short), scope, names(200))
-        for _ in range(2):
-            wait(0.6 * short)
-            assert store.renew(leases) == leases
-
     def test_renewing_tells_what_was_lost(
         self, store: LeaseStore, session: LeaseSession, other: LeaseSession, scope: str
     ) -> None:
@@ -339,101 +173,6 @@ class LeaseStoreContract(LeaseNamesContract):
         [second] = store.acquire(session, scope, ["a"])
         assert store.renew([first]) == store.release([first]) == store.change([first], session) == []
         assert store.renew([second]) == store.holders(scope, ["a"]) == [second]
-
-    # release
-
-    def test_what_was_released_is_free_at_once(
-        self, store: LeaseStore, reopen: Callable[[], LeaseStore], session: LeaseSession, scope: str, names: Names
-    ) -> None:
-        keys = names(1000)
-        leases = store.acquire(session, scope, keys)
-        assert store.release(leases) == leases
-        assert store.release(leases) == []
-        other = reopen()
-        assert [one.key for one in other.acquire(other.open_session("other", LONG), scope, keys)] == keys
-
-    def test_only_what_is_held_as_it_says_is_released(
-        self, store: LeaseStore, session: LeaseSession, other: LeaseSession, scope: str
-    ) -> None:
-        [mine] = store.acquire(session, scope, ["a"])
-        [theirs] = store.acquire(other, scope, ["b"])
-        wrong = [
-            dataclasses.replace(theirs, session=session),
-            dataclasses.replace(mine, session=other),
-            dataclasses.replace(mine, fence=mine.fence + 1),
-            dataclasses.replace(mine, fence=mine.fence - 1),
-            dataclasses.replace(mine, scope=f"{scope}, another"),
-            dataclasses.replace(mine, key="c"),
-        ]
-        assert store.release(wrong) == store.renew(wrong) == store.change(wrong, other) == []
-        assert store.release([*wrong, mine]) == [mine]
-        assert store.holders(scope, ["a", "b", "c"]) == [theirs]
-
-    # change
-
-    def test_a_lease_is_handed_over(
-        self, store: LeaseStore, reopen: Callable[[], LeaseStore], session: LeaseSession, scope: str, names: Names
-    ) -> None:
-        keys = names(1000)
-        leases = store.acquire(session, scope, keys)
-        theirs = reopen()
-        heir = theirs.open_session("heir", LONG)
-        changed = store.change(leases, heir)
-        assert [(one.key, one.session) for one in changed] == [(key, heir) for key in keys]
-        assert all(new.fence > old.fence for new, old in zip(changed, leases, strict=True))
-        assert theirs.holders(scope, keys) == theirs.renew(changed) == changed
-        assert store.renew(leases) == store.release(leases) == store.acquire(session, scope, keys) == []
-        store.close_session(session)
-        assert theirs.renew(changed) == changed, "they hang on another session now"
-
-    def test_a_dead_session_is_handed_nothing(self, store: LeaseStore, session: LeaseSession, scope: str) -> None:
-        if store.features.native_leases:
-            pytest.skip("a native lease needs no session that is alive")
-        dead = store.open_session("heir", LONG)
-        store.close_session(dead)
-        leases = store.acquire(session, scope, ["a", "b"])
-        assert store.change(leases, dead) == []
-        assert store.renew(leases) == leases
-
-    def test_of_many_who_change_a_lease_at_once_exactly_one_does(
-        self, store: LeaseStore, reopen: Callable[[], LeaseStore], session: LeaseSession, scope: str
-    ) -> None:
-        leases = store.acquire(session, scope, ["a"])
-
-        def changer(number: int) -> Callable[[], list[Lease]]:
-            mine = reopen()
-            heir = mine.open_session(f"heir-{number}", LONG)
-            return lambda: mine.change(leases, heir)
-
-        changed = [one for some in at_once([changer(n) for n in range(16)]) for one in some]
-        assert len(changed) == 1
-        assert store.holders(scope, ["a"]) == changed
-
-    # break_leases
-
-    def test_what_is_broken_is_free_whoever_held_it(
-        self,
-        store: LeaseStore,
-        reopen: Callable[[], LeaseStore],
-        session: LeaseSession,
-        other: LeaseSession,
-        scope: str,
-        names: Names,
-    ) -> None:
-        keys = names(200)
-        half = len(keys) // 2
-        mine, theirs = store.acquire(session, scope, keys[:half]), store.acquire(other, scope, keys[half:])
-        assert same(reopen().break_leases(scope, [*keys, "free"]), mine + theirs)
-        assert store.holders(scope, keys) == []
-        assert store.renew(mine + theirs) == store.release(mine) == store.change(mine, other) == []
-        assert store.heartbeat(session), "its other leases are not touched"
-        assert [one.key for one in store.acquire(other, scope, keys)] == keys
-
-    def test_breaking_leaves_other_keys_alone(self, store: LeaseStore, session: LeaseSession, scope: str) -> None:
-        leases = store.acquire(session, scope, ["a", "b", "c"])
-        elsewhere = store.acquire(session, f"{scope}, another", ["b"])
-        assert store.break_leases(scope, ["b"]) == leases[1:2]
-        assert store.renew([*leases, *elsewhere]) == [leases[0], leases[2], *elsewhere]
 
     # Time-outs
 
@@ -463,3 +202,7 @@ class LeaseStoreContract(LeaseNamesContract):
             with suppress(StoreUnavailable):  # some can still be read
                 store.holders(scope, ["a"])
             assert time.monotonic() - started < 3.0
+
+
+class LeaseStoreContract(LeaseHoldsContract, LeaseTimesContract):
+    """What every `LeaseStore` must do."""

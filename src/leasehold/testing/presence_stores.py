@@ -13,7 +13,7 @@ import pytest
 
 from leasehold.model import Ask, ConsumerGroup, Ownership, Presence
 from leasehold.stores.base import OwnershipStore
-from leasehold.testing.groups import HOSTILE_NAMES, LARGEST, at_once, groups_alike, same
+from leasehold.testing.groups import HOSTILE_NAMES, LARGEST, at_once, same
 
 
 class PresenceContract:
@@ -93,8 +93,10 @@ class PresenceContract:
         assert (there.created, there.last_modified, there.etag) != (-5.0, -6.0, "mine")
         assert 0 <= listing.as_of - there.last_modified < 60
 
-    def test_presences_are_listed_for_their_group_only(self, keeping: OwnershipStore) -> None:
-        groups = groups_alike()[::7]
+    def test_presences_are_listed_for_their_group_only(
+        self, keeping: OwnershipStore, alike: list[ConsumerGroup]
+    ) -> None:
+        groups = alike[::7]
         for number, one in enumerate(groups):
             keeping.renew_ownership([], Presence(one, f"owner/{number}"))
         for number, one in enumerate(groups):
@@ -171,8 +173,10 @@ class PresenceContract:
         keeping.withdraw_asks([])
         assert reopen().list_ownership(group).asks == ()
 
-    def test_asks_are_listed_and_withdrawn_for_their_group_only(self, keeping: OwnershipStore) -> None:
-        groups = groups_alike()[::7]
+    def test_asks_are_listed_and_withdrawn_for_their_group_only(
+        self, keeping: OwnershipStore, alike: list[ConsumerGroup]
+    ) -> None:
+        groups = alike[::7]
         keeping.ask([Ask(one, "0", n, "me") for n, one in enumerate(groups)])
         for number, one in enumerate(groups):
             assert keeping.list_ownership(one).asks == (Ask(one, "0", number, "me"),)

@@ -9,21 +9,26 @@ may be used by many threads at once:
 
 Override `reopen` to open the store anew, as another process would: what is promised to be on disk is read
 through it. Override `wait` where time can be made to pass faster, and `hung` where a backend may not answer.
-What a store's `features` say that it cannot do is not asked of it. The two `Linearizable…` classes ask for `reopen`,
-and for the `url` at which other processes find the store. Every test makes a group of its own, so
+What a store's `features` say that it cannot do is not asked of it. Where a short lease is long, `LeaseHoldsContract`
+and `LeaseTimesAtOnce` are `LeaseStoreContract` with one wait instead of seven. The two `Linearizable…` classes ask
+for `reopen`, and for the `url` at which other processes find the store. Every test makes a group of its own, so
 that a server may be shared by all of them. This package alone imports pytest.
 """
 
 from __future__ import annotations
 
 from leasehold.testing.checkpoint_stores import CheckpointStoreContract
-from leasehold.testing.lease_stores import LeaseStoreContract
+from leasehold.testing.lease_stores import LeaseHoldsContract, LeaseStoreContract
+from leasehold.testing.lease_times import LeaseTimesAtOnce, LeaseTimesContract
 from leasehold.testing.linear_stores import LinearizableLeases, LinearizableOwnership
 from leasehold.testing.ownership_stores import OwnershipStoreContract, claim, records
 
 __all__ = [
     "CheckpointStoreContract",
+    "LeaseHoldsContract",
     "LeaseStoreContract",
+    "LeaseTimesAtOnce",
+    "LeaseTimesContract",
     "LinearizableLeases",
     "LinearizableOwnership",
     "OwnershipStoreContract",

@@ -1,0 +1,286 @@
+"""One key's lease: a blob that is leased from the service, and says in its metadata who leases it.
+
+    ~leasehold/leases/HASH OF SCOPE/HASH OF KEY     the fence, the session that holds it, and the id of its lease
+
+Owns the order of requests for one key, and which of them decides. The id is random for each acquisition and stays
+until the key is free again. A key is held by whom the metadata names, as long as the service says that the id written
+beside the name is that of its active lease: reading with an id asks for both at once. So each step takes effect in one
+conditional request, and of many who do something to a key at the same moment exactly one does:
+
+    take        1. lease the blob     2. read the fence under the lease     3. WRITE fence + 1 and the session under it
+    keep        1. RENEW the lease, if nothing was written since
+    hand_over   1. WRITE fence + 1 and the heir, under the lease and if nothing was written since     2. its new length
+    give_up     1. WRITE nobody, under the lease and if nothing was written since                     2. release it
+    break_one   as give_up, by the id that is written there; what is leased by nobody: BREAK it, if nothing was written
+
+Nobody ever ends a lease but by its id, save in the last case, where one that is being taken may be hit: its write is
+then refused, and `take` begins anew. The fence is written under the lease, where nobody else can write, one above what
+is there, and the blob outlives the lease: so the fence rises across expiry, release, break and restart.
+
+What stops after 1 in `take`, or after 1 in `give_up`, leaves a blob that is leased by nobody: its key is free to no one
+until that lease expires, or is broken where it has no end. Who meets one waits for half of the time-out, since it
+mostly is a matter of milliseconds, and then has not won.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from azure.core import MatchConditions
+from azure.storage.blob import BlobClient, BlobLeaseClient, BlobProperties, ContainerClient
+
+from leasehold.errors import StoreUnavailable
+from leasehold.model import Lease, LeaseSession
+from leasehold.stores.azure.calls import Calls, Deadline, Lost
+from leasehold.stores.azure.layout import WRITE, from_header, to_header
+
+_FENCE, _ID, _SESSION, _OWNER, _DURATION, _KEY = (
+    *("leaseholdfence", "leaseholdlease", "leaseholdsession"),
+    *("leaseholdowner", "leaseholdduration", "leaseholdkey"),
+)
+_SHOWN = 200  # characters of a key that are kept in its blob, for people
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease, the id by which the service knows it, and the ETag of the write that named its holder."""
+
+    lease: Lease
+    id: str
+    etag: str
+
+
+class LeasedBlobs:
+    """The leased blobs of a container. Any number of threads and processes may do anything to them at once."""
+
+    def __init__(self, container: ContainerClient, calls: Calls) -> None:
+        self._container = container
+        self._calls = calls
+
+    def take(self, session: LeaseSession, scope: str, key: str, deadline: Deadline) -> Held | None:
+        """Take the key for the session. None if somebody holds it."""
+        blob, patience = self._blob(scope, key), deadline.left() / 2
+        while True:
+            lease_id = str(uuid.uuid4())
+            try:
+                self._lend(blob, lease_id, session, None, deadline)
+            except Lost as refused:
+                if str(refused) == "BlobNotFound":
+                    self._make(blob, deadline)
+                    continue
+                if self.holder(scope, key, deadline) is not None or deadline.left() < patience:
+                    return None
+                deadline.pause()
+                continue
+            stands = self._look(blob, deadline)
+            fence = 1 + int(_metadata(stands).get(_FENCE) or 0)
+            held = Held(Lease(scope, key, session, fence), lease_id, "")
+            if etag := self._write(blob, held, _named(held), deadline):
+                return replace(held, etag=etag)
+            if not deadline.allows_another:
+                return None  # each time it was broken, or took so long that it has expired
+
+    def holder(self, scope: str, key: str, deadline: Deadline) -> Held | None:
+        """Who holds the key."""
+        return self._holder(scope, key, deadline)[0]
+
+    def _holder(self, scope: str, key: str, deadline: Deadline) -> tuple[Held | None, BlobProperties | None]:
+        """Who holds the key, and how its blob was last seen."""
+        blob, tried = self._blob(scope, key), ""
+        stands = self._look(blob, deadline)
+        while (named := _held(stands, scope, key)) is not None and named.id != tried:
+            confirmed = self._look(blob, deadline, lease=named.id)
+            if confirmed is not None:
+                return _held(confirmed, scope, key), confirmed
+            # It is not that lease: the metadata is of one that has expired, or has been written anew meanwhile.
+            tried = named.id
+            stands = self._look(blob, deadline)
+        return None, stands
+
+    def keep(self, held: Held, deadline: Deadline) -> Held | None:
+        """Renew the lease, if it is held as it says; return it as it stands."""
+
+        def renew(held: Held) -> str | None:
+            lent = BlobLeaseClient(self._blob(held.lease.scope, held.lease.key), held.id)
+
+            def request() -> str:
+                lent.renew(**_unwritten_since(held.etag), **deadline.request())
+                return held.etag
+
+            return self._attempt(deadline, request)
+
+        return self._as_it_stands(held, renew, deadline)
+
+    def give_up(self, held: Held, deadline: Deadline) -> bool:
+        """Free the key, if it is held as it says."""
+        blob = self._blob(held.lease.scope, held.lease.key)
+        cleared = {_FENCE: str(held.lease.fence), _KEY: to_header(held.lease.key[:_SHOWN])}
+        freed = self._as_it_stands(held, lambda held: self._write(blob, held, cleared, deadline), deadline)
+        if freed is None:
+            return False
+
+        def release() -> str:
+            BlobLeaseClient(blob, freed.id).release(**deadline.request())
+            return freed.etag
+
+        self._attempt(deadline, release)  # refused, it has expired, or was broken by somebody who saw nobody there
+        return True
+
+    def hand_over(self, held: Held, to: LeaseSession, deadline: Deadline) -> Held | None:
+        """Let the session `to` hold the key, if it is held as it says."""
+        blob = self._blob(held.lease.scope, held.lease.key)
+        new = replace(held, lease=replace(held.lease, session=to, fence=held.lease.fence + 1))
+        handed = self._as_it_stands(held, lambda held: self._write(blob, held, _named(new), deadline), deadline)
+        if handed is None:
+            return None
+        with suppress(Lost):  # it has been freed since: the heir's next renewal tells
+            # Leased again by its own id it gets another length.
+            self._lend(blob, handed.id, to, handed.etag, deadline)
+        return replace(new, etag=handed.etag)
+
+    def break_one(self, scope: str, key: str, deadline: Deadline) -> Lease | None:
+        """Free the key whoever holds it, and return what was held."""
+        while True:
+            held, stands = self._holder(scope, key, deadline)
+            if held is None:
+                break
+            if self.give_up(held, deadline):
+                return held.lease
+            if not deadline.allows_another:
+                raise StoreUnavailable(f"{self._calls.where}: a lease changes hands too fast to be broken")
+        if stands is not None and stands.lease.state in ("leased", "breaking"):
+            etag = stands.etag or ""
+
+            def end() -> str:
+                BlobLeaseClient(self._blob(scope, key)).break_lease(
+                    lease_break_period=0, **_unwritten_since(etag), **deadline.request()
+                )
+                return etag
+
+            self._attempt(deadline, end)
+        return None
+
+    def _as_it_stands(self, held: Held, change: Callable[[Held], str | None], deadline: Deadline) -> Held | None:
+        """Make a change that compares the ETag, if the lease is held as it says; return it with the ETag after.
+
+        The ETag may have moved though the lease is the same: somebody has touched the blob. Then look, and ask again.
+        """
+        while True:
+            if etag := change(held):
+                return replace(held, etag=etag)
+            stands = self.holder(held.lease.scope, held.lease.key, deadline)
+            if stands is None or stands.lease != held.lease or stands == held:
+                return None
+            held = stands
+
+    # Requests
+
+    def until(self, deadline: Deadline, request: Callable[[], T]) -> T:
+        """Make a request that may be made twice, again if it has no answer and there is time."""
+        while True:
+            try:
+                with self._calls.asking():
+                    return request()
+            except StoreUnavailable:
+                if not deadline.allows_another:
+                    raise
+                deadline.pause()
+
+    def _attempt(self, deadline: Deadline, request: Callable[[], T]) -> T | None:
+        try:
+            return self.until(deadline, request)
+        except Lost:
+            return None
+
+    def _lend(
+        self, blob: BlobClient, lease_id: str, session: LeaseSession, etag: str | None, deadline: Deadline
+    ) -> None:
+        length = -1 if session.duration is None else math.ceil(session.duration)
+        condition = {} if etag is None else _unwritten_since(etag)
+
+        def lend() -> None:
+            BlobLeaseClient(blob, lease_id).acquire(lease_duration=length, **condition, **deadline.request())
+
+        self.until(deadline, lend)
+
+    def _look(self, blob: BlobClient, deadline: Deadline, lease: str | None = None) -> BlobProperties | None:
+        """The blob as it stands; with the id of a lease, only if that is the active one."""
+        condition: dict[str, Any] = {} if lease is None else {"lease": lease}
+        return self._attempt(deadline, lambda: blob.get_blob_properties(**condition, **deadline.request()))
+
+    def _make(self, blob: BlobClient, deadline: Deadline) -> None:
+        def make() -> None:
+            blob.upload_blob(b"", overwrite=False, metadata={_FENCE: "0"}, **deadline.request())
+
+        self._attempt(deadline, make)
+
+    def _write(self, blob: BlobClient, held: Held, metadata: Mapping[str, str], deadline: Deadline) -> str | None:
+        """Write under the lease, if nothing was written since (without an ETag: whatever was). Returns the new ETag.
+
+        None if the lease is lost, or something was written. Where an answer is lost, the blob tells whose write it was.
+        """
+        marked = {**metadata, WRITE: secrets.token_hex(6)}
+        condition = _unwritten_since(held.etag) if held.etag else {}
+        unanswered = False
+        while True:
+            try:
+                with self._calls.asking():
+                    written: Any = blob.set_blob_metadata(marked, lease=held.id, **condition, **deadline.request())
+                    return str(written["etag"])
+            except Lost:
+                if not unanswered:
+                    return None
+                stands = self._look(blob, deadline)
+                if stands is not None and _metadata(stands).get(WRITE) == marked[WRITE]:
+                    return str(stands.etag)
+                raise StoreUnavailable(f"{self._calls.where}: no answer came, and it was written to since") from None
+            except StoreUnavailable:
+                if not deadline.allows_another:
+                    raise
+                unanswered = True
+                deadline.pause()
+
+    def _blob(self, scope: str, key: str) -> BlobClient:
+        folder, name = (hashlib.sha256(part.encode()).hexdigest() for part in (scope, key))
+        return self._container.get_blob_client(f"~leasehold/leases/{folder[:32]}/{name}")
+
+
+def _unwritten_since(etag: str) -> dict[str, Any]:
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+def _named(held: Held) -> dict[str, str]:
+    """The metadata of a blob that is held."""
+    lease = held.lease
+    return {
+        _FENCE: str(lease.fence),
+        _ID: held.id,
+        _SESSION: lease.session.id,
+        _OWNER: to_header(lease.session.owner),
+        _DURATION: "none" if lease.session.duration is None else repr(lease.session.duration),
+        _KEY: to_header(lease.key[:_SHOWN]),
+    }
+
+
+def _metadata(blob: BlobProperties | None) -> dict[str, str]:
+    return {name.lower(): value or "" for name, value in (blob.metadata or {}).items()} if blob else {}
+
+
+def _held(blob: BlobProperties | None, scope: str, key: str) -> Held | None:
+    """Who holds the blob, if it is leased and somebody is named there."""
+    found = _metadata(blob)
+    if blob is None or blob.lease.state != "leased" or not found.get(_SESSION):
+        return None
+    stated = found.get(_DURATION) or "none"
+    duration = None if stated == "none" else float(stated)
+    session = LeaseSession(found[_SESSION], from_header(found.get(_OWNER) or ""), duration)
+    return Held(Lease(scope, key, session, int(found.get(_FENCE) or 0)), found.get(_ID) or "", str(blob.etag))
