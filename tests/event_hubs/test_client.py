@@ -158,6 +158,7 @@ def test_the_properties_of_a_hub_and_its_partitions(server: EventHubsServer, hub
         assert found["eventhub_name"] == "orders"
         assert found["partition_ids"] == numbers(9)
         assert found["created_at"].timestamp() * 1_000 == pytest.approx(hub.created_at)
+        assert 0 <= time.time() - found["created_at"].timestamp() < 300
         empty, full = client.get_partition_properties("0"), client.get_partition_properties("1")
         assert (empty["is_empty"], empty["last_enqueued_sequence_number"]) == (True, -1)
         assert (full["is_empty"], full["beginning_sequence_number"], full["last_enqueued_sequence_number"]) == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import queue
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.event_hubs import EventHub
 from leasehold.hubs.event_hubs_url import VARIABLE, read_url, without_secrets
 from leasehold.model import EARLIEST, Event
+from leasehold.processor import EventProcessor
+from leasehold.stores.memory import MemoryStore
 from leasehold.testing.event_hubs import EventHubsServer, MemoryHub, Work
 from leasehold.testing.hubs import HubContract, bodies_of, numbered, rows_of
 
@@ -110,6 +113,21 @@ def test_reads_of_one_partition_at_once_do_not_disturb_each_other(server: EventH
     next(left)
     assert len(rows_of(hub, "0")) == 20, "one that is not read to its end is in nobody's way"
     del left
+
+
+def test_partitions_without_news_do_not_slow_down_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the official client's do: it reads all in one thread and waits at each (`docs/event-hubs.md`)."""
+    uneven = MemoryHub(8)
+    with EventHubsServer({"uneven": uneven}) as server:
+        monkeypatch.setenv(VARIABLE, server.connection_string())
+        hub = open_hub(f"eventhubs://{server.namespace}/uneven")
+        hub.send(numbered(8))
+        hub.send(numbered(600), partition="3")
+        came: queue.Queue[Event] = queue.Queue()
+        with EventProcessor(hub, MemoryStore(), on_event=lambda event, context: came.put(event)):
+            for _ in range(608):
+                came.get(timeout=5.0)
+        hub.close()
 
 
 def test_a_read_goes_on_over_faults(server: EventHubsServer, hub: Hub) -> None:

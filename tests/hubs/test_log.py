@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -127,6 +128,21 @@ def test_created_by_many_at_once_it_is_one_log(path: Path) -> None:
         made = list(pool.map(lambda count: LogHub.create(path, partitions=8).identity, range(8)))
     assert len(set(made)) == 1
     assert len(LogHub(path).partition_ids()) == 8
+
+
+def test_a_log_knows_when_it_was_made(path: Path) -> None:
+    clock = ManualClock(wall=1_800_000_000.25)
+    made = LogHub.create(path, clock=clock)
+    assert made.created == 1_800_000_000.25
+    clock.advance(3_600)
+    assert LogHub.create(path, partitions=8, clock=clock).created == made.created
+    beside = LogHub.create(path.with_name("beside.db"), clock=ManualClock(wall=1_800_000_000.25))
+    assert UUID(beside.identity).version == 7
+    assert beside.identity != made.identity
+    with sqlite3.connect(path) as connection:  # as releases before this one made them
+        connection.execute("UPDATE log SET identity = '0f8fad5b-d9cb-469f-a165-70867728950e'")
+    connection.close()
+    assert LogHub(path).created is None
 
 
 def test_two_paths_to_one_log_are_one_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from leasehold.errors import ConfigError, HubError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.log_batches import EventBatches, Stored
-from leasehold.hubs.log_file import LogFile, StoredRow, no_partition
+from leasehold.hubs.log_file import LogFile, StoredRow, created, no_partition
 from leasehold.hubs.log_partitioning import Keyless, assigned, split
 from leasehold.hubs.log_payload import STORED_COLUMNS, STORED_ROWS, checked, decoded, from_events, payloads, pieces
 from leasehold.hubs.resolving import resolved
@@ -71,7 +71,8 @@ class LogHub:
 
         A log that is there grows to `partitions`; asking for fewer than it has raises `ConfigError`.
         """
-        LogFile.create(Path(path).absolute(), timeout, partitions, DEFAULT_PARTITIONS).close()
+        now = (clock or SystemClock()).wall
+        LogFile.create(Path(path).absolute(), timeout, partitions, DEFAULT_PARTITIONS, now).close()
         return cls(path, clock=clock, timeout=timeout)
 
     @property
@@ -83,6 +84,11 @@ class LogHub:
     def identity(self) -> str:
         """The UUID inside the file."""
         return self._file.identity
+
+    @property
+    def created(self) -> float | None:
+        """When the log was made, in seconds since the epoch; None for one of a release that did not note it."""
+        return created(self._file.identity)
 
     def consumer_group(self, name: str) -> ConsumerGroup:
         """The key of a group's records. It holds the UUID, so that a log made anew has none of the old one's."""

@@ -11,12 +11,13 @@ Concurrency: that of `DatabaseFile`; nothing else is kept in memory.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
+from uuid import UUID
 
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import ConfigError, HubError, HubUnavailable
@@ -55,6 +56,8 @@ _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_FORMAT}",
 )
+_TELLS_TIME = 7
+"""The version of a UUID that begins with a time. Logs of earlier releases have random ones."""
 _READ_BYTES = 16 << 20
 _READ_BATCHES = 1_000
 _REMOVED_BATCHES = 64
@@ -84,8 +87,13 @@ class LogFile:
             self.identity = _identity(connection)
 
     @classmethod
-    def create(cls, path: Path, timeout: float, partitions: int | None, otherwise: int) -> LogFile:
-        """Make the log, or grow the one that is there; with `None` a new one gets `otherwise` partitions."""
+    def create(
+        cls, path: Path, timeout: float, partitions: int | None, otherwise: int, now: Callable[[], float]
+    ) -> LogFile:
+        """Make the log, or grow the one that is there; with `None` a new one gets `otherwise` partitions.
+
+        `now` gives the time in seconds, for the identity of a new one.
+        """
         if partitions is not None:
             _check_partitions(partitions)
 
@@ -98,7 +106,7 @@ class LogFile:
             if _is_empty(connection):
                 for statement in _SCHEMA:
                     connection.execute(statement)
-                connection.execute("INSERT INTO log VALUES (?)", (str(uuid.uuid4()),))
+                connection.execute("INSERT INTO log VALUES (?)", (str(_new_identity(now())),))
                 partitions = partitions or otherwise
             if partitions is not None:
                 _grow(connection, partitions)
@@ -313,6 +321,18 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} is a log of format {version}, and this release knows formats up to {_FORMAT}: "
             "pip install --upgrade leasehold"
         )
+
+
+def created(identity: str) -> float | None:
+    """When the log of this identity was made, in seconds since the epoch; None for one whose identity does not tell."""
+    known = UUID(identity)
+    return (known.int >> 80) / 1_000 if known.version == _TELLS_TIME else None
+
+
+def _new_identity(now: float) -> UUID:
+    """A UUID of version 7: the time in milliseconds, then chance."""
+    stamped = round(now * 1_000) << 80 | secrets.randbits(80)
+    return UUID(int=stamped & ~(0xF << 76 | 0x3 << 62) | _TELLS_TIME << 76 | 0b10 << 62)
 
 
 def _identity(connection: sqlite3.Connection) -> str:

@@ -23,6 +23,7 @@ from leasehold.testing.event_hubs.conditions import NOT_IMPLEMENTED, AmqpError
 from leasehold.testing.event_hubs.messages import Message, StoredMessage, data_message, sections
 from leasehold.testing.event_hubs.store import PartitionState, number_of, within
 
+_UNKNOWN, _UNKNOWN_SPAN = 1_500_000_000_000, 100_000_000_000
 _READ = ("sequenceNumber", "offset", "enqueuedTime", "partitionKey", "properties", "body")
 
 
@@ -36,8 +37,9 @@ class LogBacked:
 
     @property
     def created_at(self) -> int:
-        """A time made of the log's UUID: the log keeps none, and this one differs from any other log's."""
-        return 1_500_000_000_000 + UUID(self.log.identity).int % 100_000_000_000
+        """When the log was made; where it does not know, a time made of its UUID, so that it differs from other logs'."""
+        known = self.log.created
+        return _UNKNOWN + UUID(self.log.identity).int % _UNKNOWN_SPAN if known is None else round(known * 1_000)
 
     def partition_ids(self) -> Sequence[str]:
         return self.log.partition_ids()
