@@ -108,6 +108,15 @@ class Instance:
         """The application's JVM."""
         return next(child for child in self.python.children(recursive=True) if "java" in child.name())
 
+    def jvm_runs(self) -> bool:
+        """Whether the application's JVM lives."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return any(
+                "java" in child.name() and child.status() != psutil.STATUS_ZOMBIE
+                for child in self.python.children(recursive=True)
+            )
+        return False
+
     @property
     def source(self) -> psutil.Process:
         """The process that runs the driver-side methods of the source."""
@@ -127,6 +136,10 @@ class Instance:
         """Stop it as a user would; returns its account."""
         self.process.terminate()
         return self.account()
+
+    def signal_all(self, signum: int) -> None:
+        """Send a signal to all of its processes at once: SIGTERM as a service manager does, SIGINT as Ctrl-C does."""
+        os.killpg(self.process.pid, signum)
 
     def account(self) -> dict[str, int]:
         """Wait for a good end and return what the instance says it did."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from types import FunctionType
 
 import pytest
 
-from tests.faults.fleet import EXPIRATION, PATIENCE, Fleet, paused
+from tests.faults.fleet import EXPIRATION, PATIENCE, Fleet, Instance, paused
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -153,6 +154,36 @@ def test_two_available_now_runs(fleet: Fleet) -> None:
     accounts = [instance.account() for instance in both]
     assert sum(account["applied"] for account in accounts) == 2000
     fleet.check_table()
+
+
+@pytest.mark.parametrize("fleet", [APPEND], indirect=True)
+def test_stopped_by_a_signal_to_all_of_its_processes(fleet: Fleet) -> None:
+    """Spark's Java and the source end with the application, or before it: that is a stop like any other."""
+    fleet.send(50)
+    blue = fleet.launch("blue")
+    fleet.wait_consumed()
+    fleet.close_gate("blue")
+    fleet.send(50)
+    fleet.wait_in_batch("blue")
+    blue.signal_all(signal.SIGTERM)
+    fleet.until(lambda: not blue.jvm_runs(), "Spark to be gone while the batch is worked on")
+    fleet.open_gate("blue")
+    assert blue.account()["applied"] == 200
+    _check_clean_end(fleet, blue)
+
+    blue = fleet.launch("blue")
+    fleet.wait_consumed()
+    blue.signal_all(signal.SIGINT)
+    assert blue.account()["applied"] == 200
+    _check_clean_end(fleet, blue)
+    fleet.check_table()
+
+
+def _check_clean_end(fleet: Fleet, instance: Instance) -> None:
+    assert "Traceback" not in instance.said()
+    assert "unforeseen" not in instance.said()
+    fleet.until(lambda: all(record.owner_id == "" for record in fleet.records().values()), "all to be given up")
+    assert not fleet.store.list_ownership(fleet.group).presences
 
 
 @pytest.mark.parametrize("fleet", [APPEND], indirect=True)
