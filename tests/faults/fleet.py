@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -59,11 +60,7 @@ starting_position = "{start}"
 max_events_per_trigger = {limit}
 {source}
 [ownership]
-store = "sqlite:///stores.db"
-load_balancing_interval = "400ms"
-partition_expiration = "{expiration}s"
-request_timeout = "1s"
-margin = "300ms"
+{ownership}
 [transform]
 schema = "id STRING, n BIGINT"
 python = "gate:transform"
@@ -77,6 +74,15 @@ master = "{master}"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.sql.shuffle.partitions" = 1
 {spark}
+"""
+
+
+OWNERSHIP = f"""\
+store = "sqlite:///stores.db"
+load_balancing_interval = "400ms"
+partition_expiration = "{EXPIRATION}s"
+request_timeout = "1s"
+margin = "300ms"
 """
 
 
@@ -151,6 +157,11 @@ class Instance:
         """Everything that it has printed."""
         return self.log.read_text(errors="replace")
 
+    def cut_short(self) -> int:
+        """How many events of its ranges it did not read, since the hub gave them to another owner."""
+        cuts = re.findall(r"(\d+) of (\d+) events of the range were read", self.said())
+        return sum(int(whole) - int(read) for read, whole in cuts)
+
 
 def _runs(process: psutil.Process, module: str) -> bool:
     with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
@@ -189,7 +200,7 @@ class Fleet:
             start=self.start,
             limit=self.limit,
             source=self.source,
-            expiration=EXPIRATION,
+            ownership=OWNERSHIP,
             sink=sink,
             master=self.master,
             spark=self.spark,
@@ -308,6 +319,13 @@ class Fleet:
     def wait_in_batch(self, name: str) -> None:
         """Wait until the instance is stopped in a batch."""
         self.until((self.folder / f"entered-{name}").exists, f"{name} to be in a batch")
+
+    def in_batch(self, name: str) -> dict[str, int]:
+        """How many events of each partition are in the batch at hand, or the last one, as Spark has it on record."""
+        offsets = self.folder / ".leasehold" / "faults" / name / "spark" / "offsets"
+        latest = max((file for file in offsets.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
+        ranges = json.loads(latest.read_text().splitlines()[-1])["ranges"]
+        return {partition: end - start for partition, (start, end, _) in ranges.items() if end > start}
 
     def open_gate(self, name: str) -> None:
         """Let the instance go on."""
