@@ -124,6 +124,16 @@ def test_the_extra_ones_go_to_those_who_hold_more(names: str) -> None:
     assert [len(found.shares[name]) for name in (most, more, least)] == [4, 3, 3]
 
 
+@pytest.mark.parametrize("salt", [str(salt) for salt in range(20)])
+def test_of_those_who_hold_the_same_the_extra_one_goes_to_who_goes_by_quotas(salt: str) -> None:
+    """Another SDK's processor has its share rounded down, and would leave the extra one where it is too much."""
+    before = {"ours": ("0", "1", "2"), "another": ("3",), "official": ("4",)}
+    members = {**some("ours", "another"), "official": Member(by_quota=False)}
+    assert sizes(target(before, (), members, salt=salt)) == [2, 1, 2]
+    before = {"ours": ("0", "1"), "another": ("2",), "official": ("3", "4")}
+    assert sizes(target(before, (), members, salt=salt)) == [1, 2, 2], "nothing moves that need not"
+
+
 def test_a_larger_remainder_comes_before_who_holds_more() -> None:
     members = {"a": Member(capacity=2), "b": Member(capacity=1)}
     assert sizes(target({"a": partitions(32)}, (), members)) == [21, 11], "of 21 1/3 and 10 2/3"

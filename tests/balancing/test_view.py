@@ -263,7 +263,9 @@ def test_capacities_count_where_all_run_planned() -> None:
     mixed = view(presences=(mine, a, b), mine=mine).members
     assert mixed == dict.fromkeys(["me/now", "a/1", "b/1"], Member())
     silent = view(record("0", "c/1"), presences=(mine, a), mine=mine).members
-    assert silent == dict.fromkeys(["me/now", "a/1", "c/1"], Member()), "c may run anything"
+    assert silent == {"me/now": Member(), "a/1": Member(), "c/1": Member(by_quota=False)}, "c may run anything"
+    unheard = view(record("0", "c/1"), mine=mine).members
+    assert unheard == dict.fromkeys(["me/now", "c/1"], Member()), "where nobody announces itself, it may be ours"
 
 
 def test_maxima_count_always() -> None:

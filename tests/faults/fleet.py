@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -59,11 +60,7 @@ starting_position = "{start}"
 max_events_per_trigger = {limit}
 {source}
 [ownership]
-store = "sqlite:///stores.db"
-load_balancing_interval = "400ms"
-partition_expiration = "{expiration}s"
-request_timeout = "1s"
-margin = "300ms"
+{ownership}
 [transform]
 schema = "id STRING, n BIGINT"
 python = "gate:transform"
@@ -77,6 +74,15 @@ master = "{master}"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.sql.shuffle.partitions" = 1
 {spark}
+"""
+
+
+OWNERSHIP = f"""\
+store = "sqlite:///stores.db"
+load_balancing_interval = "400ms"
+partition_expiration = "{EXPIRATION}s"
+request_timeout = "1s"
+margin = "300ms"
 """
 
 
@@ -108,6 +114,15 @@ class Instance:
         """The application's JVM."""
         return next(child for child in self.python.children(recursive=True) if "java" in child.name())
 
+    def jvm_runs(self) -> bool:
+        """Whether the application's JVM lives."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return any(
+                "java" in child.name() and child.status() != psutil.STATUS_ZOMBIE
+                for child in self.python.children(recursive=True)
+            )
+        return False
+
     @property
     def source(self) -> psutil.Process:
         """The process that runs the driver-side methods of the source."""
@@ -128,6 +143,10 @@ class Instance:
         self.process.terminate()
         return self.account()
 
+    def signal_all(self, signum: int) -> None:
+        """Send a signal to all of its processes at once: SIGTERM as a service manager does, SIGINT as Ctrl-C does."""
+        os.killpg(self.process.pid, signum)
+
     def account(self) -> dict[str, int]:
         """Wait for a good end and return what the instance says it did."""
         assert self.process.wait(timeout=self.patience) == 0, self.said()
@@ -137,6 +156,11 @@ class Instance:
     def said(self) -> str:
         """Everything that it has printed."""
         return self.log.read_text(errors="replace")
+
+    def cut_short(self) -> int:
+        """How many events of its ranges it did not read, since the hub gave them to another owner."""
+        cuts = re.findall(r"(\d+) of (\d+) events of the range were read", self.said())
+        return sum(int(whole) - int(read) for read, whole in cuts)
 
 
 def _runs(process: psutil.Process, module: str) -> bool:
@@ -176,7 +200,7 @@ class Fleet:
             start=self.start,
             limit=self.limit,
             source=self.source,
-            expiration=EXPIRATION,
+            ownership=OWNERSHIP,
             sink=sink,
             master=self.master,
             spark=self.spark,
@@ -295,6 +319,13 @@ class Fleet:
     def wait_in_batch(self, name: str) -> None:
         """Wait until the instance is stopped in a batch."""
         self.until((self.folder / f"entered-{name}").exists, f"{name} to be in a batch")
+
+    def in_batch(self, name: str) -> dict[str, int]:
+        """How many events of each partition are in the batch at hand, or the last one, as Spark has it on record."""
+        offsets = self.folder / ".leasehold" / "faults" / name / "spark" / "offsets"
+        latest = max((file for file in offsets.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
+        ranges = json.loads(latest.read_text().splitlines()[-1])["ranges"]
+        return {partition: end - start for partition, (start, end, _) in ranges.items() if end > start}
 
     def open_gate(self, name: str) -> None:
         """Let the instance go on."""

@@ -37,6 +37,8 @@ class HubKind(Protocol):
     """What an instance needs beside the URL."""
     patience: float
     """How many times longer than with the log something may take."""
+    one_reader: bool
+    """Whether the hub lets nobody read a partition that another reads as its owner."""
 
     def send(self, partition: str, bodies: Sequence[bytes]) -> None:
         """Append events to a partition."""
@@ -57,6 +59,7 @@ class Log:
     url = "log:///hub.db"
     environment: Mapping[str, str] = {}
     patience = 1.0
+    one_reader = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,6 +82,7 @@ class EventHubs:
     """An embedded log that `leasehold serve` serves to the official client, in a process of its own."""
 
     patience = 3.0  # a receiver of the official client takes a second or two to open
+    one_reader = True
 
     def __init__(self, folder: Path) -> None:
         self._log = LogHub.create(folder / "served.db", partitions=PARTITIONS)
@@ -138,6 +142,7 @@ class Kafka:
         "LEASEHOLD_KAFKA_TRANSFER_TIMEOUT": "5s",
     }
     patience = 3.0
+    one_reader = False
 
     def __init__(self, folder: Path) -> None:
         self._cluster = Cluster()

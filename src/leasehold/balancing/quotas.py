@@ -5,7 +5,8 @@ Owns what an instance declares of itself, and the quotas that follow from it:
 1. A quota is a member's share of all partitions by its capacity. What members with a `maximum` cannot take goes to
    the others in the same way; what nobody can take is left over.
 2. Shares are rounded down; the partitions left over by that go, one each, first to the largest remainders and, where
-   these are equal, to those who hold more.
+   these are equal, to those who hold more. Where that is equal too, those who go by quotas come first: another SDK's
+   processor that has its share rounded down takes none from anybody, so the extra one would stay where it is too much.
 
 Shares are compared as whole numbers, exactly: a sum of fractions would depend on the order of the members.
 """
@@ -23,10 +24,14 @@ from leasehold.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What an instance declares: its `capacity` beside that of others, and the `maximum` of partitions it takes."""
+    """What an instance declares: its `capacity` beside that of others, and the `maximum` of partitions it takes.
+
+    `by_quota` says whether it goes by what is declared here, as far as one can tell.
+    """
 
     capacity: float = 1.0
     maximum: int | None = None
+    by_quota: bool = True
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.capacity) and self.capacity > 0):
@@ -50,7 +55,8 @@ def quotas(total: int, held: Mapping[str, int], members: Mapping[str, Member], *
     rounded = []
     for member in members.keys() - shares.keys():
         shares[member], remainder = divmod(left * weights[member], weight)
-        rounded.append((-remainder, shares[member] - held[member], hashed(member, salt), member))
+        rank = (-remainder, shares[member] - held[member], not members[member].by_quota, hashed(member, salt))
+        rounded.append((*rank, member))
     extra = left - sum(shares[member] for *_, member in rounded)
     # A remainder of zero gets none: there are more of the others than are left over. So none goes above its maximum.
     for *_, member in sorted(rounded)[:extra]:

@@ -17,7 +17,8 @@ Owns the sorting of partitions into mine, free and others', and who takes part:
    not been heard of since another of its name announced itself is that one's predecessor: it does not count, and
    what it owns counts as its successor's. Once I run, nobody is mine: my record may have been made anew, and then
    looks later than it is. Nor do instances of another pipeline count: one of the two is refused.
-6. Capacities count only where all members go by them, which is where all of them run `planned`.
+6. Capacities count only where all members go by them, which is where all of them run `planned`. Who owns something
+   and has not announced itself, where others have, is taken for another SDK's processor: it goes by no quota.
 """
 
 from __future__ import annotations
@@ -190,7 +191,8 @@ class _Crowd:
         for owner in sorted(everybody):
             said = declared.get(owner)
             capacity = said.capacity if said and weighted else 1.0
-            self.members[owner] = Member(capacity, said.maximum if said else None)
+            by_quota = bool(said) or not self.announced
+            self.members[owner] = Member(capacity, said.maximum if said else None, by_quota)
 
     def heir(self, owner_id: str) -> str:
         """Who counts for this instance: itself, or its successor by name."""

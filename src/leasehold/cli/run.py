@@ -43,9 +43,9 @@ def run(file: Path, available_now: bool, owner_id: str | None, output: Output) -
     """Run a pipeline on Spark until it is stopped.
 
     Start it as often as you like, on one machine or several: the instances share the partitions of the hub.
-    SIGTERM and Ctrl-C stop an instance cleanly: it gives its partitions up, and the others take them. A store,
-    hub or database that is away for a while is waited for. Remarks on the way go to stderr, the account at the
-    end to stdout.
+    SIGTERM and Ctrl-C stop an instance cleanly, also when all of its processes get the signal: it gives its
+    partitions up, and the others take them. A store, hub or database that is away for a while is waited for.
+    Remarks on the way go to stderr, the account at the end to stdout.
 
     \b
     Example:

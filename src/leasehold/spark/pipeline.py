@@ -2,7 +2,9 @@
 
 Owns the life of the query: the checks before it, its restarts after failures, the account of what it did, its
 end. Promises that a stop leaves no partition held for longer than it takes to reach the store, and that a
-failure is either waited out (a store, hub or database away) or told with the range that cannot be worked on.
+failure is either waited out (a store, hub or database away) or told with the range that cannot be worked on. A stop
+may reach Spark's processes before Spark is asked to end, as a service manager signals all of them at once: what
+fails by that is no failure.
 
     start ─▶ running ──failed, transient──▶ pause ─▶ running …
                 │ └────failed, unknown────▶ pause ─▶ running …   (at most ATTEMPTS times at one batch)
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +31,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from leasehold.config import parse_duration
@@ -108,6 +112,7 @@ class PipelineRun:
         self._failures = 0
         self._applied = self._confirmed = self._ever_applied = False
         self._query: StreamingQuery | None = None
+        self._stop = threading.Event()
         self._table = self._open_table()
 
     def run(self, stop: threading.Event) -> Progress:
@@ -117,25 +122,32 @@ class PipelineRun:
         the start.
         """
         file = self._file
+        self._stop = stop
         self._check_start()
         parent = file.folder / ".leasehold" / file.name
         with Scratch(parent, self._owner_name) as scratch:
-            spark = self._session()
             try:
-                source, transform = self._prepare(spark)
-                self._keep_running(source, transform, scratch, stop)
-                done = self._progress()
-            except Py4JJavaError:
-                raise
-            except (Py4JError, ConnectionError) as error:  # no answer, or half of one
-                raise PipelineFailed(
-                    "Spark's Java process has ended: it was killed, or ran out of memory (spark.driver.memory). "
-                    "Start this instance again; what it held goes to the others or comes back to it"
-                ) from error
-            finally:
-                with suppress(Py4JError, ConnectionError):
-                    spark.stop()
-        return done
+                self._run_on_spark(scratch, stop)
+            except (Py4JError, PySparkException, ConnectionError) as error:
+                if stop.is_set():
+                    logger.info("Spark has ended before it was asked to: %s", error)
+                elif isinstance(error, Py4JJavaError | PySparkException):
+                    raise
+                else:  # no answer, or half of one
+                    raise PipelineFailed(
+                        "Spark's Java process has ended: it was killed, or ran out of memory (spark.driver.memory). "
+                        "Start this instance again; what it held goes to the others or comes back to it"
+                    ) from error
+        return self._progress()
+
+    def _run_on_spark(self, scratch: Scratch, stop: threading.Event) -> None:
+        spark = self._session()
+        try:
+            source, transform = self._prepare(spark)
+            self._keep_running(source, transform, scratch, stop)
+        finally:
+            with suppress(Py4JError, ConnectionError):
+                spark.stop()
 
     # Before the first event
 
@@ -191,7 +203,11 @@ class PipelineRun:
     def _session(self) -> SparkSession:
         conf = dict(self._file.spark)
         master = conf.pop("master", "local[2]")
+        asks_to_stop = signal.getsignal(signal.SIGINT)
         spark = open_session(f"leasehold {self._file.name}", conf, master)
+        if asks_to_stop is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, asks_to_stop)  # PySpark has put one in its place that only interrupts
+        _tell_no_error_after(self._stop, spark)
         register(spark)
         return spark
 
@@ -266,6 +282,8 @@ class PipelineRun:
             if stop.wait(POLL):
                 query.stop()
                 return None
+        if stop.is_set():
+            return None
         error = query.exception()
         return None if error is None else sort_failure(str(error), self._raised, _end_offset(query))
 
@@ -276,7 +294,7 @@ class PipelineRun:
             self._table.apply_batch(rows.good, rejected=rows.rejected)
         except BaseException as error:
             self._raised = error
-            if not isinstance(error, LeaseholdError):
+            if not (isinstance(error, LeaseholdError) or self._stop.is_set()):
                 logger.exception("a batch failed in an unforeseen way")
             raise
         self._failures = 0
@@ -287,6 +305,18 @@ class PipelineRun:
         return Progress(self._table.totals, self._restarts, _source_report(self._query), note)
 
 
+def _tell_no_error_after(stop: threading.Event, spark: SparkSession) -> None:
+    """PySpark's server for accumulators prints a traceback when Java ends before it: after a stop that is no news."""
+    server: Any = spark.sparkContext._accumulatorServer
+    tell = server.handle_error
+
+    def tell_unless_stopped(request: Any, client_address: Any) -> None:
+        if not stop.is_set():
+            tell(request, client_address)
+
+    server.handle_error = tell_unless_stopped
+
+
 def _end_offset(query: StreamingQuery) -> str:
     """The offset of the batch at which a query failed, as Spark writes it."""
     failed = query._jsq.exception()
@@ -294,8 +324,10 @@ def _end_offset(query: StreamingQuery) -> str:
 
 
 def _source_report(query: StreamingQuery | None) -> dict[str, Any]:
-    """What the source says of ownership and lag in the query's last progress."""
-    progress = query.lastProgress if query is not None else None
+    """What the source says of ownership and lag in the query's last progress; nothing, if Java has ended."""
+    progress = None
+    with suppress(Py4JError, ConnectionError):
+        progress = query.lastProgress if query is not None else None
     text = progress.sources[0].latestOffset if progress is not None and progress.sources else None
     try:
         report: dict[str, Any] = json.loads(text) if text else {}
