@@ -44,7 +44,7 @@ from leasehold.balancing.sightings import Sightings
 from leasehold.balancing.view import is_expired
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
-from leasehold.errors import AlreadyInUse, ConfigError, HubUnavailable, StoreUnavailable, UsageError
+from leasehold.errors import AlreadyInUse, HubUnavailable, StoreUnavailable, UsageError
 from leasehold.hubs.base import Hub, ProgressMirror
 from leasehold.model import (
     Checkpoint,
@@ -69,6 +69,7 @@ from leasehold.notices import (
 from leasehold.processor.acquisition import Acquisition
 from leasehold.processor.holds import Hold, Holds
 from leasehold.processor.pace import Outcome, pause_after
+from leasehold.processor.promises import Combination, check, is_mixed, place_of
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class PartitionManager:
     all partitions at once by the first instance of a group; a partition that appears later starts at
     earliest, since its events came after the group had started. `pipeline` is what the instance works for:
     two that name different ones do not share a group. `last_error` says how this instance's predecessor ended.
-    Raises `ConfigError` for a capacity or a maximum where the store has no presence to tell the others.
+    Raises `ConfigError` for stores, hub and settings that do not go together (`leasehold.processor.promises`).
     """
 
     def __init__(
@@ -116,7 +117,15 @@ class PartitionManager:
         self._rng = rng
         self._plan = STRATEGIES[settings.strategy]
         self._trust = trust_duration(settings.partition_expiration, settings.clock_rate_ratio, settings.margin)
-        self._presence = _presence(group, owner_id, settings, pipeline, ownership)
+        check(
+            Combination(
+                ownership=place_of(ownership),
+                checkpoints=place_of(checkpoints),
+                mixed=is_mixed(hub.url),
+                settings=settings,
+            )
+        )
+        self._presence = _presence(group, owner_id, settings, pipeline)
         self._sightings = None if ownership.features.own_clock else Sightings()
         self._changed = threading.Condition()
         self._holds = Holds(clock)
@@ -617,16 +626,6 @@ def _given_up(hold: Hold, error: str, successor: str = "") -> Ownership:
     return replace(record, failures=record.failures + 1, last_error=error) if error else record
 
 
-def _presence(
-    group: ConsumerGroup, owner_id: OwnerId, settings: OwnershipSettings, pipeline: str, ownership: OwnershipStore
-) -> Presence:
-    """What this instance announces of itself. Raises `ConfigError` if it matters and cannot be told."""
-    for name, value, default in (
-        ("capacity", settings.capacity, 1.0),
-        ("maximum_partitions", settings.maximum_partitions, None),
-    ):
-        if value != default and not ownership.features.presence:
-            raise ConfigError(
-                name, value, "the ownership store keeps no presence, so the others would not know of it", "Leave it out"
-            )
+def _presence(group: ConsumerGroup, owner_id: OwnerId, settings: OwnershipSettings, pipeline: str) -> Presence:
+    """What this instance announces of itself."""
     return Presence(group, str(owner_id), pipeline, settings.strategy, settings.capacity, settings.maximum_partitions)

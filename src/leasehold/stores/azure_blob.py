@@ -115,7 +115,7 @@ def _condition(etag: str) -> dict[str, Any]:
 class BlobStore(OwnershipRecords, CheckpointRecords):
     """Ownership and checkpoints in a container that exists. `timeout` is the longest that a call may take."""
 
-    features = StoreFeatures(shared=True, batches=False, clock_granularity=1.0)
+    features = StoreFeatures(shared=True, batches=False, clock_granularity=1.0, official_layout=True)
 
     def __init__(self, access: Access, *, timeout: float = 3.0) -> None:
         records = BlobRecords(access, Calls(access.where, timeout))

@@ -129,7 +129,7 @@ def _condition(etag: str) -> dict[str, Any]:
 class TableStore(OwnershipRecords, CheckpointRecords):
     """Ownership and checkpoints in a table that exists. `timeout` is the longest that a call may take."""
 
-    features = StoreFeatures(shared=True, batches=False)
+    features = StoreFeatures(shared=True, batches=False, official_layout=True)
 
     def __init__(self, access: Access, *, timeout: float = 3.0) -> None:
         records = TableRecords(access, Calls(access.where, timeout))
