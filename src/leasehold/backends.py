@@ -1,7 +1,7 @@
 """From a URL to the backend that serves it.
 
-Owns the lookup by scheme, the reading of file URLs and the hiding of secrets in them. Nothing of a backend
-is imported before its scheme is asked for.
+Owns the lookup by scheme, the reading of file URLs, where such files may not be, and the hiding of secrets. Nothing
+of a backend is imported before its scheme is asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from leasehold.errors import ConfigError, MissingDependency
+from leasehold.network_files import network_file_system
 
 _EXTRAS = {"pyarrow": "log", "psycopg": "postgres", "redis": "redis", "azure": "azure", "confluent_kafka": "kafka"}
 
@@ -59,6 +60,19 @@ def file_of(url: str, base: Path, kind: str) -> Path:
             f"Did you mean {scheme}:///{parts.netloc}{parts.path}?" if parts.netloc else "Name a file",
         )
     return base / path
+
+
+def local_file_of(url: str, base: Path, kind: str) -> Path:
+    """As `file_of`, for a database: refuses one on a network file system, as far as the system tells."""
+    path = file_of(url, base, kind)
+    if shared := network_file_system(path.absolute()):
+        raise ConfigError(
+            kind,
+            url,
+            f"the file is on a network file system ({shared}), where neither SQLite's locks nor its log can be trusted",
+            "Put it on a disk of this host; for several hosts name a store and a hub that they share",
+        )
+    return path
 
 
 def masked(url: str) -> str:

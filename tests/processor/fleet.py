@@ -250,7 +250,7 @@ class Scene:
         self.hub = Hub(partitions)
         self.clock = ManualClock()
         self.ownership = MemoryStore(self.clock, features)
-        self.checkpoints = MemoryStore(self.clock)
+        self.checkpoints = MemoryStore(self.clock, features)
         self._seeds = itertools.count()
 
     def start(

@@ -144,7 +144,7 @@ class World:
         self.clock = ManualClock()
         features = StoreFeatures(shared=False, presence=self.rng.random() < 0.75, own_clock=self.rng.random() < 0.75)
         self.ownership = WitnessedOwnership(self.clock, features)
-        self.checkpoints = WitnessedCheckpoints(self.clock)
+        self.checkpoints = WitnessedCheckpoints(self.clock, features)
         self.hub = Hub(self.rng.randint(1, 8))
         self.end = self.rng.choice([0, 10**9])
         self.hub.ends = dict.fromkeys(self.hub.ends, self.end)

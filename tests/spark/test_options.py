@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,15 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.model import EARLIEST, LATEST, Positions
-from leasehold.spark.options import COLUMNS, OPTIONS, SourceOptions, parse_options, require_stores
+from leasehold.spark.options import (
+    COLUMNS,
+    OPTIONS,
+    SourceOptions,
+    check_stores,
+    check_tasks,
+    parse_options,
+    require_stores,
+)
 
 HUB = {"hub": "log:///x.db"}
 
@@ -280,3 +289,59 @@ def test_a_missing_store(given: dict[str, str], missing: str) -> None:
     with pytest.raises(ConfigError, match=r"a stream shares partitions through a store") as error:
         require_stores(parse_options({**HUB, **given}))
     assert error.value.field == missing
+
+
+# What goes together
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"store": "memory://s"},
+            r"ownershipStore = 'memory://s': .*one process.*Name one of sqlite://, postgresql://",
+        ),
+        ({"store": "sqlite:///s.db", "checkpointStore": "memory://s"}, r"checkpointStore = 'memory://s'.*one process"),
+        (
+            {"ownershipStore": "redis://r.example/0", "checkpointStore": "sqlite:///s.db"},
+            r"checkpointStore = 'sqlite:///s.db': .*Name one of postgresql://, redis://",
+        ),
+        (
+            {"hub": "eventhubs://ns/hub?fleet=mixed", "store": "redis://r.example/0"},
+            r"ownershipStore = 'redis://r.example/0': .*fleet=mixed.*Name one of azblob://, aztable://",
+        ),
+        (
+            {"hub": "eventhubs://ns/hub?fleet=mixed", "store": "azblob://account/fleet", "capacity": "2"},
+            r"capacity = 2.0: .*equal shares",
+        ),
+    ],
+)
+def test_stores_that_do_not_go_together_are_refused_by_their_options(options: dict[str, str], said: str) -> None:
+    parsed = parse_options({**HUB, **options})
+    with pytest.raises(ConfigError, match=said):
+        check_stores(parsed)
+
+
+@pytest.mark.parametrize("options", [{}, {"store": "sqlite:///s.db"}, {"checkpointStore": "theirs://s"}])
+def test_stores_that_go_together_and_none(options: dict[str, str]) -> None:
+    check_stores(parse_options({**HUB, **options}))
+
+
+class OneReceiver:
+    """A hub of two partitions, each of which has one receiver for the group `levels`."""
+
+    def one_reader_per_partition(self, group_name: str) -> bool:
+        return group_name == "levels"
+
+    def read_as_owner(self) -> None: ...
+
+    def partition_ids(self) -> tuple[str, ...]:
+        return "0", "1"
+
+
+def test_more_tasks_than_receivers_are_refused() -> None:
+    hub: Any = OneReceiver()
+    check_tasks(parse_options({**HUB, "minPartitions": "2"}), hub, "levels")
+    check_tasks(parse_options({**HUB, "minPartitions": "3"}), hub, "another")
+    with pytest.raises(ConfigError, match=r"minPartitions = 3: .*one receiver at a time.*repartition"):
+        check_tasks(parse_options({**HUB, "minPartitions": "3"}), hub, "levels")

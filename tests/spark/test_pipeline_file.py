@@ -94,7 +94,17 @@ def test_positions(tmp_path: Path, position: str, option: str) -> None:
         (
             'store = "sqlite:///leasehold.db"',
             'store = "memory://x"',
-            r"ownership.store = 'memory://x': .* one process.* Name one of .*redis://.*sqlite://",
+            r"ownership.store = 'memory://x': .* one process.* Name one of sqlite://.*redis://",
+        ),
+        (
+            'store = "sqlite:///leasehold.db"',
+            'ownership_store = "redis://r.example/1"\ncheckpoint_store = "sqlite:///c.db"',
+            r"ownership.checkpoint_store = 'sqlite:.*do not share these checkpoints.* Name one of postgresql://",
+        ),
+        (
+            '"log:///hubs/flights.db"',
+            '"eventhubs://ns.example/flights?fleet=mixed"',
+            r"ownership.store = 'sqlite:.* fleet=mixed.* Name one of azblob://, aztable://, or take",
         ),
         ('store = "sqlite:///leasehold.db"', "", "ownership: name a store for both, or"),
         ('keys = ["id"]', "", "sink.keys"),

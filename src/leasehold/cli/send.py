@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leasehold.backends import file_of
+from leasehold.backends import local_file_of
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError, LeaseholdError, MissingDependency, UsageError
 from leasehold.hubs import Hub, open_hub
@@ -126,7 +126,7 @@ def _opened(url: str, partitions: int | None) -> Hub:
     if url.startswith("log://"):
         from leasehold.hubs.log import LogHub
 
-        return LogHub.create(file_of(url, Path.cwd(), "hub"), partitions=partitions)
+        return LogHub.create(local_file_of(url, Path.cwd(), "hub"), partitions=partitions)
     if partitions is not None:
         raise ConfigError(
             "--partitions", partitions, "only an embedded log (log://) is made by this command", "Leave it out"

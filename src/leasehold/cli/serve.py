@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from leasehold.backends import file_of
+from leasehold.backends import local_file_of
 from leasehold.cli.output import Output, Result, output_option
 from leasehold.errors import ConfigError, MissingDependency
 
@@ -35,7 +35,7 @@ def serve(hub: str, host: str, port: int, name: str | None, output: Output) -> N
     """
     if not hub.startswith("log://"):
         raise ConfigError("HUB_URL", hub, "only an embedded log (log:///PATH) can be served", "Name one")
-    path = file_of(hub, Path.cwd(), "hub")
+    path = local_file_of(hub, Path.cwd(), "hub")
     try:
         from leasehold.hubs.log import LogHub
         from leasehold.testing.event_hubs.log_store import LogBacked

@@ -85,7 +85,8 @@ def read_url(url: str) -> Address:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for option in options:
         if option not in _OPTIONS:
-            raise ConfigError("hub", masked(url), f"its options are {', '.join(_OPTIONS)}, not {option}", "Correct it")
+            hint = "Correct it" if option != "mirror_offsets" else "Only kafka:// mirrors progress"
+            raise ConfigError("hub", masked(url), f"its options are {', '.join(_OPTIONS)}, not {option}", hint)
     transport = options.get("transport", "amqp")
     if transport not in _TRANSPORTS:
         raise ConfigError("transport", transport, f"one of {', '.join(_TRANSPORTS)}", "Correct the hub's URL")

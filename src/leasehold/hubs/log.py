@@ -27,7 +27,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from leasehold.backends import file_of
+from leasehold.backends import local_file_of
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, HubError
 from leasehold.hubs.arrow import event_schema
@@ -47,7 +47,7 @@ DEFAULT_PARTITIONS = 4
 
 def open_log_hub(url: str, base: Path) -> LogHub:
     """The log at `log:///PATH`, which must exist; a relative PATH is relative to `base`."""
-    return LogHub(file_of(url, base, "hub"))
+    return LogHub(local_file_of(url, base, "hub"))
 
 
 class LogHub:

@@ -1,8 +1,8 @@
 """One instance among the others of its group: what it tells them of itself, and whom it does not count.
 
 Owns this instance's presence and the removal of presences of long ago. Promises that one which cannot or must not
-acquire says so, so that the others take the rest of its share, and that two pipelines do not share a group.
-Refuses to start with a capacity or a maximum that the store cannot tell the others.
+acquire says so, so that the others take the rest of its share. Refuses to share a group with another pipeline that
+was there before.
 
 Concurrency: the dispatch thread uses it; `retired` and `full` may be set by any thread, and are in what is announced
 next.
@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from leasehold.balancing.view import is_expired
 from leasehold.config import OwnershipSettings
-from leasehold.errors import AlreadyInUse, ConfigError
+from leasehold.errors import AlreadyInUse
 from leasehold.model import ConsumerGroup, OwnerId, OwnershipListing, Presence, owner_name
 from leasehold.stores.base import OwnershipStore
 
@@ -24,10 +24,7 @@ FORGET_AFTER = 10
 
 
 class Membership:
-    """One instance's membership of its group. `pipeline` is what it works for; `""` shares with any.
-
-    Raises `ConfigError` for a capacity or a maximum where the store has no presence to tell the others.
-    """
+    """One instance's membership of its group. `pipeline` is what it works for; `""` shares with any."""
 
     def __init__(
         self,
@@ -38,7 +35,6 @@ class Membership:
         settings: OwnershipSettings,
         pipeline: str,
     ) -> None:
-        _check_that_others_can_know(settings, ownership)
         self.retired = False
         """Acquire nothing more, for good: the end has come."""
         self.full = False
@@ -122,14 +118,3 @@ class Membership:
     def leave(self) -> None:
         """Withdraw this instance's presence."""
         self._ownership.withdraw_presence(self._group, [str(self._owner_id)])
-
-
-def _check_that_others_can_know(settings: OwnershipSettings, ownership: OwnershipStore) -> None:
-    for name, value, default in (
-        ("capacity", settings.capacity, 1.0),
-        ("maximum_partitions", settings.maximum_partitions, None),
-    ):
-        if value != default and not ownership.features.presence:
-            raise ConfigError(
-                name, value, "the ownership store keeps no presence, so the others would not know of it", "Leave it out"
-            )

@@ -58,6 +58,7 @@ from leasehold.processor.holds import Hold, Holds
 from leasehold.processor.keeping import Keeping
 from leasehold.processor.membership import Membership
 from leasehold.processor.pace import Outcome, pause_after
+from leasehold.processor.promises import Combination, check, is_mixed, place_of
 from leasehold.processor.store_doubt import StoreDoubt
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
@@ -71,7 +72,7 @@ class PartitionManager:
     all partitions at once by the first instance of a group; a partition that appears later starts at
     earliest, since its events came after the group had started. `pipeline` is what the instance works for:
     two that name different ones do not share a group. `last_error` says how this instance's predecessor ended.
-    Raises `ConfigError` for a capacity or a maximum where the store has no presence to tell the others.
+    Raises `ConfigError` for stores, hub and settings that do not go together (`leasehold.processor.promises`).
     """
 
     def __init__(
@@ -103,6 +104,14 @@ class PartitionManager:
         self._rng = rng
         self._plan = STRATEGIES[settings.strategy]
         trust = trust_duration(settings.partition_expiration, settings.clock_rate_ratio, settings.margin)
+        check(
+            Combination(
+                ownership=place_of(ownership),
+                checkpoints=place_of(checkpoints),
+                mixed=is_mixed(hub.url),
+                settings=settings,
+            )
+        )
         self._membership = Membership(ownership, group, owner_id=owner_id, settings=settings, pipeline=pipeline)
         self._doubt = StoreDoubt(settings)
         self._sightings = None if ownership.features.own_clock else Sightings()

@@ -32,7 +32,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from leasehold.backends import file_of
+from leasehold.backends import local_file_of
 from leasehold.clock import Clock, SystemClock
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import AlreadyInUse, ConfigError, SinkError, SinkUnavailable, UsageError
@@ -52,7 +52,7 @@ LevelOf = Callable[[str, str], int | None]
 
 def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> SqliteSink:
     """Open `sqlite:///PATH`, relative to `base` unless it is absolute."""
-    return SqliteSink(file_of(url, base, "url"), spec, timeout=timeout)
+    return SqliteSink(local_file_of(url, base, "url"), spec, timeout=timeout)
 
 
 class _Unjudged(Exception):

@@ -28,7 +28,7 @@ from leasehold.model import Checkpoint, OwnerId, PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.processor import DispatchThread, PartitionManager
 from leasehold.spark.offsets import Held, Plan, Range, plan
-from leasehold.spark.options import SourceOptions, require_stores
+from leasehold.spark.options import SourceOptions, check_tasks, require_stores
 from leasehold.stores import open_store
 
 logger = logging.getLogger(__name__)
@@ -44,11 +44,13 @@ class LiveStream:
         self._clock = SystemClock()
         self.hub = open_hub(options.hub)
         self._group = self.hub.consumer_group(options.consumer_group)
+        ownership = open_store(ownership_url, timeout=timeout)
         self._checkpoints = open_store(checkpoint_url, timeout=timeout)
+        check_tasks(options, self.hub, self._group.name)
         self.manager = PartitionManager(
             self.hub,
             self._group,
-            open_store(ownership_url, timeout=timeout),
+            ownership,
             self._checkpoints,
             owner_id=OwnerId(options.owner_id or f"{socket.gethostname()}-{os.getppid()}"),
             settings=options.settings,

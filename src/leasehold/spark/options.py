@@ -7,15 +7,17 @@ an unknown option, so that a misspelt one is not silently without effect.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from leasehold.backends import masked
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
-from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.hubs.base import EVENT_COLUMNS, Hub, owner_reads
 from leasehold.model import EARLIEST, LATEST, OwnerId, Positions
+from leasehold.processor.promises import Combination, check, is_mixed, place_at
 
 COLUMNS = (*EVENT_COLUMNS, "ownerLevel")
 """The columns of the source, in order."""
@@ -150,11 +152,44 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         raise ConfigError(
             "minEventsPerTrigger", least, f"no more than maxEventsPerTrigger ({most})", "Lower it, or raise the other"
         )
-    try:
+    with _named_as_options():
         return SourceOptions(**given, settings=OwnershipSettings(**settings))
+
+
+@contextmanager
+def _named_as_options() -> Iterator[None]:
+    """Name settings as Spark users write them."""
+    try:
+        yield
     except ConfigError as error:
         names = {target: name for name, (target, _) in OPTIONS.items()}
         raise ConfigError(names.get(error.field, error.field), error.value, error.rule, error.remedy) from None
+
+
+def check_stores(options: SourceOptions) -> None:
+    """Refuse stores that do not go together, or with Spark's several processes, as far as their URLs tell."""
+    ownership, checkpoints = options.ownership_store, options.checkpoint_store
+    given = ownership or checkpoints, checkpoints or ownership
+    if given[0] and given[1]:
+        with _named_as_options():
+            check(
+                Combination(
+                    ownership=place_at(given[0]),
+                    checkpoints=place_at(given[1]),
+                    mixed=is_mixed(options.hub),
+                    several_processes=True,
+                    settings=options.settings,
+                )
+            )
+
+
+def check_tasks(options: SourceOptions, hub: Hub, group_name: str) -> None:
+    """Refuse more tasks for a batch than the hub allows for this group. Asks it only if there may be something."""
+    if options.min_partitions > 1 and owner_reads(hub, group_name) is not None:
+        least, most = options.min_partitions, len(hub.partition_ids())
+        anywhere = place_at("")
+        with _named_as_options():
+            check(Combination(ownership=anywhere, checkpoints=anywhere, least_tasks=least, most_tasks=most))
 
 
 def require_stores(options: SourceOptions) -> tuple[str, str]:

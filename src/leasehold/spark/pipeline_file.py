@@ -21,6 +21,7 @@ from leasehold.backends import absolute, check_scheme
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
+from leasehold.processor.promises import Combination, check, is_mixed, place_at
 from leasehold.sinks.base import TableSpec
 
 
@@ -170,19 +171,27 @@ class PipelineFile(_Section):
 
     def _store_url(self, own: str | None, key: str) -> str:
         url, key = (own, key) if own else (self.ownership.store or "", "ownership.store")
-        if url.startswith("memory:"):
-            others = ", ".join(f"{scheme}://" for scheme in stores.BACKENDS if scheme != "memory")
-            raise ConfigError(
-                key,
-                url,
-                "a store in memory lives in one process, and a pipeline is several: each would own every partition",
-                f"Name one of {others}",
-            )
         return self._absolute(url, key, stores.BACKENDS, "leasehold.stores")
 
     def _absolute(self, url: str, key: str, builtin: Mapping[str, str], group: str) -> str:
         check_scheme(url, key, builtin, group)
         return absolute(url, self.folder, key)
+
+    def check_promises(self) -> None:
+        """Refuse a hub, stores and settings that do not go together, as far as URLs tell. Raises `ConfigError`."""
+        try:
+            check(
+                Combination(
+                    ownership=place_at(self.ownership_url),
+                    checkpoints=place_at(self.checkpoint_url),
+                    mixed=is_mixed(self.hub_url),
+                    several_processes=True,
+                    settings=self.ownership.settings(),
+                )
+            )
+        except ConfigError as error:
+            key = error.field if getattr(self.ownership, error.field) is not None else "store"
+            raise ConfigError(f"ownership.{key}", error.value, error.rule, error.remedy) from None
 
     def table_spec(self) -> TableSpec:
         """The entity table and whose it is. Raises `ConfigError` that names the key of the file."""
@@ -251,6 +260,7 @@ def read_pipeline_file(path: Path) -> PipelineFile:
         read.ownership.settings()
         Positions.parse(read.source.starting_position, "source.starting_position")
         _ = read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
+        read.check_promises()
     return read
 
 

@@ -27,7 +27,7 @@ from leasehold.hubs.base import owner_reads
 from leasehold.model import EARLIEST, PositionKind, Positions
 from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range, decode, encode, pack
-from leasehold.spark.options import SourceOptions, parse_options, require_store, require_stores
+from leasehold.spark.options import SourceOptions, check_stores, parse_options, require_store, require_stores
 from leasehold.spark.reading import ReadFor, read_ranges, schema_of
 from leasehold.stores import open_store
 
@@ -69,10 +69,12 @@ class LeaseholdDataSource(DataSource):
         return schema_of(self._parsed.columns)
 
     def reader(self, schema: StructType) -> BatchReader:
+        check_stores(self._parsed)
         return BatchReader(self._parsed)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         require_stores(self._parsed)
+        check_stores(self._parsed)
         return StreamReader(self._parsed)
 
 

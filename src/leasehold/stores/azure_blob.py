@@ -123,7 +123,7 @@ class BlobStore(OwnershipRecords, CheckpointRecords):
     `page` is how many records a listing asks for at a time: by default as many as the service gives.
     """
 
-    features = StoreFeatures(shared=True, batches=False, clock_granularity=1.0)
+    features = StoreFeatures(shared=True, batches=False, clock_granularity=1.0, official_layout=True)
 
     def __init__(self, access: Access, *, timeout: float = 3.0, page: int = LARGEST_PAGE) -> None:
         records = BlobRecords(access, Calls(access.where, timeout), page)

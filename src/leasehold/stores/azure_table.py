@@ -124,7 +124,7 @@ class TableStore(OwnershipRecords, CheckpointRecords):
     `page` is how many records a listing asks for at a time: by default as many as the service gives.
     """
 
-    features = StoreFeatures(shared=True, batches=False)
+    features = StoreFeatures(shared=True, batches=False, official_layout=True)
 
     def __init__(self, access: Access, *, timeout: float = 3.0, page: int = LARGEST_PAGE) -> None:
         records = TableRecords(access, Calls(access.where, timeout), page)

@@ -21,6 +21,8 @@ class StoreFeatures:
     """What a store can do.
 
     shared               processes on different hosts may share it
+    one_process          it lives in one process: not even those of one host may share it
+    official_layout      it keeps its records as the official Event Hubs processors do, who may share it
     own_clock            ages come from a clock of its own; without one, from "unchanged since seen"
     clock_granularity    how many seconds too high the age of a record may be, by that clock
     presence             it keeps presence records and asks
@@ -32,6 +34,8 @@ class StoreFeatures:
     """
 
     shared: bool
+    one_process: bool = False
+    official_layout: bool = False
     own_clock: bool = True
     clock_granularity: float = 0.0
     presence: bool = True

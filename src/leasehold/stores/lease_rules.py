@@ -28,7 +28,9 @@ def check_duration(duration: float | None, features: StoreFeatures) -> None:
     shortest, longest = features.shortest_lease, features.longest_lease
     if not (0 < duration < math.inf and shortest <= duration <= longest):
         limits = f"{shortest:g} to {longest:g} seconds" if longest < math.inf else f"more than {shortest:g} seconds"
-        raise ConfigError("duration", duration, f"this store's leases last {limits}, or have no end (None)")
+        others = "memory:// and sqlite:// take any duration, postgresql:// and redis:// up to 100 years"
+        rule = f"this store's leases last {limits}, or have no end (None)"
+        raise ConfigError("duration", duration, rule, others if longest < math.inf else "")
 
 
 def check_keys(scope: str, keys: Sequence[str]) -> None:

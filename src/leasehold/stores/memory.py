@@ -25,7 +25,7 @@ class MemoryStore:
     """Ownership and checkpoints in dictionaries. `features` can be narrowed, to see how things go without."""
 
     def __init__(self, clock: Clock | None = None, features: StoreFeatures | None = None) -> None:
-        self.features = features or StoreFeatures(shared=False)
+        self.features = features or StoreFeatures(shared=False, one_process=True)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._etags = itertools.count(1)

@@ -28,7 +28,7 @@ class MemoryLeaseStore:
     """
 
     def __init__(self, clock: Clock | None = None, features: StoreFeatures | None = None) -> None:
-        self.features = features or StoreFeatures(shared=False)
+        self.features = features or StoreFeatures(shared=False, one_process=True)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._fence = 0

@@ -2,8 +2,8 @@
 
 Owns the tables `leasehold_ownership`, `leasehold_presence`, `leasehold_ask`, `leasehold_checkpoint` and
 `leasehold_binding` (`sqlite_layout.py` says how they look). Its clock is the boot id with the boot-time
-clock: a record from before a reboot is infinitely old, since whoever wrote it is gone. Refuses nothing about
-hosts: do not put the file on a network file system, where neither SQLite's locks nor this clock hold.
+clock: a record from before a reboot is infinitely old, since whoever wrote it is gone. Refuses
+a URL whose file is on a network file system, where neither SQLite's locks nor this clock hold.
 
 Concurrency: every write is one `BEGIN IMMEDIATE` transaction, so writers follow one another and a record
 is compared and written under one lock. A writer stopped inside a transaction makes the others wait until
@@ -19,7 +19,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from leasehold.backends import file_of
+from leasehold.backends import local_file_of
 from leasehold.clock import Clock, SystemClock, boot_id
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import NotTheOwner, StoreUnavailable
@@ -246,4 +246,4 @@ class SqliteStore:
 
 def open_sqlite_store(url: str, base: Path, timeout: float) -> SqliteStore:
     """The store in the file that a `sqlite:///` URL names."""
-    return SqliteStore(file_of(url, base, "store"), timeout=timeout)
+    return SqliteStore(local_file_of(url, base, "store"), timeout=timeout)

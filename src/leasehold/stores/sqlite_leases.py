@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from leasehold.backends import file_of
+from leasehold.backends import local_file_of
 from leasehold.clock import UNKNOWN_BOOT, Clock, SystemClock, boot_id
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import StoreError, StoreUnavailable
@@ -254,4 +254,4 @@ def _held_among(
 
 def open_sqlite_leases(url: str, base: Path, timeout: float) -> SqliteLeaseStore:
     """The leases in the file that a `sqlite:///` URL names."""
-    return SqliteLeaseStore(file_of(url, base, "store"), timeout=timeout)
+    return SqliteLeaseStore(local_file_of(url, base, "store"), timeout=timeout)
