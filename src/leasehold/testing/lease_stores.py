@@ -92,6 +92,16 @@ class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract):
             pytest.skip("a native lease needs no session to have been opened")
         assert store.acquire(LeaseSession(str(uuid.uuid4()), "nobody", LONG), scope, ["a"]) == []
 
+    def test_a_session_that_another_process_closed_wins_nothing(
+        self, store: LeaseStore, reopen: Callable[[], LeaseStore], session: LeaseSession, scope: str
+    ) -> None:
+        if store.features.native_leases:
+            pytest.skip("a native lease knows no session")
+        [lease] = store.acquire(session, scope, ["a"])
+        reopen().close_session(session)
+        assert store.acquire(session, scope, ["a", "b"]) == store.renew([lease]) == store.release([lease]) == []
+        assert not store.heartbeat(session)
+
     def test_of_many_who_acquire_at_once_exactly_one_wins_each_key(
         self, store: LeaseStore, reopen: Callable[[], LeaseStore], scope: str, names: Names
     ) -> None:
