@@ -17,6 +17,7 @@ from leasehold.testing.lease_fixtures import LONG, Names
 from leasehold.testing.lease_names import LeaseNamesContract
 from leasehold.testing.lease_times import LeaseTimesContract
 from leasehold.testing.lease_turns import LeaseTurnsContract
+from leasehold.testing.schema_keepers import assert_made_once
 
 ACQUIRERS = 100
 """How many threads acquire the same keys at once."""
@@ -56,6 +57,13 @@ class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract):
         assert store.renew(mine) == store.release(mine) == []
         store.close_session(session)
         assert len(store.holders(scope, keys)) == len(keys)
+
+    def test_what_must_be_made_is_made_once_also_by_several_at_once(
+        self, store: LeaseStore, reopen: Callable[[], LeaseStore], session: LeaseSession, scope: str
+    ) -> None:
+        leases = store.acquire(session, scope, ["a"])
+        assert_made_once(reopen)
+        assert store.renew(leases) == leases
 
     # acquire
 
