@@ -42,7 +42,9 @@ class ClaimsWithoutEtags(NoEtags):
 
 class RenewsWithoutEtags(NoEtags):
     def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
-        return super().renew_ownership(self._current(held), presence)
+        """Nor owners and levels, which are compared too, and would be enough."""
+        super().renew_ownership([], presence)
+        return self._write(self._current(held))
 
 
 class RelinquishesWithoutEtags(NoEtags):

@@ -45,6 +45,7 @@ BACKENDS = {
 
 LEASE_BACKENDS = {
     "azblob": "leasehold.stores.azure_blob_leases:open_blob_leases",
+    "aztable": "leasehold.stores.azure_table_leases:open_table_leases",
     "memory": "leasehold.stores.memory_leases:open_memory_leases",
     "postgresql": "leasehold.stores.postgres_leases:open_postgres_leases",
     "redis": "leasehold.stores.redis_leases:open_redis_leases",

@@ -19,7 +19,7 @@ differ, however little, never meet.
 Losing is a value: what was not won, or was lost before, is not in the result. Every method may raise
 `StoreUnavailable`; after that the write may or may not have happened, and `holders` tells. No method waits
 longer than the store's time-out; with `native_leases` that is the time-out of one key. Each sentence has a
-test in `leasehold.testing.lease_stores`.
+test in `leasehold.testing.stores`.
 """
 
 from __future__ import annotations

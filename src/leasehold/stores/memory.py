@@ -16,7 +16,7 @@ from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
 from leasehold.stores.base import PipelineBinding, StoreFeatures
-from leasehold.stores.rules import raised, refusal
+from leasehold.stores.rules import raised, refusal, renews
 
 _Key = tuple[ConsumerGroup, str]
 
@@ -55,10 +55,10 @@ class MemoryStore:
                 self._presences[key] = dataclasses.replace(
                     presence, created=created, last_modified=now, etag=str(next(self._etags))
                 )
-        return self._write(held)
+        return self._write(held, renewing=True)
 
     def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
-        return self._write([dataclasses.replace(record, owner_id="") for record in held])
+        return self._write([dataclasses.replace(record, owner_id="") for record in held if record.etag is not None])
 
     def withdraw_presence(self, group: ConsumerGroup, owner_ids: Sequence[str]) -> None:
         with self._lock:
@@ -77,12 +77,14 @@ class MemoryStore:
                 if self._asks.get(key) == ask:
                     del self._asks[key]
 
-    def _write(self, records: Sequence[Ownership]) -> list[Ownership]:
+    def _write(self, records: Sequence[Ownership], *, renewing: bool = False) -> list[Ownership]:
         won = []
         with self._lock:
             for record in records:
                 key = record.group, record.partition
                 stored = self._ownership.get(key)
+                if renewing and not (stored and renews(stored, record)):
+                    continue
                 if record.etag == (stored.etag if stored else None):
                     self._ownership[key] = dataclasses.replace(
                         record, etag=str(next(self._etags)), last_modified=self._now()

@@ -1,11 +1,16 @@
-"""The rules of checkpoint records, as pure functions that every backend without a rule engine of its own uses."""
+"""The rules of records, as pure functions that every backend without a rule engine of its own uses."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from leasehold.errors import CheckpointStepBack, NotTheOwner, OwnerLevelSuperseded
-from leasehold.model import Checkpoint
+from leasehold.model import Checkpoint, Ownership
+
+
+def renews(stored: Ownership, held: Ownership) -> bool:
+    """Whether `held` is the record that stands there, by the same owner at the same level."""
+    return (stored.etag, stored.owner_id, stored.owner_level) == (held.etag, held.owner_id, held.owner_level)
 
 
 def raised(stored: Checkpoint | None, start: Checkpoint) -> Checkpoint:

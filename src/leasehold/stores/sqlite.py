@@ -102,13 +102,19 @@ class SqliteStore:
         return self._write(claims, durable=True)
 
     def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
-        return self._write(held, durable=False, presence=presence)
+        return self._write(held, durable=False, renewing=True, presence=presence)
 
     def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
-        return self._write([dataclasses.replace(record, owner_id="") for record in held], durable=True)
+        given_up = [dataclasses.replace(record, owner_id="") for record in held if record.etag is not None]
+        return self._write(given_up, durable=True)
 
     def _write(
-        self, records: Sequence[Ownership], *, durable: bool, presence: Presence | None = None
+        self,
+        records: Sequence[Ownership],
+        *,
+        durable: bool,
+        renewing: bool = False,
+        presence: Presence | None = None,
     ) -> list[Ownership]:
         if not records and presence is None:
             return []
@@ -119,16 +125,18 @@ class SqliteStore:
                 self._put_presence(connection, presence, now)
             for record in records:
                 new = dataclasses.replace(record, etag=secrets.token_hex(8), last_modified=now)
-                if self._put(connection, new, expected=record.etag):
+                if self._put(connection, new, expected=record.etag, renewing=renewing):
                     won.append(new)
         return won
 
-    def _put(self, connection: sqlite3.Connection, record: Ownership, *, expected: str | None) -> bool:
+    def _put(self, connection: sqlite3.Connection, record: Ownership, *, expected: str | None, renewing: bool) -> bool:
         values = (
             *(record.owner_id, record.owner_level, record.etag, self._boot, record.last_modified),
             *(record.nonce, record.successor, record.claimed_at, record.failures, record.last_error),
         )
         if expected is None:
+            if renewing:
+                return False
             cursor = connection.execute(
                 "INSERT INTO leasehold_ownership (namespace, hub, consumer_group, partition, "
                 "owner_id, owner_level, etag, boot_id, last_modified, nonce, successor, claimed_at, failures, "
@@ -139,8 +147,8 @@ class SqliteStore:
             cursor = connection.execute(
                 "UPDATE leasehold_ownership SET owner_id = ?, owner_level = ?, etag = ?, boot_id = ?, "
                 "last_modified = ?, nonce = ?, successor = ?, claimed_at = ?, failures = ?, last_error = ? "
-                f"WHERE {_OF_PARTITION} AND etag = ?",
-                (*values, *_key(record), expected),
+                f"WHERE {_OF_PARTITION} AND etag = ? AND (NOT ? OR (owner_id = ? AND owner_level = ?))",
+                (*values, *_key(record), expected, renewing, record.owner_id, record.owner_level),
             )
         return cursor.rowcount == 1
 

@@ -17,6 +17,7 @@ from leasehold.testing.lease_fixtures import LONG, Names
 from leasehold.testing.lease_names import LeaseNamesContract
 from leasehold.testing.lease_times import LeaseTimesContract
 from leasehold.testing.lease_turns import LeaseTurnsContract
+from leasehold.testing.schema_keepers import assert_made_once
 
 ACQUIRERS = 100
 """How many threads acquire the same keys at once."""
@@ -57,6 +58,13 @@ class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract):
         store.close_session(session)
         assert len(store.holders(scope, keys)) == len(keys)
 
+    def test_what_must_be_made_is_made_once_also_by_several_at_once(
+        self, store: LeaseStore, reopen: Callable[[], LeaseStore], session: LeaseSession, scope: str
+    ) -> None:
+        leases = store.acquire(session, scope, ["a"])
+        assert_made_once(reopen)
+        assert store.renew(leases) == leases
+
     # acquire
 
     def test_what_is_free_is_won_in_the_order_asked_for(
@@ -91,6 +99,17 @@ class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract):
         if store.features.native_leases:
             pytest.skip("a native lease needs no session to have been opened")
         assert store.acquire(LeaseSession(str(uuid.uuid4()), "nobody", LONG), scope, ["a"]) == []
+
+    def test_a_session_that_another_process_closed_wins_nothing(
+        self, store: LeaseStore, reopen: Callable[[], LeaseStore], session: LeaseSession, scope: str
+    ) -> None:
+        if store.features.native_leases:
+            pytest.skip("a native lease knows no session")
+        [lease] = store.acquire(session, scope, ["a"])
+        reopen().close_session(session)
+        assert store.acquire(session, scope, ["b"]) == store.acquire(session, scope, ["a"]) == []
+        assert store.renew([lease]) == store.release([lease]) == []
+        assert not store.heartbeat(session)
 
     def test_of_many_who_acquire_at_once_exactly_one_wins_each_key(
         self, store: LeaseStore, reopen: Callable[[], LeaseStore], scope: str, names: Names

@@ -91,7 +91,9 @@ class LeaseTimesContract(LeaseFixtures):
         session = store.open_session("me", short)
         dead = store.acquire(session, scope, keys)
         alive = store.acquire(other, scope, ["alive"])
-        wait(1.2 * short)
+        wait(0.6 * short)
+        assert reopen().holders(scope, keys) == dead, "to look changes nothing"
+        wait(0.6 * short)
         if not store.heartbeat(other):
             pytest.fail("the duration waited for is to be less than the long one")
         assert reopen().holders(scope, [*keys, "alive"]) == alive
@@ -131,10 +133,16 @@ class LeaseTimesContract(LeaseFixtures):
     def test_renewing_keeps_what_is_held_alive(
         self, store: LeaseStore, wait: Callable[[float], None], short: float, scope: str, names: Names
     ) -> None:
-        leases = store.acquire(store.open_session("me", short), scope, names(200))
+        """All leases of the sessions that those renewed hang on, also those that are not named."""
+        keys = names(200)
+        sessions = [store.open_session("me", short) for _ in range(2)]
+        held = [store.acquire(session, f"{scope} {n}", keys) for n, session in enumerate(sessions)]
+        some = [leases[0] for leases in held]
         for _ in range(2):
             wait(0.6 * short)
-            assert store.renew(leases) == leases
+            assert store.renew(some) == some
+        for n, leases in enumerate(held):
+            assert store.holders(f"{scope} {n}", keys) == leases
 
 
 class LeaseTimesAtOnce(LeaseFixtures):

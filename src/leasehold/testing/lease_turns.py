@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 
 from leasehold.model import Lease, LeaseSession
@@ -59,6 +60,38 @@ class LeaseTurnsContract(LeaseFixtures):
         assert store.renew(leases) == store.release(leases) == store.acquire(session, scope, keys) == []
         store.close_session(session)
         assert theirs.renew(changed) == changed, "they hang on another session now"
+
+    def test_a_lease_that_is_handed_over_was_free_at_no_time(
+        self,
+        store: LeaseStore,
+        reopen: Callable[[], LeaseStore],
+        session: LeaseSession,
+        other: LeaseSession,
+        scope: str,
+    ) -> None:
+        [lease] = store.acquire(session, scope, ["a"])
+        thief = reopen()
+        stranger, over = thief.open_session("thief", LONG), threading.Event()
+
+        def hand_over() -> list[Lease]:
+            given = lease
+            try:
+                for to in (other, session) * 5:
+                    [given] = store.change([given], to)
+            finally:
+                over.set()
+            return [given]
+
+        def steal() -> list[Lease]:
+            stolen: list[Lease] = []
+            while not over.is_set():
+                stolen += thief.acquire(stranger, scope, ["a"])
+                stolen += [one for one in thief.holders(scope, ["a"]) if one.session == stranger]
+            return stolen
+
+        given, stolen = at_once([hand_over, steal])
+        assert stolen == []
+        assert store.holders(scope, ["a"]) == given
 
     def test_a_dead_session_is_handed_nothing(self, store: LeaseStore, session: LeaseSession, scope: str) -> None:
         dead = store.open_session("heir", LONG)

@@ -6,7 +6,7 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import pytest
 
@@ -15,6 +15,7 @@ from leasehold.model import Ask, ConsumerGroup, Ownership, Presence
 from leasehold.stores.base import OwnershipStore
 from leasehold.testing.groups import FEWER_WORDS, HOSTILE_NAMES, LARGEST, WORDS, at_once, groups_alike, new_group
 from leasehold.testing.presence_stores import PresenceContract
+from leasehold.testing.schema_keepers import assert_made_once
 
 CLAIMERS = 100
 """How many threads claim the same record at once."""
@@ -366,10 +367,23 @@ class OwnershipStoreContract(PresenceContract):
         store.claim_ownership([dataclasses.replace(mine[1], owner_id="b", owner_level=2)])
         assert [one.partition for one in store.renew_ownership(mine)] == ["0", "2"]
 
-    def test_a_record_that_does_not_exist_is_not_renewed(self, store: OwnershipStore, group: ConsumerGroup) -> None:
-        gone = Ownership(group, "0", "a", 1, etag="4711")
+    @pytest.mark.parametrize("etag", ["4711", None])
+    def test_a_record_that_does_not_exist_is_not_renewed(
+        self, store: OwnershipStore, group: ConsumerGroup, etag: str | None
+    ) -> None:
+        gone = Ownership(group, "0", "a", 1, etag=etag)
         assert store.renew_ownership([gone]) == store.relinquish_ownership([gone]) == []
         assert records(store, group) == {}
+
+    def test_only_the_owner_renews_and_at_its_level(
+        self, store: OwnershipStore, reopen: Callable[[], OwnershipStore], group: ConsumerGroup
+    ) -> None:
+        mine = claim(store, group, owner="a", level=3)
+        wrong = [dataclasses.replace(mine, owner_id="b"), *(dataclasses.replace(mine, owner_level=n) for n in (2, 4))]
+        for one in wrong:
+            assert store.renew_ownership([one]) == reopen().renew_ownership([one]) == []
+        assert records(store, group) == {"0": mine}
+        assert len(reopen().renew_ownership([mine])) == 1
 
     # relinquish_ownership
 
@@ -448,6 +462,19 @@ class OwnershipStoreContract(PresenceContract):
                 with pytest.raises(StoreUnavailable):
                     use(stuck)
                 assert time.monotonic() - started < 3.0
+            started = time.monotonic()
+            with suppress(StoreUnavailable):  # some can still be read
+                stuck.list_ownership(group)
+            assert time.monotonic() - started < 3.0
+        assert records(store, group) == {"0": held}
+
+    # Tables, and what else must be made
+
+    def test_what_must_be_made_is_made_once_also_by_several_at_once(
+        self, store: OwnershipStore, reopen: Callable[[], OwnershipStore], group: ConsumerGroup
+    ) -> None:
+        held = claim(store, group)
+        assert_made_once(reopen)
         assert records(store, group) == {"0": held}
 
 

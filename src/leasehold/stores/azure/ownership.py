@@ -40,6 +40,7 @@ from leasehold.stores.azure.layout import (
     read_presence,
 )
 from leasehold.stores.azure.records import Address, Area, Page, Records
+from leasehold.stores.rules import renews
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class OwnershipRecords:
         self._records = records
         self._calls = records.calls
         self._levels: dict[Address, Stored] = {}  # as last seen; what it saves is a request
+        self._latest: dict[Address, Stored] = {}  # as last written here; likewise
         self._created: dict[Address, float] = {}
 
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
@@ -102,7 +104,7 @@ class OwnershipRecords:
 
         def renew(record: Ownership | Presence) -> Ownership | None:
             if isinstance(record, Ownership):
-                return self._write(record, deadline)
+                return self._write(record, deadline) if self._stands(record, deadline) else None
             self._put_presence(record, deadline)
             return None
 
@@ -118,7 +120,7 @@ class OwnershipRecords:
 
     def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
         deadline = self._calls.deadline()
-        given_up = [dataclasses.replace(record, owner_id="") for record in held]
+        given_up = [dataclasses.replace(record, owner_id="") for record in held if record.etag is not None]
         written = self._calls.each(lambda record: self._write(record, deadline), given_up, deadline)
         return [record for record in written if record]
 
@@ -126,7 +128,20 @@ class OwnershipRecords:
         record = dataclasses.replace(record, last_error=fitting_error(record.last_error))
         address = Address(record.group, Area.OWNERSHIP, record.partition)
         stored = self._records.write(address, ownership_properties(record), record.etag, deadline)
+        if stored:
+            self._latest[address] = stored
         return dataclasses.replace(record, etag=stored.etag, last_modified=stored.modified) if stored else None
+
+    def _stands(self, record: Ownership, deadline: Deadline) -> bool:
+        """Whether this is the record that has its ETag, by the same owner at the same level."""
+        address = Address(record.group, Area.OWNERSHIP, record.partition)
+        stands = self._latest.get(address)
+        if stands is None or stands.etag != record.etag:
+            stands = self._records.read(address, deadline)
+        # A level that an official write has wiped is looked up by who lists, and is not compared here.
+        return stands is not None and renews(
+            read_ownership(record.group, record.partition, stands, record.owner_level), record
+        )
 
     # Presence and asks
 

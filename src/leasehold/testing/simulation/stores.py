@@ -66,8 +66,8 @@ class SimulatedStore(MemoryStore):
         """Lose all that is in the store."""
         self.restore({name: {} for name in _CONTENT})
 
-    def _write(self, records: Sequence[Ownership]) -> list[Ownership]:
-        written = super()._write(records)
+    def _write(self, records: Sequence[Ownership], *, renewing: bool = False) -> list[Ownership]:
+        written = super()._write(records, renewing=renewing)
         now = self._now_truly()
         for record in written:
             self.written[record.partition] = now
