@@ -86,6 +86,14 @@ margin = "300ms"
 """
 
 
+SINKS = {
+    "append": 'mode = "append"\nkeep = ["partition", "sequenceNumber"]',
+    "upsert": 'keys = ["id"]',
+    "merge": 'keys = ["id"]\nsequence_by = "n"\ndelete_when = "n % 10 = 3"',
+}
+"""What the table is, by the mode of a fleet. With `merge`, the events of an entity come from all partitions."""
+
+
 def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
     """Wait for a condition of the outside world; fail with its name."""
     deadline = time.monotonic() + patience
@@ -103,6 +111,8 @@ class Instance:
     log: Path
     patience: float = PATIENCE
     expected_to_fail: bool = False
+    heard: int = 0
+    """How much it had printed when it was signalled last."""
 
     @property
     def python(self) -> psutil.Process:
@@ -145,6 +155,7 @@ class Instance:
 
     def signal_all(self, signum: int) -> None:
         """Send a signal to all of its processes at once: SIGTERM as a service manager does, SIGINT as Ctrl-C does."""
+        self.heard = len(self.said())
         os.killpg(self.process.pid, signum)
 
     def account(self) -> dict[str, int]:
@@ -194,14 +205,13 @@ class Fleet:
         self.store = SqliteStore(self.folder / "stores.db")
         self.group = self.hub.consumer_group("$Default")
         self._sent = {partition: [] for partition in self.hub.partition_ids()}
-        sink = 'mode = "append"\nkeep = ["partition", "sequenceNumber"]' if self.mode == "append" else 'keys = ["id"]'
         text = PIPELINE.format(
             hub=self.kind.url,
             start=self.start,
             limit=self.limit,
             source=self.source,
             ownership=OWNERSHIP,
-            sink=sink,
+            sink=SINKS[self.mode],
             master=self.master,
             spark=self.spark,
         )
@@ -223,7 +233,8 @@ class Fleet:
             rows = []
             for _ in range(each):
                 self._counter += 1
-                rows.append((f"{partition}-{self._counter % 7}", self._counter))
+                key = str(self._counter % 7)
+                rows.append((key if self.mode == "merge" else f"{partition}-{key}", self._counter))
             bodies = [json.dumps({"id": key, "n": n}).encode() for key, n in rows]
             self.kind.send(partition, bodies)
             self._sent[partition] += rows
@@ -367,7 +378,9 @@ class Fleet:
             ]
             assert sorted(self.query("SELECT id, n, partition, sequenceNumber FROM entities")) == sorted(sent)
         else:
-            last = {key: n for rows in expected.values() for key, n in rows}
+            last = dict(sorted((row for rows in expected.values() for row in rows), key=lambda row: row[1]))
+            if self.mode == "merge":
+                last = {key: n for key, n in last.items() if n % 10 != 3}
             assert sorted(self.query("SELECT id, n FROM entities")) == sorted(last.items())
 
     def close(self) -> None:
