@@ -10,7 +10,8 @@ from types import FunctionType
 
 import pytest
 
-from tests.faults.fleet import EXPIRATION, PATIENCE, Fleet, Instance, paused
+from tests.faults.fleet import EXPIRATION, Fleet
+from tests.faults.instance import PATIENCE, Instance, paused
 
 pytestmark = pytest.mark.timeout(240)
 
