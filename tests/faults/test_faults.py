@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
 import time
@@ -183,14 +182,11 @@ def test_stopped_by_a_signal_to_all_of_its_processes(fleet: Fleet) -> None:
     _check_clean_end(fleet, blue)
 
 
-SPARKS_OWN = r"Traceback .*\n(  File .*pyspark/daemon.py.*\n)+BrokenPipeError.*\n"
-"""What Spark's Python workers print when Java ends before them."""
-
-
 def _check_clean_end(fleet: Fleet, instance: Instance) -> None:
-    since = re.sub(SPARKS_OWN, "", instance.said()[instance.heard :])
-    assert "Traceback" not in since
-    assert "unforeseen" not in since
+    since = instance.said()[instance.heard :]
+    # Not every traceback: Spark's Python workers may print one, or half of one, when Java ends before them.
+    for complaint in ("leasehold: ", "ERROR", "py4j", "Exception occurred", "/leasehold/"):
+        assert complaint not in since, since
     fleet.until(lambda: all(record.owner_id == "" for record in fleet.records().values()), "all to be given up")
     assert not fleet.store.list_ownership(fleet.group).presences
 
