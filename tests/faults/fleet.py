@@ -1,8 +1,7 @@
-"""Instances of a pipeline as real processes, and what is done to them.
+"""A hub, a pipeline and its instances, and what is done to them.
 
-Each instance is `leasehold run` in a session of its own: the application's Python, its JVM, the source's
-process and the workers. A gate stops an application in the middle of a batch: the pipeline's transform, which
-runs in the application at the start of each batch, waits as long as the gate's file exists.
+A gate stops an application in the middle of a batch: the pipeline's transform, which runs in the application at the
+start of each batch, waits as long as the gate's file exists.
 """
 
 from __future__ import annotations
@@ -10,27 +9,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from leasehold.hubs import Hub
 from leasehold.model import Ask, Checkpoint, Ownership
 from leasehold.stores.sqlite import SqliteStore
 from tests.faults import hub_kinds
 from tests.faults.hub_kinds import HubKind
+from tests.faults.instance import PATIENCE, Instance, until
 
 EXPIRATION = 2.75
-PATIENCE = 120.0
 
 GATE = """\
 import os, pathlib, time
@@ -86,87 +81,12 @@ margin = "300ms"
 """
 
 
-def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Wait for a condition of the outside world; fail with its name."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {patience:g} s for {what}"
-        time.sleep(0.05)
-
-
-@dataclass
-class Instance:
-    """One running `leasehold run`."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-    patience: float = PATIENCE
-    expected_to_fail: bool = False
-
-    @property
-    def python(self) -> psutil.Process:
-        """The application's Python."""
-        return psutil.Process(self.process.pid)
-
-    @property
-    def jvm(self) -> psutil.Process:
-        """The application's JVM."""
-        return next(child for child in self.python.children(recursive=True) if "java" in child.name())
-
-    def jvm_runs(self) -> bool:
-        """Whether the application's JVM lives."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return any(
-                "java" in child.name() and child.status() != psutil.STATUS_ZOMBIE
-                for child in self.python.children(recursive=True)
-            )
-        return False
-
-    @property
-    def source(self) -> psutil.Process:
-        """The process that runs the driver-side methods of the source."""
-        return next(child for child in self.jvm.children() if _runs(child, "python_streaming_source_runner"))
-
-    def everything(self) -> list[psutil.Process]:
-        """All processes of the application."""
-        return [self.python, *self.python.children(recursive=True)]
-
-    def kill(self) -> None:
-        """SIGKILL for all of them at once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self) -> dict[str, int]:
-        """Stop it as a user would; returns its account."""
-        self.process.terminate()
-        return self.account()
-
-    def signal_all(self, signum: int) -> None:
-        """Send a signal to all of its processes at once: SIGTERM as a service manager does, SIGINT as Ctrl-C does."""
-        os.killpg(self.process.pid, signum)
-
-    def account(self) -> dict[str, int]:
-        """Wait for a good end and return what the instance says it did."""
-        assert self.process.wait(timeout=self.patience) == 0, self.said()
-        told: dict[str, int] = json.loads(self.said().strip().splitlines()[-1])
-        return told
-
-    def said(self) -> str:
-        """Everything that it has printed."""
-        return self.log.read_text(errors="replace")
-
-    def cut_short(self) -> int:
-        """How many events of its ranges it did not read, since the hub gave them to another owner."""
-        cuts = re.findall(r"(\d+) of (\d+) events of the range were read", self.said())
-        return sum(int(whole) - int(read) for read, whole in cuts)
-
-
-def _runs(process: psutil.Process, module: str) -> bool:
-    with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
-        return any(module in word for word in process.cmdline())
-    return False
+SINKS = {
+    "append": 'mode = "append"\nkeep = ["partition", "sequenceNumber"]',
+    "upsert": 'keys = ["id"]',
+    "merge": 'keys = ["id"]\nsequence_by = "n"\ndelete_when = "n % 10 = 3"',
+}
+"""What the table is, by the mode of a fleet. With `merge`, the events of an entity come from all partitions."""
 
 
 @dataclass
@@ -194,14 +114,13 @@ class Fleet:
         self.store = SqliteStore(self.folder / "stores.db")
         self.group = self.hub.consumer_group("$Default")
         self._sent = {partition: [] for partition in self.hub.partition_ids()}
-        sink = 'mode = "append"\nkeep = ["partition", "sequenceNumber"]' if self.mode == "append" else 'keys = ["id"]'
         text = PIPELINE.format(
             hub=self.kind.url,
             start=self.start,
             limit=self.limit,
             source=self.source,
             ownership=OWNERSHIP,
-            sink=sink,
+            sink=SINKS[self.mode],
             master=self.master,
             spark=self.spark,
         )
@@ -223,7 +142,8 @@ class Fleet:
             rows = []
             for _ in range(each):
                 self._counter += 1
-                rows.append((f"{partition}-{self._counter % 7}", self._counter))
+                key = str(self._counter % 7)
+                rows.append((key if self.mode == "merge" else f"{partition}-{key}", self._counter))
             bodies = [json.dumps({"id": key, "n": n}).encode() for key, n in rows]
             self.kind.send(partition, bodies)
             self._sent[partition] += rows
@@ -367,7 +287,9 @@ class Fleet:
             ]
             assert sorted(self.query("SELECT id, n, partition, sequenceNumber FROM entities")) == sorted(sent)
         else:
-            last = {key: n for rows in expected.values() for key, n in rows}
+            last = dict(sorted((row for rows in expected.values() for row in rows), key=lambda row: row[1]))
+            if self.mode == "merge":
+                last = {key: n for key, n in last.items() if n % 10 != 3}
             assert sorted(self.query("SELECT id, n FROM entities")) == sorted(last.items())
 
     def close(self) -> None:
@@ -375,16 +297,3 @@ class Fleet:
         for instance in self.instances:
             instance.kill()
         self.kind.close()
-
-
-@contextlib.contextmanager
-def paused(*processes: psutil.Process) -> Iterator[None]:
-    """SIGSTOP, and SIGCONT at the end of the block."""
-    for process in processes:
-        process.suspend()
-    try:
-        yield
-    finally:
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.resume()

@@ -1,7 +1,8 @@
 """The hubs that the fault tests are run with: how each is made, reached, fed and taken away.
 
-A `HubKind` is one hub of a test's own. Instances are told its URL and environment, and the test uses `hub`, a client
-of its own. Processes that a hub needs are started here, end with it and are never part of what is killed.
+A `HubKind` is one hub of a test's own, made in its folder. Instances are told its URL and environment, and the test
+uses `hub`, a client of its own. Processes that a hub needs are started here, end with it and are never part of what is
+killed.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class Log:
     patience = 1.0
     one_reader = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:
         self._folder = folder
-        self.hub: Hub = LogHub.create(folder / "hub.db", partitions=PARTITIONS)
+        self.hub: Hub = LogHub.create(folder / "hub.db", partitions=partitions)
 
     def send(self, partition: str, bodies: Sequence[bytes]) -> None:
         assert isinstance(self.hub, LogHub)
@@ -84,8 +85,8 @@ class EventHubs:
     patience = 3.0  # a receiver of the official client takes a second or two to open
     one_reader = True
 
-    def __init__(self, folder: Path) -> None:
-        self._log = LogHub.create(folder / "served.db", partitions=PARTITIONS)
+    def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:
+        self._log = LogHub.create(folder / "served.db", partitions=partitions)
         self._port = 0
         self._serve()
         self._connect()
@@ -144,9 +145,9 @@ class Kafka:
     patience = 3.0
     one_reader = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:
         self._cluster = Cluster()
-        self.url = self._cluster.url(self._cluster.topic(PARTITIONS))
+        self.url = self._cluster.url(self._cluster.topic(partitions))
         with mock.patch.dict(os.environ, self.environment):
             self.hub: Hub = open_hub(self.url)
 

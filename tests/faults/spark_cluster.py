@@ -14,7 +14,7 @@ import psutil
 import pyspark
 
 from leasehold.spark.java import use_java
-from tests.faults.fleet import until
+from tests.faults.instance import until
 
 PYTHON = sys.executable
 _HOME = Path(pyspark.__file__).parent

@@ -10,13 +10,16 @@ from types import FunctionType
 
 import pytest
 
-from tests.faults.fleet import EXPIRATION, PATIENCE, Fleet, Instance, paused
+from tests.faults.fleet import EXPIRATION, Fleet
+from tests.faults.instance import PATIENCE, Instance, paused
 
 pytestmark = pytest.mark.timeout(240)
 
 
 APPEND, UPSERT = pytest.param("append"), pytest.param("upsert")
-SLOW_APPEND, SLOW_UPSERT = (pytest.param(mode, marks=pytest.mark.soak) for mode in ("append", "upsert"))
+SLOW_APPEND, SLOW_UPSERT, SLOW_MERGE = (
+    pytest.param(mode, marks=pytest.mark.soak) for mode in ("append", "upsert", "merge")
+)
 
 
 def again(test: Callable[..., None], *modes: object) -> Callable[..., None]:
@@ -26,14 +29,14 @@ def again(test: Callable[..., None], *modes: object) -> Callable[..., None]:
     return pytest.mark.parametrize("fleet", modes, indirect=True)(copy) if modes else copy
 
 
-@pytest.mark.parametrize("fleet", [APPEND, UPSERT], indirect=True)
+@pytest.mark.parametrize("fleet", [APPEND, UPSERT, SLOW_MERGE], indirect=True)
 def test_killed_in_batch_0_and_later_and_replayed_by_another(fleet: Fleet) -> None:
     fleet.send(300)
     fleet.close_gate("blue")
     blue = fleet.launch("blue")
     fleet.wait_in_batch("blue")  # batch 0: nothing has been committed
     blue.kill()
-    if fleet.mode == "upsert":
+    if fleet.mode != "append":
         shutil.rmtree(fleet.folder / ".leasehold")  # else blue replays batch 0, with the old levels
     fleet.open_gate("blue")
     blue, green = fleet.launch("blue"), fleet.launch("green")
@@ -157,6 +160,9 @@ def test_two_available_now_runs(fleet: Fleet) -> None:
     accounts = [instance.account() for instance in both]
     assert sum(account["applied"] for account in accounts) == 2000
     fleet.check_table()
+    again = fleet.launch("blue", "--available-now").account()
+    assert (again["applied"], again["replayed"], again["superseded"]) == (0, 0, 0), "one more finds nothing to do"
+    fleet.check_table()
 
 
 @pytest.mark.parametrize("fleet", [APPEND], indirect=True)
@@ -172,19 +178,15 @@ def test_stopped_by_a_signal_to_all_of_its_processes(fleet: Fleet) -> None:
     fleet.until(lambda: not blue.jvm_runs(), "Spark to be gone while the batch is worked on")
     fleet.open_gate("blue")
     assert blue.account()["applied"] == 200
+    assert fleet.query("SELECT count(*) FROM entities") == [(200,)]
     _check_clean_end(fleet, blue)
-
-    blue = fleet.launch("blue")
-    fleet.wait_consumed()
-    blue.signal_all(signal.SIGINT)
-    assert blue.account()["applied"] == 200
-    _check_clean_end(fleet, blue)
-    fleet.check_table()
 
 
 def _check_clean_end(fleet: Fleet, instance: Instance) -> None:
-    assert "Traceback" not in instance.said()
-    assert "unforeseen" not in instance.said()
+    since = instance.said()[instance.heard :]
+    # Not every traceback: Spark's Python workers may print one, or half of one, when Java ends before them.
+    for complaint in ("leasehold: ", "ERROR", "py4j", "Exception occurred", "/leasehold/"):
+        assert complaint not in since, since
     fleet.until(lambda: all(record.owner_id == "" for record in fleet.records().values()), "all to be given up")
     assert not fleet.store.list_ownership(fleet.group).presences
 
@@ -211,7 +213,9 @@ def test_a_join_reads_no_event_twice(fleet: Fleet) -> None:
     fleet.wait_consumed()
     fleet.check_table()
     assert sorted(record.owner_level - levels[p] for p, record in fleet.records().items()) == [0, 0, 1, 1]
-    accounts = [instance.stop() for instance in (green, blue)]
+    green.signal_all(signal.SIGINT)
+    accounts = [green.account(), blue.stop()]
+    _check_clean_end(fleet, green)
     assert [(one["replayed"], one["refused"]) for one in accounts] == [(0, 0), (0, 0)]
     assert sum(one["applied"] for one in accounts) == 4000
 

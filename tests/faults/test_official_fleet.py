@@ -1,34 +1,22 @@
-"""Official event processors and ours as processes in one consumer group: one hub, one container, nobody told apart.
+"""Official event processors, ours and our Spark pipelines in one consumer group: one container, nobody told apart.
 
-The official processor is `EventHubConsumerClient` with its blob store. Each process appends what it was given to a
-file of its own before it writes a checkpoint for it, so the files say what was delivered, and to whom.
+The official processor is `EventHubConsumerClient` with its blob store, on a local server and Azurite.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import logging
-import secrets
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
-from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
-
-from leasehold.hubs import open_hub
-from leasehold.model import Checkpoint, Event
-from leasehold.stores import open_store
 from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
+from tests.faults.mixed_fleet import MixedFleet
 from tests.faults.mixed_worker import HUB, NAMESPACE
 from tests.stores.azurite import Azurite, started
 
@@ -37,114 +25,6 @@ pytestmark = pytest.mark.filterwarnings(
     # The official client leaves its socket to the garbage collector when it reconnects.
     "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
 )
-
-ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
-CONNECTION = f"Endpoint=sb://{NAMESPACE};SharedAccessKeyName=k;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
-
-
-class MixedFleet:
-    """A hub, a container, and the processes that share them."""
-
-    def __init__(self, folder: Path, server: EventHubsServer, azurite: Azurite) -> None:
-        self.folder = folder
-        container = f"mixed-{secrets.token_hex(4)}"
-        azurite.make_container(container)
-        options = f"fleet=mixed&endpoint=127.0.0.1:{server.port}&connection_string={quote(CONNECTION, safe='')}"
-        told = {
-            "connection_string": CONNECTION,
-            "endpoint": f"127.0.0.1:{server.port}",
-            "hub": f"eventhubs://{NAMESPACE}/{HUB}?{options}",
-            "storage": azurite.connection_string,
-            "container": container,
-            "store": azurite.url("azblob", container),
-        }
-        (folder / "fleet.json").write_text(json.dumps(told))
-        self.hub = open_hub(told["hub"])
-        self.group = self.hub.consumer_group("$Default")
-        self.store = open_store(told["store"], timeout=20.0)
-        self.official_store = BlobCheckpointStore.from_connection_string(azurite.connection_string, container)
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.sent = 0
-
-    def send(self, each: int) -> None:
-        for partition in self.hub.partition_ids():
-            self.hub.send([Event(b"event %d" % number) for number in range(each)], partition=partition)
-        self.sent += each
-
-    def launch(self, kind: str, name: str) -> None:
-        command = [sys.executable, "-m", "tests.faults.mixed_worker", kind, str(self.folder), name]
-        with (self.folder / f"log-{name}").open("ab") as said:
-            self.processes[name] = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said)
-
-    def kill(self, name: str) -> None:
-        victim = self.processes.pop(name)
-        victim.send_signal(signal.SIGKILL)
-        victim.wait()
-
-    def stop(self, name: str) -> None:
-        process = self.processes.pop(name)
-        process.terminate()
-        assert process.wait(PATIENCE) == 0, (self.folder / f"log-{name}").read_text()
-
-    def owned(self) -> dict[str, int]:
-        """How many partitions each owner has on record: ours by name, official processors by their UUID."""
-        records = self.store.list_ownership(self.group).records
-        return Counter(record.owner_id.partition("/")[0] for record in records if record.owner_id)
-
-    def wait_shared(self, *counts: int, without: str = "") -> dict[str, int]:
-        """Wait until the partitions are shared so, and nobody of the name `without` has any."""
-
-        def shared() -> bool:
-            owned = self.owned()
-            return sorted(owned.values()) == sorted(counts) and without not in owned
-
-        self.until(shared, f"shares of {counts} without {without!r}")
-        return self.owned()
-
-    def wait_read(self) -> None:
-        """Wait until every event was delivered to somebody."""
-        self.until(lambda: set(self.read()) == self.all_events(), "every event to be delivered")
-
-    def wait_recorded(self) -> None:
-        """Wait until every partition's checkpoint is at its end."""
-        self.until(
-            lambda: (
-                {p: c.next_sequence_number for p, c in self.checkpoints().items()}
-                == dict.fromkeys(self.hub.partition_ids(), self.sent)
-            ),
-            "every checkpoint to be at the end",
-        )
-
-    def until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > deadline:
-                said = "\n".join(
-                    f"{path.name}: {path.read_text(errors='replace')[-3_000:]}" for path in self.folder.glob("log-*")
-                )
-                missing = len(self.all_events() - set(self.read()))
-                raise AssertionError(f"waited {PATIENCE:g} s for {what}: {self.owned()}, {missing} not read\n{said}")
-            time.sleep(0.1)
-
-    def read(self, *names: str) -> Counter[tuple[str, int]]:
-        """What was delivered, to these or to all, and how often."""
-        paths = [self.folder / f"read-{name}" for name in names] or list(self.folder.glob("read-*"))
-        lines = [line.split() for path in paths if path.exists() for line in path.read_text().splitlines()]
-        return Counter((partition, int(number)) for partition, number in lines if number)
-
-    def all_events(self) -> set[tuple[str, int]]:
-        return {(partition, number) for partition in self.hub.partition_ids() for number in range(self.sent)}
-
-    def checkpoints(self) -> dict[str, Checkpoint]:
-        return {checkpoint.partition: checkpoint for checkpoint in self.store.list_checkpoints(self.group)}
-
-    def close(self) -> None:
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-        self.hub.close()
-        self.official_store.close()
 
 
 @pytest.fixture(scope="module")
@@ -213,3 +93,79 @@ def test_each_goes_on_exactly_at_the_others_checkpoint(fleet: MixedFleet) -> Non
     assert set(fleet.read().values()) == {1}, "nothing is delivered twice when a planned end comes between"
     assert {number for _, number in fleet.read("a")} == set(range(25, 50))
     assert {number for _, number in fleet.read("y")} == set(range(50, 75))
+
+
+@pytest.mark.parametrize("fleet", [5], indirect=True)
+def test_a_pipeline_beside_official_processors_and_ours_is_killed(fleet: MixedFleet) -> None:
+    _kill_a_pipeline_beside_the_others(fleet)
+
+
+def _kill_a_pipeline_beside_the_others(fleet: MixedFleet) -> None:
+    """Three kinds of members, balanced. The pipeline dies in a batch; the others go on exactly at its checkpoints."""
+    fleet.patience = 180.0
+    fleet.send(20)
+    fleet.launch("spark", "s")
+    fleet.wait_recorded()
+    assert fleet.table() == Counter(fleet.all_events())
+    fleet.launch("official", "x")
+    fleet.launch("ours", "a")
+    fleet.send(20)
+    assert set(fleet.wait_shared(1, 2, 2)) > {"a", "s"}
+    fleet.send(20)
+    fleet.wait_read()
+    fleet.wait_recorded()
+
+    recorded, read = fleet.sent, fleet.read("x", "a")
+    fleet.close_gate("s")
+    fleet.send(20)
+    fleet.wait_entered("s")
+    lost = fleet.owned_by("s")
+    assert lost
+    fleet.kill("s")
+    fleet.open_gate("s")
+    fleet.wait_shared(2, 3, without="s")
+    fleet.wait_read()
+    again = fleet.read("x", "a") - read
+    since = set(range(recorded, fleet.sent))
+    assert {p: {number for q, number in again if p == q} for p in lost} == dict.fromkeys(lost, since)
+    assert not {(p, number) for p in lost for number in since} & set(fleet.table())
+    fleet.wait_recorded()
+    assert set(fleet.table().values()) == {1}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fleet", [5], indirect=True)
+def test_a_pipeline_and_official_processors_take_over_from_each_other(fleet: MixedFleet) -> None:
+    """What is delivered twice is what had no checkpoint, and in the table it is once."""
+    _kill_a_pipeline_beside_the_others(fleet)
+
+    # It comes back, also to the batch that it died in, and ours leaves.
+    fleet.launch("spark", "s")
+    fleet.wait_shared(1, 2, 2)
+    fleet.stop("a")
+    (x,) = set(fleet.wait_shared(2, 3, without="a")) - {"s"}
+    fleet.send(20)
+    fleet.wait_read()
+    fleet.wait_recorded()
+
+    # The official one is killed between events and checkpoint: the pipeline goes on exactly at its checkpoints.
+    recorded, table = fleet.sent, fleet.table()
+    fleet.close_gate("x")
+    fleet.send(20)
+    fleet.wait_entered("x")
+    fleet.kill("x")
+    fleet.wait_shared(5, without=x)
+    fleet.wait_recorded()
+    assert fleet.table() - table == Counter(event for event in fleet.all_events() if event[1] >= recorded)
+
+    # Another official one joins, and goes on exactly where the pipeline is.
+    recorded = fleet.sent
+    fleet.launch("official", "y")
+    fleet.wait_shared(2, 3)
+    fleet.send(20)
+    fleet.wait_read()
+    assert min(number for _, number in fleet.read("y")) == recorded
+    fleet.stop("s")
+    assert set(fleet.table().values()) == {1}
+    assert set(fleet.read()) == fleet.all_events()

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from leasehold.hubs.log import LogHub
+from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log
 
+HUBS = (
+    pytest.param(Log, id="log"),
+    pytest.param(EventHubs, id="eventhubs", marks=pytest.mark.soak),
+    pytest.param(Kafka, id="kafka", marks=pytest.mark.soak),
+)
 PIPELINE = """\
 name = "{name}"
 [source]
-hub = "log:///hub.db"
+hub = "{hub}"
 max_events_per_trigger = 4
 [ownership]
 store = "sqlite:///stores.db"
@@ -41,16 +47,16 @@ FENCE = "hub, partition, sequenceNumber, ownerLevel"
 class Place:
     """A folder with a hub and a pipeline, and the commands run in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: HubKind) -> None:
         self.folder = folder
-        self.hub = LogHub.create(folder / "hub.db", partitions=2)
+        self.kind = kind
         self.write()
 
     def write(self, name: str = "first", fence: str = FENCE) -> None:
-        (self.folder / "p.toml").write_text(PIPELINE.format(name=name, fence=fence))
+        (self.folder / "p.toml").write_text(PIPELINE.format(hub=self.kind.url, name=name, fence=fence))
 
     def send(self, partition: str, *bodies: str) -> None:
-        self.hub.append(pa.table({"body": pa.array([b.encode() for b in bodies], pa.binary())}), partition=partition)
+        self.kind.send(partition, [body.encode() for body in bodies])
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -59,7 +65,8 @@ class Place:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=120 * self.kind.patience,
+            env={**os.environ, **self.kind.environment},
         )
 
     def run(self) -> dict[str, int]:
@@ -83,10 +90,13 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    kind = getattr(request, "param", Log)(tmp_path, 2)
+    yield Place(tmp_path, kind)
+    kind.close()
 
 
+@pytest.mark.parametrize("place", HUBS, indirect=True)
 def test_rejected_events_refusals_and_repairs(place: Place) -> None:
     connection = sqlite3.connect(place.folder / "table.db")
     connection.execute("CREATE TABLE entities (id TEXT NOT NULL PRIMARY KEY, n INTEGER CHECK (n < 100))")
@@ -135,6 +145,7 @@ def test_rejected_events_refusals_and_repairs(place: Place) -> None:
     assert (account["applied"], account["replayed"], account["rejected"]) == (1, 0, 0)
 
 
+@pytest.mark.parametrize("place", HUBS, indirect=True)
 def test_a_batch_that_keeps_failing_is_named(place: Place) -> None:
     place.send("1", '{"id":"a","n":1}', '{"id":"b","n":2}', '{"id":"c","n":0}')
     place.write(fence=f"{FENCE}, IF(n > 0, n, CAST(raise_error('never zero') AS BIGINT)) AS checked")

@@ -65,7 +65,10 @@ def run(file: Path, available_now: bool, owner_id: str | None, output: Output) -
             raise MissingDependency("leasehold run", "spark") from error
         raise
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it repeats, with a traceback, every error that we tell
+    # py4j repeats, with a traceback, every error that we tell: as itself, and in one place as the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: not (record.name == "root" and "py4j" in Path(record.pathname).parts))
     stop = _stop_on_signals()
     pipeline = PipelineRun(
         pipeline_file, owner_name=owner_id, available_now=available_now, report=_reporter(output, time.monotonic)

@@ -307,7 +307,9 @@ class PipelineRun:
 
 def _tell_no_error_after(stop: threading.Event, spark: SparkSession) -> None:
     """PySpark's server for accumulators prints a traceback when Java ends before it: after a stop that is no news."""
-    server: Any = spark.sparkContext._accumulatorServer
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is None:
+        return
     tell = server.handle_error
 
     def tell_unless_stopped(request: Any, client_address: Any) -> None:

@@ -1,0 +1,207 @@
+"""A mixed fleet: official event processors, ours, and our Spark pipelines, as processes in one consumer group.
+
+Each process appends what it was given to a file of its own before it writes a checkpoint for it, and a pipeline has
+its table: so they say what was delivered, and to whom. Gates stop an official processor between the two, and a
+pipeline at the start of a batch, as long as the gate's file exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
+
+from leasehold.hubs import open_hub
+from leasehold.model import Checkpoint, Event
+from leasehold.stores import open_store
+from leasehold.testing.event_hubs import EventHubsServer
+from tests.faults.fleet import GATE, PIPELINE, SINKS
+from tests.faults.mixed_worker import EXPIRATION, HUB, INTERVAL, NAMESPACE
+from tests.stores.azurite import Azurite
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+CONNECTION = f"Endpoint=sb://{NAMESPACE};SharedAccessKeyName=k;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
+OWNERSHIP = f"""\
+store = "{{store}}"
+load_balancing_interval = "{INTERVAL}s"
+partition_expiration = "{EXPIRATION}s"
+request_timeout = "1.4s"
+margin = "100ms"
+"""
+
+
+class MixedFleet:
+    """A hub, a container, and the processes that share them."""
+
+    def __init__(self, folder: Path, server: EventHubsServer, azurite: Azurite) -> None:
+        self.folder = folder
+        container = f"mixed-{secrets.token_hex(4)}"
+        azurite.make_container(container)
+        options = f"fleet=mixed&endpoint=127.0.0.1:{server.port}&connection_string={quote(CONNECTION, safe='')}"
+        told = {
+            "connection_string": CONNECTION,
+            "endpoint": f"127.0.0.1:{server.port}",
+            "hub": f"eventhubs://{NAMESPACE}/{HUB}?{options}",
+            "storage": azurite.connection_string,
+            "container": container,
+            "store": azurite.url("azblob", container),
+        }
+        (folder / "fleet.json").write_text(json.dumps(told))
+        ownership = OWNERSHIP.format(store=told["store"])
+        pipeline = PIPELINE.format(
+            hub=told["hub"],
+            start="earliest",
+            limit=400,
+            source="",
+            ownership=ownership,
+            sink=SINKS["append"],
+            master="local[1]",
+            spark="",
+        )
+        (folder / "pipeline.toml").write_text(pipeline)
+        (folder / "gate.py").write_text(GATE)
+        self.hub = open_hub(told["hub"])
+        self.group = self.hub.consumer_group("$Default")
+        self.store = open_store(told["store"], timeout=20.0)
+        self.official_store = BlobCheckpointStore.from_connection_string(azurite.connection_string, container)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.sent = 0
+        self.patience = PATIENCE
+
+    def send(self, each: int) -> None:
+        for partition in self.hub.partition_ids():
+            numbers = range(self.sent, self.sent + each)
+            bodies = [json.dumps({"id": f"{partition}-{number}", "n": number}) for number in numbers]
+            self.hub.send([Event(body.encode()) for body in bodies], partition=partition)
+        self.sent += each
+
+    def launch(self, kind: str, name: str) -> None:
+        """Start a process in a session of its own: an `official` processor, one of `ours`, or a pipeline on `spark`."""
+        if kind == "spark":
+            run = ["-m", "leasehold.cli.app", "run", "pipeline.toml", "--json", "--owner-id", name]
+        else:
+            run = ["-m", "tests.faults.mixed_worker", kind, str(self.folder), name]
+        with (self.folder / f"log-{name}").open("ab") as said:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, *run],
+                cwd=self.folder if kind == "spark" else ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+                env={**os.environ, "LEASEHOLD_OWNER": name},
+            )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL for it and all of its children."""
+        victim = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(victim.pid, signal.SIGKILL)
+        victim.wait()
+
+    def stop(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.terminate()
+        assert process.wait(self.patience) == 0, (self.folder / f"log-{name}").read_text()
+
+    def close_gate(self, name: str) -> None:
+        """Stop it at its next events: a pipeline before it reads them, an official processor after."""
+        (self.folder / f"entered-{name}").unlink(missing_ok=True)
+        (self.folder / f"gate-{name}").touch()
+
+    def wait_entered(self, name: str) -> None:
+        """Wait until it is stopped there."""
+        self.until((self.folder / f"entered-{name}").exists, f"{name} to be at its gate")
+
+    def open_gate(self, name: str) -> None:
+        (self.folder / f"gate-{name}").unlink()
+
+    def owned(self) -> dict[str, int]:
+        """How many partitions each owner has on record: ours by name, official processors by their UUID."""
+        records = self.store.list_ownership(self.group).records
+        return Counter(record.owner_id.partition("/")[0] for record in records if record.owner_id)
+
+    def owned_by(self, owner: str) -> set[str]:
+        """The partitions that an owner has on record, by its name or UUID."""
+        records = self.store.list_ownership(self.group).records
+        return {record.partition for record in records if record.owner_id.partition("/")[0] == owner}
+
+    def wait_shared(self, *counts: int, without: str = "") -> dict[str, int]:
+        """Wait until the partitions are shared so, and nobody of the name `without` has any."""
+
+        def shared() -> bool:
+            owned = self.owned()
+            return sorted(owned.values()) == sorted(counts) and without not in owned
+
+        self.until(shared, f"shares of {counts} without {without!r}")
+        return self.owned()
+
+    def wait_read(self) -> None:
+        """Wait until every event was delivered to somebody."""
+        self.until(lambda: set(self.read()) == self.all_events(), "every event to be delivered")
+
+    def wait_recorded(self) -> None:
+        """Wait until every partition's checkpoint is at its end."""
+        self.until(
+            lambda: (
+                {p: c.next_sequence_number for p, c in self.checkpoints().items()}
+                == dict.fromkeys(self.hub.partition_ids(), self.sent)
+            ),
+            "every checkpoint to be at the end",
+        )
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + self.patience
+        while not condition():
+            if time.monotonic() > deadline:
+                said = "\n".join(
+                    f"{path.name}: {path.read_text(errors='replace')[-3_000:]}" for path in self.folder.glob("log-*")
+                )
+                missing = len(self.all_events() - set(self.read()))
+                raise AssertionError(
+                    f"waited {self.patience:g} s for {what}: {self.owned()}, {missing} not read\n{said}"
+                )
+            time.sleep(0.1)
+
+    def read(self, *names: str) -> Counter[tuple[str, int]]:
+        """What was delivered, to these processors or to all members, and how often."""
+        paths = [self.folder / f"read-{name}" for name in names] or list(self.folder.glob("read-*"))
+        lines = [line.split() for path in paths if path.exists() for line in path.read_text().splitlines()]
+        read = Counter((partition, int(number)) for partition, number in lines if number)
+        return read if names else read + self.table()
+
+    def table(self) -> Counter[tuple[str, int]]:
+        """The events in the pipeline's table. Each is what was sent, and in the row of its place."""
+        if not (self.folder / "table.db").exists():
+            return Counter()
+        with contextlib.closing(sqlite3.connect(self.folder / "table.db", timeout=30.0)) as table:
+            if not table.execute("SELECT 1 FROM sqlite_schema WHERE name = 'entities'").fetchone():
+                return Counter()
+            rows = table.execute("SELECT id, n, partition, sequenceNumber FROM entities").fetchall()
+        assert all((key, n) == (f"{partition}-{number}", number) for key, n, partition, number in rows)
+        return Counter((partition, number) for _, _, partition, number in rows)
+
+    def all_events(self) -> set[tuple[str, int]]:
+        return {(partition, number) for partition in self.hub.partition_ids() for number in range(self.sent)}
+
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        return {checkpoint.partition: checkpoint for checkpoint in self.store.list_checkpoints(self.group)}
+
+    def close(self) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+        self.hub.close()
+        self.official_store.close()
