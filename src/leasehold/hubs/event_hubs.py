@@ -36,7 +36,7 @@ from azure.eventhub.exceptions import AuthenticationError, EventHubError
 from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
-from leasehold.hubs.event_hubs_events import batch_of
+from leasehold.hubs.event_hubs_events import batch_of, number_of
 from leasehold.hubs.event_hubs_receiver import Receiver
 from leasehold.hubs.event_hubs_sender import Sender
 from leasehold.hubs.event_hubs_url import Address, read_url, without_secrets
@@ -267,8 +267,7 @@ class EventHub:
                     raise
                 time.sleep(_FIRST_PAUSE * 2**fault)
             else:
-                assert first.sequence_number is not None
-                return first.sequence_number
+                return number_of(first)
             finally:
                 receiver.close()
         raise AssertionError("the last fault is raised")
