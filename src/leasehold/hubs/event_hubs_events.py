@@ -16,7 +16,7 @@ import pyarrow as pa
 from azure.eventhub import EventData
 
 from leasehold.errors import SchemaMismatch
-from leasehold.hubs.arrow import event_schema
+from leasehold.hubs.arrow import TEXT_MAP, empty_maps, event_schema
 from leasehold.model import Event
 
 KEY_PROPERTY = "leasehold-partition-key"
@@ -74,7 +74,9 @@ def batch_of(messages: Sequence[Message], columns: Sequence[str], partition: str
         elif field.name in _OF_ANNOTATIONS:
             arrays.append(_OF_ANNOTATIONS[field.name](annotations, field.type))
         else:
-            arrays.append(pa.array([_VALUES[field.name](message) for message in messages], field.type))
+            values = [_VALUES[field.name](message) for message in messages]
+            nothing = field.type == TEXT_MAP and not any(values)
+            arrays.append(empty_maps(len(messages)) if nothing else pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

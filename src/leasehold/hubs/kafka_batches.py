@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from leasehold.hubs.arrow import event_schema
+from leasehold.hubs.arrow import TEXT_MAP, empty_maps, event_schema
 
 
 class MessageBatches:
@@ -24,7 +24,7 @@ class MessageBatches:
 
     def __init__(self, columns: Sequence[str], partition: str, hub: str) -> None:
         self._schema = event_schema(columns)
-        self._fixed = {"partition": partition, "hub": hub, "properties": [], "systemProperties": []}
+        self._fixed = {"partition": partition, "hub": hub}
         makers: dict[str, Callable[[Sequence[Message]], Sequence[object] | pa.Array | None]] = {
             "body": lambda messages: [message.value() for message in messages],
             "offset": lambda messages: _offsets(messages).cast(pa.string()),
@@ -41,7 +41,9 @@ class MessageBatches:
         arrays = []
         for make, field in self._makers:
             values = None if make is None else make(messages)
-            if values is None:
+            if values is None and field.type == TEXT_MAP:
+                arrays.append(empty_maps(len(messages)))
+            elif values is None:
                 arrays.append(pa.repeat(pa.scalar(self._fixed.get(field.name), field.type), len(messages)))
             else:
                 arrays.append(values if isinstance(values, pa.Array) else pa.array(values, field.type))
