@@ -7,8 +7,9 @@ again for ever, without a pause and without telling. One thread reads from a rec
 
 The client is used one step below its public surface, whose `receive_batch` opens a second connection, keeps a second
 thread and makes two objects of each event: more than half of the CPU. What is used is
-`EventHubConsumerClient._create_consumer`, and of the consumer `receive`, `close` and `_message_received`, which is
-given each decoded message. So this works with the releases of azure-eventhub that it was tried with: 5.15.
+`EventHubConsumerClient._create_consumer`, and of the consumer `receive`, `close`, `_keep_alive`, `_handler.do_work` and
+`_message_received`, which is given each decoded message. So this works with the releases of azure-eventhub that it was
+tried with: 5.15.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import threading
 import time
 from bisect import bisect_left
 from datetime import datetime
+from typing import Any
 
 from azure.eventhub import EventHubConsumerClient
 
@@ -107,17 +109,12 @@ class Receiver:
 
     def _receive(self, start: int | datetime) -> None:
         arrived: list[Message] = []
-        consumer = None
+        consumer: Any = None
 
         def on_message(message: Message) -> None:
             arrived.append(message)
             # The client goes on listening for 0.2 s after the last one there is, or until it has all it asked for.
-            if self._awaited is not None and number_of(message) + 1 >= self._awaited:
-                hand_over()
-
-        def hand_over() -> None:
-            if arrived:
-                self._hand_over(arrived[:])
+            if self._awaited is not None and number_of(message) + 1 >= self._awaited and self._offer(arrived[:], 0):
                 arrived.clear()
 
         try:
@@ -131,20 +128,28 @@ class Receiver:
                 prefetch=_BATCH_EVENTS,
             )
             consumer._message_received = on_message
+            # Its thread for that would read beside this one every 30 s, and events could overtake each other.
+            consumer._keep_alive = None
             while not self._closing.is_set():
                 consumer.receive()
-                hand_over()
+                while arrived and not self._closing.is_set():
+                    if self._offer(arrived[:], _GLANCE):
+                        arrived.clear()
+                    else:
+                        consumer._handler.do_work(batch=0)  # reads nothing, and shows the service that we live
         except Exception as error:  # noqa: BLE001  whatever ends the thread is the reader's to know
-            self._hand_over(error)
+            self.failed = True
+            while not (self._offer(error, _GLANCE) or self._closing.is_set()):
+                pass
         finally:
-            with contextlib.suppress(Exception):  # it is gone either way
-                if consumer is not None:
-                    consumer.close()
-                self._client.close()
+            for client in (consumer, self._client):
+                with contextlib.suppress(Exception):  # it is gone either way
+                    client.close()
 
-    def _hand_over(self, what: list[Message] | BaseException) -> None:
-        self.failed = self.failed or isinstance(what, BaseException)
-        while not self._closing.is_set():
-            with contextlib.suppress(queue.Full):
-                self._news.put(what, timeout=_GLANCE)
-                return
+    def _offer(self, what: list[Message] | BaseException, patience: float) -> bool:
+        """Hand over to the reader, waiting at most `patience` seconds for room. Returns whether there was."""
+        try:
+            self._news.put(what, timeout=patience) if patience else self._news.put_nowait(what)
+        except queue.Full:
+            return False
+        return True
