@@ -6,6 +6,8 @@ import gc
 import logging
 import queue
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,13 @@ pytest.importorskip("azure.eventhub")
 from leasehold.errors import ConfigError, HubUnavailable, MissingDependency, SchemaMismatch
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.event_hubs import EventHub
-from leasehold.hubs.event_hubs_url import VARIABLE, read_url, without_secrets
+from leasehold.hubs.event_hubs_receiver import Receiver
+from leasehold.hubs.event_hubs_url import VARIABLE, Address, read_url, without_secrets
 from leasehold.model import EARLIEST, Event
 from leasehold.processor import EventProcessor
 from leasehold.stores.memory import MemoryStore
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub, Work
+from leasehold.testing.event_hubs import EventHubsServer, Limits, MemoryHub, Work
+from leasehold.testing.event_hubs.messages import Message, data_message
 from leasehold.testing.hubs import HubContract, bodies_of, numbered, rows_of
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
@@ -59,6 +63,11 @@ def hub(server: EventHubsServer) -> Iterator[Hub]:
     hub = open_hub(f"eventhubs://{server.namespace}/hub-0")
     yield hub
     hub.close()
+
+
+def fill(memory: MemoryHub, partition: str, count: int) -> None:
+    """Keyed events, without a client."""
+    memory.append(partition, [Message(data_message(b"x", {}), "k")] * count)
 
 
 class TestContract(HubContract):
@@ -118,15 +127,15 @@ def test_reads_of_one_partition_at_once_do_not_disturb_each_other(server: EventH
 def test_partitions_without_news_do_not_slow_down_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the official client's do: it reads all in one thread and waits at each (`docs/event-hubs.md`)."""
     uneven = MemoryHub(8)
+    for partition in range(8):
+        fill(uneven, str(partition), 600 if partition == 3 else 1)
     with EventHubsServer({"uneven": uneven}) as server:
         monkeypatch.setenv(VARIABLE, server.connection_string())
         hub = open_hub(f"eventhubs://{server.namespace}/uneven")
-        hub.send(numbered(8))
-        hub.send(numbered(600), partition="3")
         came: queue.Queue[Event] = queue.Queue()
         with EventProcessor(hub, MemoryStore(), on_event=lambda event, context: came.put(event)):
-            for _ in range(608):
-                came.get(timeout=5.0)
+            for _ in range(607):
+                came.get(timeout=20.0)
         hub.close()
 
 
@@ -140,6 +149,37 @@ def test_a_read_goes_on_over_faults(server: EventHubsServer, hub: Hub) -> None:
         if number == 9:
             server.faults.detach_links()
     assert found == list(range(2_000))
+
+
+def test_one_thread_reads_from_a_receivers_connection(memories: dict[str, MemoryHub], hub: Hub) -> None:
+    """The official client's thread that keeps a connection alive reads too: events could overtake each other."""
+    fill(memories["hub-0"], "0", 10)
+    before = set(threading.enumerate())
+    assert len(bodies_of(hub, "0")) == 10
+    own = {thread.name for thread in set(threading.enumerate()) - before if "event-hubs-server" not in thread.name}
+    assert own == {"receive-0"}
+
+
+def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def counted(address: Address, partition: str, *where: Any) -> Receiver:
+        opened.append(partition)
+        return Receiver(address, partition, *where)
+
+    monkeypatch.setattr("leasehold.hubs.event_hubs.Receiver", counted)
+    with EventHubsServer(memories, limits=Limits(idle_timeout=1.0)) as server:
+        monkeypatch.setenv(VARIABLE, server.connection_string())
+        fill(memories["hub-0"], "0", 5_000)
+        hub = open_hub(f"eventhubs://{server.namespace}/hub-0")
+        reading = hub.read("0", 0, 5_000, columns=["sequenceNumber"], batch_rows=100)
+        found = next(reading).column(0).to_pylist()
+        time.sleep(3.0)  # thrice as long as the server waits for a sign of life
+        for batch in reading:
+            found += batch.column(0).to_pylist()
+        assert found == list(range(5_000))
+        assert opened == ["0"]
+        hub.close()
 
 
 def test_a_read_that_gets_nothing_ends_in_time(server: EventHubsServer, hub: Hub) -> None:

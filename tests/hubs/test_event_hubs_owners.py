@@ -119,6 +119,32 @@ def test_only_a_known_offset_is_named(one: EventHub) -> None:
     assert one.offset_of("1", 6) is None
 
 
+def test_in_a_mixed_fleet_the_offset_in_the_middle_is_found_out(server: EventHubsServer, one: EventHub) -> None:
+    one.send(numbered(20), partition="0")
+    one.send(numbered(5), partition="1")
+    mixed = opened(server, "?fleet=mixed")
+    mixed.learn_offsets({"0": 7, "1": -1})
+    (batch,) = mixed.read("0", 7, 8, columns=["offset"])
+    assert mixed.offset_of("0", 7) == batch.column(0)[0].as_py() != "7"
+    assert mixed.offset_of("0", 6) is None
+    assert mixed.offset_of("1", -1) is None
+    one.learn_offsets({"0": 7})
+    assert one.offset_of("0", 7) is None, "nobody goes by offsets where all owners are ours"
+    mixed.close()
+
+
+def test_an_offset_that_cannot_be_found_out_stays_unknown(
+    server: EventHubsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    mixed = opened(server, "?fleet=mixed")
+    mixed.send(numbered(20), partition="0")
+    server.faults.throttle(1)
+    mixed.learn_offsets({"0": 7})
+    assert mixed.offset_of("0", 7) is None
+    assert "the offset of event 7 stays unknown" in caplog.text
+    mixed.close()
+
+
 def test_a_range_ends_early_only_if_its_checkpoint_would_be_refused(
     server: EventHubsServer, two: EventHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,14 @@ class KnowsOffsets(Protocol):
         """
         ...
 
+    def learn_offsets(self, places: Mapping[str, int]) -> None:
+        """Ask the service what `offset_of` does not know of these events, a sequence number for each partition.
+
+        For a partition's owner, before its checkpoint, between two reads. It does so only where others go by offsets,
+        since it costs a connection an event, and takes as long as one. What cannot be learned stays unknown.
+        """
+        ...
+
 
 @runtime_checkable
 class ReadsAsOwner(Protocol):
@@ -152,6 +160,12 @@ class TellsTimes(Protocol):
 def offset_of(hub: Hub, partition: str, sequence_number: int) -> str | None:
     """What `hub` calls this place, None where it does not say."""
     return hub.offset_of(partition, sequence_number) if isinstance(hub, KnowsOffsets) else None
+
+
+def learn_offsets(hub: Hub, places: Mapping[str, int]) -> None:
+    """Let `hub` find out what it calls these places, if others go by that."""
+    if isinstance(hub, KnowsOffsets):
+        hub.learn_offsets(places)
 
 
 def owner_reads(hub: Hub, group_name: str) -> ReadsAsOwner | None:

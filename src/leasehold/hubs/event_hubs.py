@@ -19,12 +19,13 @@ only as the levels say; sends take turns.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,7 +37,7 @@ from azure.eventhub.exceptions import AuthenticationError, EventHubError
 from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
-from leasehold.hubs.event_hubs_events import batch_of
+from leasehold.hubs.event_hubs_events import batch_of, number_of
 from leasehold.hubs.event_hubs_receiver import Receiver
 from leasehold.hubs.event_hubs_sender import Sender
 from leasehold.hubs.event_hubs_times import first_times
@@ -44,12 +45,15 @@ from leasehold.hubs.event_hubs_url import Address, read_url, without_secrets
 from leasehold.hubs.resolving import resolved
 from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
 
+logger = logging.getLogger(__name__)
+
 _ASKED_AT_ONCE = 8
 _PATIENCE = 60.0
 _BATCH_BYTES = 16 << 20
 _FAULTS = 5
 _FIRST_PAUSE = 0.1
 _OFFSETS = 256
+_LEARNING = 10.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 T = TypeVar("T")
@@ -162,7 +166,7 @@ class EventHub:
         return self._checked(partition, start, end, columns, batch_rows, owner_level)
 
     def offset_of(self, partition: str, sequence_number: int) -> str | None:
-        """The offset of an event that was the last of its partition at one of the latest looks; see `KnowsOffsets`."""
+        """The offset of an event that was its partition's last at one of the latest looks, or was learned."""
         with self._lock:
             return self._offsets.get(partition, {}).get(sequence_number)
 
@@ -177,6 +181,18 @@ class EventHub:
     def retention(self, timeout: float) -> float | None:
         """None: a client of the hub is not told."""
         return None
+
+    def learn_offsets(self, places: Mapping[str, int]) -> None:
+        """As `KnowsOffsets` says, in a mixed fleet only: by receiving these events once more, several at once.
+
+        The receivers say level 0 like all in a mixed fleet, so that one that is kept for the partition is disconnected.
+        """
+        unknown = {partition: number for partition, number in places.items() if number >= 0}
+        unknown = {
+            partition: number for partition, number in unknown.items() if self.offset_of(partition, number) is None
+        }
+        if self._address.mixed and unknown:
+            _at_once(lambda partition: self._learn_offset(partition, unknown[partition]), tuple(unknown))
 
     def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
         """Send events and return how many; see `Hub.send`. Events without a key go to each partition in turn."""
@@ -280,11 +296,21 @@ class EventHub:
                     raise
                 time.sleep(_FIRST_PAUSE * 2**fault)
             else:
-                assert first.sequence_number is not None
-                return first.sequence_number
+                return number_of(first)
             finally:
                 receiver.close()
         raise AssertionError("the last fault is raised")
+
+    def _learn_offset(self, partition: str, number: int) -> None:
+        try:
+            with self._errors(), closing(Receiver(self._address, partition, number, 0)) as receiver:
+                found = receiver.take(number + 1, 1, _LEARNING)
+        except HubError as error:
+            logger.warning("partition %s: the offset of event %d stays unknown: %s", partition, number, error)
+            return
+        if found:  # else retention has removed it
+            (row,) = batch_of(found, ("offset",), partition, self.identity).to_pylist()
+            self._note_offset(partition, number, row["offset"])
 
     def _described(self, partitions: Sequence[str] | None) -> dict[str, dict[str, Any]]:
         for partition in partitions or ():

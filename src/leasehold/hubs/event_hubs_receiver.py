@@ -4,6 +4,12 @@ Owns the thread in which azure-eventhub receives and the short queue between it 
 is slow, the client stops granting credit and nothing piles up. A fault ends a receiver, and whoever reads opens
 the next one where this one ended: the client's own retries (5.15, with `retry_total` above 0) try a refused link
 again for ever, without a pause and without telling. One thread reads from a receiver at a time.
+
+The client is used one step below its public surface, whose `receive_batch` opens a second connection, keeps a second
+thread and makes two objects of each event: more than half of the CPU. What is used is
+`EventHubConsumerClient._create_consumer`, and of the consumer `receive`, `close`, `_keep_alive`, `_handler.do_work` and
+`_message_received`, which is given each decoded message. So this works with the releases of azure-eventhub that it was
+tried with: 5.15.
 """
 
 from __future__ import annotations
@@ -12,17 +18,19 @@ import contextlib
 import queue
 import threading
 import time
-from collections import deque
+from bisect import bisect_left
 from datetime import datetime
 from typing import Any
 
-from azure.eventhub import EventData, EventHubConsumerClient
+from azure.eventhub import EventHubConsumerClient
 
 from leasehold.errors import HubUnavailable
+from leasehold.hubs.event_hubs_events import Message, number_of
 from leasehold.hubs.event_hubs_url import Address, without_secrets
 
 _BATCHES, _BATCH_EVENTS = 2, 300
 _GLANCE = 0.2
+_PARTING = 5.0
 _STOLEN = "link:stolen"
 _FINAL = ("not-found", "unauthorized-access", "not-allowed", _STOLEN)
 """Conditions, as the client names them, under which the next receiver would fare no better."""
@@ -49,8 +57,9 @@ class Receiver:
         self.position = start if isinstance(start, int) else None
         """The sequence number that comes next; `None` until the first event after a start by time."""
         self._most = most
-        self._news: queue.Queue[list[EventData] | BaseException] = queue.Queue(_BATCHES)
-        self._left: deque[EventData] = deque()
+        self._news: queue.Queue[list[Message] | BaseException] = queue.Queue(_BATCHES)
+        self._left: list[Message] = []
+        self._awaited: int | None = None
         self._closing = threading.Event()
         self._client = address.client(EventHubConsumerClient, consumer_group=address.consumer_group, retry_total=0)
         self.failed = False
@@ -59,41 +68,36 @@ class Receiver:
         """Whether it failed by a fault that may be gone already."""
         self.disconnected = False
         """Whether it failed because of another reader's owner level: one not lower, or any where it has none itself."""
-        where = {"starting_position": start, "starting_position_inclusive": True, "owner_level": owner_level}
-        self._thread = threading.Thread(target=self._receive, args=(where,), daemon=True, name=f"receive-{partition}")
+        self._thread = threading.Thread(target=self._receive, args=(start,), daemon=True, name=f"receive-{partition}")
         self._thread.start()
 
-    def take(self, end: int | None, most: int, patience: float) -> list[EventData]:
+    def take(self, end: int | None, most: int, patience: float) -> list[Message]:
         """The next events below `end`, at least one and at most `most`; none if the next is beyond `end`.
 
         Raises `HubUnavailable` when the client has given up, or nothing has come for `patience` seconds.
         """
+        self._awaited = end
         if not self._left:
-            self._left.extend(self._next(patience))
-        taken: list[EventData] = []
-        while self._left and len(taken) < most:
-            number = self._left[0].sequence_number
-            assert number is not None
-            if end is not None and number >= end:
-                break
-            taken.append(self._left.popleft())
-            self.position = number + 1
+            self._left = self._next(patience)
+        count = min(most, len(self._left))
+        if end is not None and number_of(self._left[count - 1]) >= end:
+            count = bisect_left(self._left, end, hi=count, key=number_of)
+        taken, self._left = self._left[:count], self._left[count:]
+        if taken:
+            self.position = number_of(taken[-1]) + 1
         return taken
 
     def close(self) -> None:
-        """Disconnect and end the thread. Closing twice is fine."""
+        """Disconnect and end the thread, which is not waited for if it hangs. Closing twice is fine."""
         self._closing.set()
-        while self._thread.is_alive():
-            with contextlib.suppress(Exception):  # it is gone either way
-                self._client.close()  # again, if the thread had not begun to receive the first time
-            self._thread.join(1.0)
+        self._thread.join(_PARTING)  # it looks at least every 0.2 s, but for a connection that is being opened
 
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._closing.is_set()
 
-    def _next(self, patience: float) -> list[EventData]:
+    def _next(self, patience: float) -> list[Message]:
         until = time.monotonic() + patience
         while True:
             try:
@@ -111,26 +115,53 @@ class Receiver:
                 raise HubUnavailable(
                     f"{self._address.url} cannot be read (partition {self._partition}): {without_secrets(got)}{hint}"
                 ) from got
-            fresh = [one for one in got if self.position is None or (one.sequence_number or 0) >= self.position]
-            if fresh:
-                return fresh
+            begin = 0 if self.position is None else bisect_left(got, self.position, key=number_of)
+            if begin < len(got):
+                return got[begin:] if begin else got
 
-    def _receive(self, where: dict[str, Any]) -> None:
+    def _receive(self, start: int | datetime) -> None:
+        arrived: list[Message] = []
+        consumer: Any = None
+
+        def on_message(message: Message) -> None:
+            arrived.append(message)
+            # The client goes on listening for 0.2 s after the last one there is, or until it has all it asked for.
+            if self._awaited is not None and number_of(message) + 1 >= self._awaited and self._offer(arrived[:], 0):
+                arrived.clear()
+
         try:
-            self._client.receive_batch(
-                lambda context, events: self._hand_over(list(events)) if events else None,
-                partition_id=self._partition,
-                max_batch_size=self._most,
+            consumer = self._client._create_consumer(
+                self._address.consumer_group,
+                self._partition,
+                start,
+                lambda event: None,
+                event_position_inclusive=True,
+                owner_level=self.owner_level,
                 prefetch=self._most,
-                on_error=lambda context, error: self._hand_over(error),
-                **where,
             )
+            consumer._message_received = on_message
+            # Its thread for that would read beside this one every 30 s, and events could overtake each other.
+            consumer._keep_alive = None
+            while not self._closing.is_set():
+                consumer.receive()
+                while arrived and not self._closing.is_set():
+                    if self._offer(arrived[:], _GLANCE):
+                        arrived.clear()
+                    else:
+                        consumer._handler.do_work(batch=0)  # reads nothing, and shows the service that we live
         except Exception as error:  # noqa: BLE001  whatever ends the thread is the reader's to know
-            self._hand_over(error)
+            self.failed = True
+            while not (self._offer(error, _GLANCE) or self._closing.is_set()):
+                pass
+        finally:
+            for client in (consumer, self._client):
+                with contextlib.suppress(Exception):  # it is gone either way
+                    client.close()
 
-    def _hand_over(self, what: list[EventData] | BaseException) -> None:
-        self.failed = self.failed or isinstance(what, BaseException)
-        while not self._closing.is_set():
-            with contextlib.suppress(queue.Full):
-                self._news.put(what, timeout=_GLANCE)
-                return
+    def _offer(self, what: list[Message] | BaseException, patience: float) -> bool:
+        """Hand over to the reader, waiting at most `patience` seconds for room. Returns whether there was."""
+        try:
+            self._news.put(what, timeout=patience) if patience else self._news.put_nowait(what)
+        except queue.Full:
+            return False
+        return True

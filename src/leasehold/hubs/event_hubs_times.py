@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leasehold.hubs.event_hubs_events import time_of
 from leasehold.hubs.event_hubs_receiver import Receiver
 from leasehold.hubs.event_hubs_url import Address, without_secrets
 
@@ -79,5 +80,4 @@ def _first_time(
     finally:
         # Not waited for: a partition after this one may still be asked about in time.
         threading.Thread(target=receiver.close, daemon=True, name="leasehold-close").start()
-    assert first.enqueued_time is not None
-    return first.enqueued_time.timestamp()
+    return time_of(first)

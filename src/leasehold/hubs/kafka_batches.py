@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from leasehold.hubs.arrow import event_schema
+from leasehold.hubs.arrow import TEXT_MAP, empty_maps, event_schema
 
 
 class MessageBatches:
@@ -24,13 +24,13 @@ class MessageBatches:
 
     def __init__(self, columns: Sequence[str], partition: str, hub: str) -> None:
         self._schema = event_schema(columns)
-        self._fixed = {"partition": partition, "hub": hub, "properties": [], "systemProperties": []}
-        makers: dict[str, Callable[[Sequence[Message]], Sequence[object] | None]] = {
+        self._fixed = {"partition": partition, "hub": hub}
+        makers: dict[str, Callable[[Sequence[Message]], Sequence[object] | pa.Array | None]] = {
             "body": lambda messages: [message.value() for message in messages],
-            "offset": lambda messages: [str(message.offset()) for message in messages],
-            "sequenceNumber": lambda messages: [message.offset() for message in messages],
+            "offset": lambda messages: _offsets(messages).cast(pa.string()),
+            "sequenceNumber": _offsets,
             "enqueuedTime": lambda messages: [_microseconds(message) for message in messages],
-            "partitionKey": lambda messages: [_text(message.key()) for message in messages],
+            "partitionKey": _keys,
             "properties": _properties,
             "systemProperties": _system_properties,
         }
@@ -41,11 +41,26 @@ class MessageBatches:
         arrays = []
         for make, field in self._makers:
             values = None if make is None else make(messages)
-            if values is None:
+            if values is None and field.type == TEXT_MAP:
+                arrays.append(empty_maps(len(messages)))
+            elif values is None:
                 arrays.append(pa.repeat(pa.scalar(self._fixed.get(field.name), field.type), len(messages)))
             else:
-                arrays.append(pa.array(values, field.type))
+                arrays.append(values if isinstance(values, pa.Array) else pa.array(values, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _offsets(messages: Sequence[Message]) -> pa.Array:
+    return pa.array([message.offset() for message in messages], pa.int64())
+
+
+def _keys(messages: Sequence[Message]) -> Sequence[object] | pa.Array:
+    """The keys as text: all at once, if all are."""
+    keys = [message.key() for message in messages]
+    try:
+        return pa.array(keys, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return [_text(key) for key in keys]
 
 
 def _microseconds(message: Message) -> int | None:
@@ -67,8 +82,12 @@ def _properties(messages: Sequence[Message]) -> Sequence[object] | None:
 
 def _system_properties(messages: Sequence[Message]) -> Sequence[object] | None:
     """The exact key of each message whose key is no text; `None` where all are."""
-    exact = [_exact_key(message.key()) for message in messages]
-    return exact if any(exact) else None
+    keys = [message.key() for message in messages]
+    try:
+        pa.array(keys, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return [_exact_key(key) for key in keys]
+    return None
 
 
 def _exact_key(key: bytes | None) -> list[tuple[str, str]]:

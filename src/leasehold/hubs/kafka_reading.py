@@ -22,9 +22,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -49,8 +50,8 @@ class PartitionReader:
     """A consumer of one partition, and its place in it.
 
     `_next` is the first offset that was not given out yet, `_seen` the first of which the consumer has told
-    nothing yet: what there is between them is in `_waiting`, and nothing else is. `_ended` is where the broker
-    said last that the partition ends.
+    nothing yet: what there is between them is in `_waiting`, with its offsets in `_offsets`, and nothing else is.
+    `_ended` is where the broker said last that the partition ends.
     """
 
     def __init__(self, settings: KafkaSettings, partition: int, edges: Edges) -> None:
@@ -72,7 +73,8 @@ class PartitionReader:
             queued_max_messages_kbytes=16 << 10,
         )
         self._next = self._seen = self._ended = -1
-        self._waiting: deque[Message] = deque()
+        self._waiting: list[Message] = []
+        self._offsets: list[int] = []
 
     def continues(self, start: int) -> bool:
         """Whether a range from `start` on can be read without a seek."""
@@ -83,23 +85,18 @@ class PartitionReader:
         if not self.continues(start) and not self._seek(start, end):
             return
         self._next = max(self._next, start)
-        while self._waiting and (self._waiting[0].offset() or 0) < start:
-            self._waiting.popleft()
+        self._drop(bisect_left(self._offsets, start))
         gathered: list[Message] = []
-        size = 0
+        room = _BATCH_BYTES
         while True:
-            while self._waiting:
-                offset = self._waiting[0].offset()
-                assert offset is not None
-                if offset >= end:
-                    break
-                message = self._waiting.popleft()
-                gathered.append(message)
-                size += len(message)
-                self._next = offset + 1
-                if len(gathered) == rows or size >= _BATCH_BYTES:
+            while count := self._fitting(end, rows - len(gathered), room):
+                taken, self._next = self._waiting[:count], self._offsets[count - 1] + 1
+                self._drop(count)
+                gathered += taken
+                room -= sum(map(len, taken))
+                if len(gathered) == rows or room <= 0:
                     yield gathered
-                    gathered, size = [], 0
+                    gathered, room = [], _BATCH_BYTES
             if self._waiting or self._seen >= end or not self._fetch(end):
                 break
         self._next = min(end, self._seen)
@@ -110,13 +107,22 @@ class PartitionReader:
         """Leave the cluster."""
         self._client.close()
 
+    def _fitting(self, end: int, rows: int, room: int) -> int:
+        """How many of the waiting messages are below `end`, at most `rows`, up to the one that fills `room` bytes."""
+        count = min(bisect_left(self._offsets, end), rows)
+        return min(count, 1 + bisect_left([*accumulate(map(len, self._waiting[:count]))], room))
+
+    def _drop(self, count: int) -> None:
+        """Forget so many of the waiting messages."""
+        del self._waiting[:count], self._offsets[:count]
+
     def _seek(self, start: int, end: int) -> bool:
         """Go to `start`, or to the first offset after it that is left; whether anything of the range is there."""
         begin, until = self._edges(self._partition)
         start = max(start, begin)
         if start >= end or (start >= until and not self._reaches_beyond(start)):
             return False
-        self._waiting.clear()
+        self._drop(len(self._waiting))
         self._next = self._seen = start
         self._assign()
         return True
@@ -136,6 +142,7 @@ class PartitionReader:
                     assert offset is not None
                     if offset >= self._seen:
                         self._waiting.append(message)
+                        self._offsets.append(offset)
                         self._seen = offset + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._ended = self._seen = max(self._seen, offset or 0)

@@ -23,7 +23,7 @@ from typing import Any
 from leasehold.clock import SystemClock
 from leasehold.errors import DataLoss, HubUnavailable, StoreUnavailable
 from leasehold.hubs import open_hub
-from leasehold.hubs.base import offset_of
+from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.model import Checkpoint, OwnerId, PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.processor import DispatchThread, PartitionManager
@@ -83,6 +83,8 @@ class LiveStream:
         """
         self._in_flight = frozenset()
         due = [one for one in ranges if self._written.get((one.partition, one.owner_level)) != one.end]
+        # The events were read by executors, and there is no way from them to here.
+        learn_offsets(self.hub, {one.partition: one.end - 1 for one in due if self._holds(one)})
         try:
             recorded = self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
         except StoreUnavailable as error:
@@ -93,6 +95,10 @@ class LiveStream:
         for checkpoint in recorded:
             self._written[checkpoint.partition, checkpoint.owner_level] = checkpoint.next_sequence_number
         self._let_go(ranges)
+
+    def _holds(self, one: Range) -> bool:
+        hold = self.manager.held().get(one.partition)
+        return hold is not None and hold.owner_level == one.owner_level
 
     def _note_progress(self) -> None:
         """After the checkpoints are written: what is acquired anew starts where they say."""

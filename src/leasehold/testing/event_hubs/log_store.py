@@ -37,7 +37,7 @@ class LogBacked:
 
     @property
     def created_at(self) -> int:
-        """When the log was made; where it does not know, a time made of its UUID: it differs from other logs'."""
+        """When the log was made; where that is unknown, a time made of its UUID, which no other log has."""
         known = self.log.created
         return _UNKNOWN + UUID(self.log.identity).int % _UNKNOWN_SPAN if known is None else round(known * 1_000)
 
