@@ -118,6 +118,14 @@ class TestHistories(LinearizableLeases):
         return azurite.url("azblob", container)
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+class TestHistoriesForLong(TestHistories):
+    """Long enough for sessions to be closed too."""
+
+    rounds, steps = 4, 100
+
+
 @pytest.mark.parametrize("losing", [b"x-ms-lease-action: acquire", b"comp=metadata", b"x-ms-lease-action: re"])
 def test_an_answer_that_is_lost_costs_no_lease(azurite: Azurite, container: str, losing: bytes) -> None:
     proxy = Proxy(azurite.port("blob"))

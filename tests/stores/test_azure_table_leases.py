@@ -117,7 +117,7 @@ class TestHistories(LinearizableLeases):
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 class TestHistoriesForLong(TestHistories):
-    rounds, steps = 10, 120
+    rounds, steps = 4, 100
 
 
 @pytest.mark.parametrize("losing", [b"POST ", b"lease ", b"beat"])
