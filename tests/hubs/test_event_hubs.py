@@ -160,6 +160,32 @@ def test_one_thread_reads_from_a_receivers_connection(memories: dict[str, Memory
     assert own == {"receive-0"}
 
 
+def test_a_range_that_goes_on_asks_for_no_properties(
+    memories: dict[str, MemoryHub], hub: EventHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask = hub._asking.get_partition_properties
+
+    def noted(partition: str) -> Any:
+        asked.append(partition)
+        return ask(partition)
+
+    monkeypatch.setattr(hub._asking, "get_partition_properties", noted)
+
+    def read(start: int, end: int) -> list[int]:
+        batches = hub.read("0", start, end, columns=["sequenceNumber"])
+        return [number for batch in batches for number in batch.column(0).to_pylist()]
+
+    fill(memories["hub-0"], "0", 900)
+    assert [*read(0, 300), *read(300, 600), *read(600, 900)] == list(range(900))
+    assert asked == ["0"]
+    fill(memories["hub-0"], "0", 100)
+    assert read(900, 1_100) == list(range(900, 1_000)), "up to the end, which has to be asked for"
+    assert asked == ["0", "0"]
+    assert read(0, 10) == list(range(10))
+    assert asked == ["0", "0", "0"]
+
+
 def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 

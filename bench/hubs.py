@@ -1,0 +1,201 @@
+"""Event Hubs and Kafka: what reading and sending through Leasehold costs beside the official client alone.
+
+Servers are local and in processes of their own: `leasehold.testing.event_hubs`, and librdkafka's mock cluster. So is
+each side (`hub_sides.py`), and all take turns. A side's speed counts from its first event to its last. Its CPU is that
+of all its processes (for Spark: driver, Java and Python workers) in a whole turn, connecting and taking partitions
+included; of several turns the best counts, since what others do on the machine only adds to it. Spark's session is
+open before, and warmed up by a turn that does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent))
+
+from tests.hubs.kafka_cluster import Cluster
+from tests.stores.azurite import Azurite
+
+from leasehold.hubs import open_hub
+from leasehold.hubs.event_hubs_url import VARIABLE
+from leasehold.model import Event
+
+Row = tuple[str, float, str, float | None, str]
+PARTITIONS = 8
+_HERE = Path(__file__).parent
+_LOST = "0.90 or more of the client alone"
+_LESS = "less than the official processor"
+
+
+def run(quick: bool) -> list[Row]:
+    """Rows of the table of figures."""
+    turns = 2 if quick else 4
+    with tempfile.TemporaryDirectory() as folder:
+        return [*_event_hubs(Path(folder), turns, quick), *_kafka(Path(folder), turns, quick)]
+
+
+@dataclass
+class _Taken:
+    """The best of a side's turns: events a second, and CPU in millionths of a second an event."""
+
+    speed: float = 0.0
+    cpu: float = float("inf")
+    turns: int = 0
+
+    def note(self, events: int, seconds: float, cpu: float) -> None:
+        self.turns += 1
+        if self.turns > 1:  # the first one warms up
+            self.speed = max(self.speed, events / seconds)
+            self.cpu = min(self.cpu, 1e6 * cpu / events)
+
+
+class _Side:
+    """A process that takes turns."""
+
+    def __init__(self, name: str, url: str, events: int, folder: Path, environment: Mapping[str, str]) -> None:
+        self.taken = _Taken()
+        self.process = _started([_HERE / "hub_sides.py", name, url, events, folder], environment)
+        assert _said(self.process) == "ready"
+
+    def turn(self) -> None:
+        found = json.loads(_told(self.process))
+        self.taken.note(found["events"], found["seconds"], found["cpu"])
+
+
+def _event_hubs(folder: Path, turns: int, quick: bool) -> list[Row]:
+    read, sent = (8_000, 4_000) if quick else (32_000, 8_000)
+    with ExitStack() as stack:
+        azurite = Azurite()
+        azurite.start()
+        stack.callback(azurite.stop)
+        server = _started([_HERE / "hub_server.py", PARTITIONS, read], {})
+        stack.callback(_end, server)
+        connection = _said(server)
+        namespace = connection.partition("sb://")[2].partition(";")[0]
+
+        def side(name: str, hub: str, events: int) -> _Side:
+            # Each has a consumer group of its own, so that no receiver that was kept is in another's way.
+            url = f"eventhubs://{namespace}/{hub}?consumer_group={name}"
+            said = {
+                VARIABLE: connection,
+                "BENCH_CONNECTION": f"{connection};EntityPath={hub}",
+                "BENCH_STORAGE": azurite.connection_string,
+            }
+            made = _Side(name, url, events, folder, said)
+            stack.callback(_end, made.process)
+            return made
+
+        readers = {
+            n: side(n, "read", read)
+            for n in ("client", "official", "processor", "arrow", "defaults", "spark", "stream")
+        }
+        senders = {n: side(n, "written", sent) for n in ("send-client", "send")}
+        for _ in range(turns):
+            for one in (*readers.values(), *senders.values()):
+                one.turn()
+                _told(server)  # what was written is forgotten
+    return [*_rows("event hubs", readers, senders, alone="client", send_alone="send-client", official="official")]
+
+
+def _kafka(folder: Path, turns: int, quick: bool) -> list[Row]:
+    events = 40_000 if quick else 400_000  # about what the mock cluster keeps
+    cluster = Cluster()
+    with ExitStack() as stack:
+        stack.callback(cluster.kill)
+        full = cluster.url(cluster.topic(PARTITIONS))
+        hub = open_hub(full)
+        hub.send(Event(b"%080d" % number) for number in range(events))
+        held = sum(place.end - place.begin for place in hub.partition_properties().values())
+        hub.close()
+        assert held == events, f"the mock cluster has kept {held:,} of {events:,} events"
+
+        def side(name: str, url: str) -> _Side:
+            made = _Side(name, url, events, folder, {})
+            stack.callback(_end, made.process)
+            return made
+
+        readers = {name: side(name, full) for name in ("bare", "processor", "arrow", "defaults", "spark", "stream")}
+        target = cluster.url(cluster.topic(PARTITIONS))
+        senders = {name: side(name, target) for name in ("send-bare", "send")}
+        for _ in range(turns):
+            for one in (*readers.values(), *senders.values()):
+                one.turn()
+    return [*_rows("kafka", readers, senders, alone="bare", send_alone="send-bare", official="")]
+
+
+def _rows(
+    hub: str, readers: Mapping[str, _Side], senders: Mapping[str, _Side], *, alone: str, send_alone: str, official: str
+) -> Iterator[Row]:
+    names = {
+        "client": "the official client alone",
+        "bare": "a bare consumer",
+        "official": "the official processor, Blob store",
+        "processor": "plain processor, batches of 1,000",
+        "arrow": "plain processor, batches of 1,000, as Arrow",
+        "defaults": "plain processor, defaults (batches of 100, each recorded)",
+        "spark": "Spark source, a batch query",
+        "stream": "Spark source, a running stream",
+        "send-client": "the official producer",
+        "send-bare": "a bare producer",
+        "send": "Hub.send",
+    }
+    first = readers[alone].taken.speed
+    for name, side in readers.items():
+        goal = _LOST if name == "processor" else ""
+        ratio = None if name == alone else side.taken.speed / first
+        yield f"{hub}, received: {names[name]}", side.taken.speed, "events/s", ratio, goal
+    beside = readers[official or alone].taken.cpu
+    for name, side in readers.items():
+        goal = _LESS if name == "stream" and official else ""
+        ratio = None if side.taken.cpu == beside else side.taken.cpu / beside
+        yield f"{hub}, received: {names[name]}", side.taken.cpu, "us of CPU an event", ratio, goal
+    for name, side in senders.items():
+        ratio = None if name == send_alone else side.taken.speed / senders[send_alone].taken.speed
+        yield f"{hub}, sent: {names[name]}", side.taken.speed, "events/s", ratio, ""
+
+
+def _started(command: list[object], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _told(process: subprocess.Popen[str]) -> str:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return _said(process)
+
+
+def _said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    assert line, f"{process.args!r} has ended"
+    return line
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    for line in run(quick="--quick" in sys.argv):
+        print(line)
