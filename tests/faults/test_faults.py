@@ -112,7 +112,8 @@ def test_paused_for_longer_than_the_expiration(fleet: Fleet) -> None:
     fleet.until(lambda: green.process.poll() not in (None, 0) or not python.is_running(), "the application to fail")
     account = blue.stop()
     # The table has refused all that came late, but for what the hub did not give: there, receivers carry the level.
-    assert account["refused"] + blue.cut_short() == late
+    # The source may have been paused while it was planning: then 100 more from each of two partitions came late.
+    assert late <= account["refused"] + blue.cut_short() <= late + 200
     assert fleet.kind.one_reader or not blue.cut_short()
     assert account["restarts"] == 0
 
