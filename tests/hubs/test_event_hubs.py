@@ -27,6 +27,7 @@ from leasehold.processor import EventProcessor
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.event_hubs import EventHubsServer, Limits, MemoryHub, Work
 from leasehold.testing.event_hubs.messages import Message, data_message
+from leasehold.testing.event_hubs.types import Described, ULong, encode
 from leasehold.testing.hubs import HubContract, bodies_of, numbered, rows_of
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
@@ -217,6 +218,33 @@ def test_a_read_that_gets_nothing_ends_in_time(server: EventHubsServer, hub: Hub
         next(batches)
     hub._patience = 60.0
     assert len(rows_of(hub, "0")) == 10
+
+
+_DATA, _SEQUENCE, _VALUE = 0x75, 0x76, 0x77
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ([(_DATA, b"\xff\x00")], b"\xff\x00"),
+        ([(_DATA, b"one "), (_DATA, b""), (_DATA, b"two")], b"one two"),
+        ([(_DATA, b"")], b""),
+        ([(_VALUE, b"\xff\x00")], b"\xff\x00"),
+        ([(_VALUE, "größer")], "größer".encode()),
+        ([(_VALUE, 0)], b"0"),
+        ([(_VALUE, None)], b""),
+        ([(_VALUE, {"a": [b"\xff", "b"]})], b"{'a': ['\\\\xff', 'b']}"),
+        ([(_SEQUENCE, [1, b"\xff"]), (_SEQUENCE, ["b"])], b"[1, '\\\\xff', 'b']"),
+        ([], b""),
+    ],
+)
+def test_bodies_of_other_senders_are_read_whatever_they_are(
+    memories: dict[str, MemoryHub], hub: Hub, body: list[tuple[int, object]], found: bytes
+) -> None:
+    """Only what is not bytes becomes text; and no body keeps a partition from being read."""
+    bare = b"".join(encode(Described(ULong(section), value)) for section, value in body)
+    memories["hub-0"].append("0", [Message(bare)])
+    assert bodies_of(hub, "0") == [found]
 
 
 def test_another_consumer_group_and_what_it_may_not(
