@@ -220,6 +220,21 @@ def test_a_read_that_gets_nothing_ends_in_time(server: EventHubsServer, hub: Hub
     assert len(rows_of(hub, "0")) == 10
 
 
+def test_a_connection_that_is_refused_is_told_and_not_tried_again_for_ever(
+    server: EventHubsServer, hub: EventHub
+) -> None:
+    server.stop()
+    opened = time.process_time()
+    receiver = Receiver(hub._address, "0", 0)
+    with pytest.raises(HubUnavailable, match="refused"):
+        receiver.take(1, 1, 20.0)
+    assert receiver.may_try_again
+    assert receiver.failed
+    time.sleep(0.5)
+    assert time.process_time() - opened < 1.0, "a thread is busy with a service that is away"
+    receiver.close()
+
+
 _DATA, _SEQUENCE, _VALUE = 0x75, 0x76, 0x77
 
 
