@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import queue
 import sys
 import threading
@@ -218,6 +219,27 @@ def test_a_read_that_gets_nothing_ends_in_time(server: EventHubsServer, hub: Hub
         next(batches)
     hub._patience = 60.0
     assert len(rows_of(hub, "0")) == 10
+
+
+def test_a_process_that_is_forked_goes_on_with_connections_of_its_own(hub: Hub) -> None:
+    hub.send(numbered(30), partition="0")
+    assert len(rows_of(hub, "0", 0, 10)) == 10
+    under_way = hub.read("0", 0, 30, batch_rows=5)
+    assert next(under_way).num_rows == 5
+    child = os.fork()
+    if child == 0:
+        began, good = time.monotonic(), False
+        try:
+            del under_way
+            hub.send(numbered(5, first=30), partition="0")
+            good = len(rows_of(hub, "0", 10, 35)) == 25 and time.monotonic() - began < 30.0
+            hub.close()
+        finally:
+            os._exit(0 if good else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert sum(batch.num_rows for batch in under_way) == 25
+    hub.send(numbered(5, first=35), partition="0")
+    assert [int(row["body"]) for row in rows_of(hub, "0", 10, 40)] == list(range(10, 40))
 
 
 def test_a_connection_that_is_refused_is_told_and_not_tried_again_for_ever(

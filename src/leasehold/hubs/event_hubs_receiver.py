@@ -94,8 +94,8 @@ class Receiver:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closing.is_set()
+        """Whether it was closed, has come to its end, or receives in the process that this one was forked from."""
+        return self._closing.is_set() or not self._thread.is_alive()
 
     def _next(self, patience: float) -> list[Message]:
         until = time.monotonic() + patience
