@@ -18,6 +18,8 @@ import pytest
 
 pytest.importorskip("azure.eventhub")
 
+from azure.eventhub._pyamqp.receiver import ReceiverLink
+
 from leasehold.errors import ConfigError, HubUnavailable, MissingDependency, SchemaMismatch
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.event_hubs import EventHub
@@ -186,6 +188,24 @@ def test_a_range_that_goes_on_asks_for_no_properties(
     assert asked == ["0", "0"]
     assert read(0, 10) == list(range(10))
     assert asked == ["0", "0", "0"]
+
+
+def test_a_receiver_remembers_no_delivery(
+    memories: dict[str, MemoryHub], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's link notes the tag of each that it never settles: for as long as the receiver is kept."""
+    links: list[ReceiverLink] = []
+    attach: Callable[[ReceiverLink], None] = ReceiverLink.attach
+
+    def noted(link: ReceiverLink) -> None:
+        links.append(link)
+        attach(link)
+
+    monkeypatch.setattr(ReceiverLink, "attach", noted)
+    fill(memories["hub-0"], "0", 5_000)
+    assert len(rows_of(hub, "0")) == 5_000
+    assert sum(link.delivery_count >= 5_000 for link in links) == 1
+    assert sum(len(link._received_delivery_tags) for link in links) <= 600
 
 
 def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkeypatch: pytest.MonkeyPatch) -> None:

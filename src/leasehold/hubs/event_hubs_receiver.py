@@ -8,8 +8,8 @@ again for ever, without a pause and without telling. One thread reads from a rec
 The client is used one step below its public surface, whose `receive_batch` opens a second connection, keeps a second
 thread and makes two objects of each event: more than half of the CPU. What is used is
 `EventHubConsumerClient._create_consumer`, and of the consumer `_open_with_retry`, `receive`, `close`, `_keep_alive`,
-`_handler.do_work` and `_message_received`, which is given each decoded message. So this works with the releases of
-azure-eventhub that it was tried with: 5.15.
+`_handler.do_work`, the tags that `_handler._link` keeps, and `_message_received`, which is given each decoded message.
+So this works with the releases of azure-eventhub that it was tried with: 5.15.
 """
 
 from __future__ import annotations
@@ -145,6 +145,8 @@ class Receiver:
             consumer._open_with_retry()  # `receive` would take a connection that is refused for one that was closed
             while not self._closing.is_set():
                 consumer.receive()
+                if consumer._handler._link is not None:  # it keeps every delivery's tag, to settle what we never do
+                    consumer._handler._link._received_delivery_tags.clear()
                 while arrived and not self._closing.is_set():
                     if self._offer(arrived[:], _GLANCE):
                         arrived.clear()
