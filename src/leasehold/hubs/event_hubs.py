@@ -302,7 +302,7 @@ class EventHub:
     def _first_since(self, partition: str, since: datetime) -> int:
         for fault in range(_FAULTS + 1):
             with self._errors():
-                receiver = Receiver(self._address, partition, since)
+                receiver = Receiver(self._address, partition, since, most=1)
             try:
                 (first,) = receiver.take(None, 1, self._patience)
             except HubUnavailable:
@@ -317,7 +317,7 @@ class EventHub:
 
     def _learn_offset(self, partition: str, number: int) -> None:
         try:
-            with self._errors(), closing(Receiver(self._address, partition, number, 0)) as receiver:
+            with self._errors(), closing(Receiver(self._address, partition, number, 0, most=1)) as receiver:
                 found = receiver.take(number + 1, 1, _LEARNING)
         except HubError as error:
             logger.warning("partition %s: the offset of event %d stays unknown: %s", partition, number, error)
