@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import queue
 import sys
 import threading
@@ -17,6 +18,8 @@ import pytest
 
 pytest.importorskip("azure.eventhub")
 
+from azure.eventhub._pyamqp.receiver import ReceiverLink
+
 from leasehold.errors import ConfigError, HubUnavailable, MissingDependency, SchemaMismatch
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.event_hubs import EventHub
@@ -27,6 +30,7 @@ from leasehold.processor import EventProcessor
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.event_hubs import EventHubsServer, Limits, MemoryHub, Work
 from leasehold.testing.event_hubs.messages import Message, data_message
+from leasehold.testing.event_hubs.types import Described, ULong, encode
 from leasehold.testing.hubs import HubContract, bodies_of, numbered, rows_of
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
@@ -186,6 +190,24 @@ def test_a_range_that_goes_on_asks_for_no_properties(
     assert asked == ["0", "0", "0"]
 
 
+def test_a_receiver_remembers_no_delivery(
+    memories: dict[str, MemoryHub], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's link notes the tag of each that it never settles: for as long as the receiver is kept."""
+    links: list[ReceiverLink] = []
+    attach: Callable[[ReceiverLink], None] = ReceiverLink.attach
+
+    def noted(link: ReceiverLink) -> None:
+        links.append(link)
+        attach(link)
+
+    monkeypatch.setattr(ReceiverLink, "attach", noted)
+    fill(memories["hub-0"], "0", 5_000)
+    assert len(rows_of(hub, "0")) == 5_000
+    assert sum(link.delivery_count >= 5_000 for link in links) == 1
+    assert sum(len(link._received_delivery_tags) for link in links) <= 600
+
+
 def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
@@ -217,6 +239,69 @@ def test_a_read_that_gets_nothing_ends_in_time(server: EventHubsServer, hub: Hub
         next(batches)
     hub._patience = 60.0
     assert len(rows_of(hub, "0")) == 10
+
+
+def test_a_process_that_is_forked_goes_on_with_connections_of_its_own(hub: Hub) -> None:
+    hub.send(numbered(30), partition="0")
+    assert len(rows_of(hub, "0", 0, 10)) == 10
+    under_way = hub.read("0", 0, 30, batch_rows=5)
+    assert next(under_way).num_rows == 5
+    child = os.fork()
+    if child == 0:
+        began, good = time.monotonic(), False
+        try:
+            del under_way
+            hub.send(numbered(5, first=30), partition="0")
+            good = len(rows_of(hub, "0", 10, 35)) == 25 and time.monotonic() - began < 30.0
+            hub.close()
+        finally:
+            os._exit(0 if good else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert sum(batch.num_rows for batch in under_way) == 25
+    hub.send(numbered(5, first=35), partition="0")
+    assert [int(row["body"]) for row in rows_of(hub, "0", 10, 40)] == list(range(10, 40))
+
+
+def test_a_connection_that_is_refused_is_told_and_not_tried_again_for_ever(
+    server: EventHubsServer, hub: EventHub
+) -> None:
+    server.stop()
+    opened = time.process_time()
+    receiver = Receiver(hub._address, "0", 0)
+    with pytest.raises(HubUnavailable, match="refused"):
+        receiver.take(1, 1, 20.0)
+    assert receiver.may_try_again
+    assert receiver.failed
+    time.sleep(0.5)
+    assert time.process_time() - opened < 1.0, "a thread is busy with a service that is away"
+    receiver.close()
+
+
+_DATA, _SEQUENCE, _VALUE = 0x75, 0x76, 0x77
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ([(_DATA, b"\xff\x00")], b"\xff\x00"),
+        ([(_DATA, b"one "), (_DATA, b""), (_DATA, b"two")], b"one two"),
+        ([(_DATA, b"")], b""),
+        ([(_VALUE, b"\xff\x00")], b"\xff\x00"),
+        ([(_VALUE, "größer")], "größer".encode()),
+        ([(_VALUE, 0)], b"0"),
+        ([(_VALUE, None)], b""),
+        ([(_VALUE, {"a": [b"\xff", "b"]})], b"{'a': ['\\\\xff', 'b']}"),
+        ([(_SEQUENCE, [1, b"\xff"]), (_SEQUENCE, ["b"])], b"[1, '\\\\xff', 'b']"),
+        ([], b""),
+    ],
+)
+def test_bodies_of_other_senders_are_read_whatever_they_are(
+    memories: dict[str, MemoryHub], hub: Hub, body: list[tuple[int, object]], found: bytes
+) -> None:
+    """Only what is not bytes becomes text; and no body keeps a partition from being read."""
+    bare = b"".join(encode(Described(ULong(section), value)) for section, value in body)
+    memories["hub-0"].append("0", [Message(bare)])
+    assert bodies_of(hub, "0") == [found]
 
 
 def test_another_consumer_group_and_what_it_may_not(

@@ -6,11 +6,13 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 pytest.importorskip("azure.eventhub")
+
+from azure.eventhub._pyamqp.receiver import ReceiverLink
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, HubUnavailable, ReaderDisconnected
@@ -18,7 +20,7 @@ from leasehold.hubs import open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.hubs.event_hubs import EventHub
 from leasehold.hubs.event_hubs_url import VARIABLE, read_url
-from leasehold.model import LATEST, Checkpoint, ConsumerGroup
+from leasehold.model import LATEST, Checkpoint, ConsumerGroup, EventPosition, PositionKind
 from leasehold.notices import LossReason, Notices, OwnershipLost
 from leasehold.processor import EventProcessor
 from leasehold.spark.offsets import Range
@@ -130,6 +132,26 @@ def test_in_a_mixed_fleet_the_offset_in_the_middle_is_found_out(server: EventHub
     assert mixed.offset_of("1", -1) is None
     one.learn_offsets({"0": 7})
     assert one.offset_of("0", 7) is None, "nobody goes by offsets where all owners are ours"
+    mixed.close()
+
+
+def test_one_event_is_looked_at_without_hundreds_that_follow(
+    server: EventHubsServer, one: EventHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one.send(numbered(MANY), partition="0")
+    links: list[ReceiverLink] = []
+    attach: Callable[[ReceiverLink], None] = ReceiverLink.attach
+
+    def noted(link: ReceiverLink) -> None:
+        links.append(link)
+        attach(link)
+
+    monkeypatch.setattr(ReceiverLink, "attach", noted)
+    mixed = opened(server, "?fleet=mixed")
+    mixed.learn_offsets({"0": 7})
+    assert mixed.offset_of("0", 7) is not None
+    assert mixed.resolve("0", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=1.0)) == 0
+    assert sum(link.delivery_count for link in links) < 60, "these two, and answers to questions"
     mixed.close()
 
 

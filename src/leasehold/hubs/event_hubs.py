@@ -14,15 +14,18 @@ The hub's identity is namespace, name and creation time: one that was deleted an
 group are keyed so too; in a mixed fleet by the plain names, as the other processors key them.
 
 Concurrency: any thread may call. Reads of one partition at the same time have a receiver each, and disturb each other
-only as the levels say; sends take turns.
+only as the levels say; sends take turns. A process that is forked, before or after use, may go on using its copy, with
+connections of its own; not a read or a send that was under way.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -83,6 +86,7 @@ class EventHub:
             found = self._asking.get_eventhub_properties()
         self._created: datetime = found["created_at"]
         self._known: tuple[str, ...] = tuple(found["partition_ids"])
+        _opened.add(self)
 
     def __repr__(self) -> str:
         return f"EventHub({self.url!r})"
@@ -277,7 +281,7 @@ class EventHub:
         with self._lock:
             kept = self._receivers.pop(partition, None)
         if kept is not None:
-            if kept.position == start and kept.owner_level == owner_level and not kept.failed:
+            if kept.position == start and kept.owner_level == owner_level and not (kept.failed or kept.closed):
                 return kept
             kept.close()
         with self._errors():
@@ -291,10 +295,14 @@ class EventHub:
                 return
         receiver.close()
 
+    def _start_anew(self) -> None:
+        """Leave to the parent process, which goes on with them, its producer and whatever lock a thread of it has."""
+        self._lock, self._sender = threading.Lock(), None
+
     def _first_since(self, partition: str, since: datetime) -> int:
         for fault in range(_FAULTS + 1):
             with self._errors():
-                receiver = Receiver(self._address, partition, since)
+                receiver = Receiver(self._address, partition, since, most=1)
             try:
                 (first,) = receiver.take(None, 1, self._patience)
             except HubUnavailable:
@@ -309,7 +317,7 @@ class EventHub:
 
     def _learn_offset(self, partition: str, number: int) -> None:
         try:
-            with self._errors(), closing(Receiver(self._address, partition, number, 0)) as receiver:
+            with self._errors(), closing(Receiver(self._address, partition, number, 0, most=1)) as receiver:
                 found = receiver.take(number + 1, 1, _LEARNING)
         except HubError as error:
             logger.warning("partition %s: the offset of event %d stays unknown: %s", partition, number, error)
@@ -377,3 +385,14 @@ def _at_once(ask: Callable[[str], T], names: Sequence[str]) -> list[T]:
         return [ask(name) for name in names]
     with ThreadPoolExecutor(min(len(names), _ASKED_AT_ONCE)) as pool:
         return list(pool.map(ask, names))
+
+
+_opened: weakref.WeakSet[EventHub] = weakref.WeakSet()
+
+
+def _start_all_anew() -> None:
+    for hub in list(_opened):
+        hub._start_anew()
+
+
+os.register_at_fork(after_in_child=_start_all_anew)

@@ -7,9 +7,9 @@ again for ever, without a pause and without telling. One thread reads from a rec
 
 The client is used one step below its public surface, whose `receive_batch` opens a second connection, keeps a second
 thread and makes two objects of each event: more than half of the CPU. What is used is
-`EventHubConsumerClient._create_consumer`, and of the consumer `receive`, `close`, `_keep_alive`, `_handler.do_work` and
-`_message_received`, which is given each decoded message. So this works with the releases of azure-eventhub that it was
-tried with: 5.15.
+`EventHubConsumerClient._create_consumer`, and of the consumer `_open_with_retry`, `receive`, `close`, `_keep_alive`,
+`_handler.do_work`, the tags that `_handler._link` keeps, and `_message_received`, which is given each decoded message.
+So this works with the releases of azure-eventhub that it was tried with: 5.15.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Receiver:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closing.is_set()
+        """Whether it was closed, has come to its end, or receives in the process that this one was forked from."""
+        return self._closing.is_set() or not self._thread.is_alive()
 
     def _next(self, patience: float) -> list[Message]:
         until = time.monotonic() + patience
@@ -142,8 +142,11 @@ class Receiver:
             consumer._message_received = on_message
             # Its thread for that would read beside this one every 30 s, and events could overtake each other.
             consumer._keep_alive = None
+            consumer._open_with_retry()  # `receive` would take a connection that is refused for one that was closed
             while not self._closing.is_set():
                 consumer.receive()
+                if consumer._handler._link is not None:  # it keeps every delivery's tag, to settle what we never do
+                    consumer._handler._link._received_delivery_tags.clear()
                 while arrived and not self._closing.is_set():
                     if self._offer(arrived[:], _GLANCE):
                         arrived.clear()

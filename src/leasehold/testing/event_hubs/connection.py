@@ -523,7 +523,7 @@ def _transfer(link: Link, more: bool) -> Transfer:
     return Transfer(
         handle=link.handle,
         delivery_id=link.session.next_delivery_id if first else None,
-        delivery_tag=b"\x00" if first else None,  # settled: no two deliveries are ever told apart by it
+        delivery_tag=link.session.next_delivery_id.to_bytes(4, "big") if first else None,
         message_format=0 if first else None,
         settled=True,
         more=more,
