@@ -35,7 +35,7 @@ smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
 	echo 'the bare install runs'
 
 pytest: .venv/.dev ## the tests alone: make pytest ARGS="tests/cli -k send"
-	$(BIN)/pytest -m 'not soak' -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -m 'not soak' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: .venv/.dev ## the slow campaigns
 	$(BIN)/pytest -m soak $(ARGS)
