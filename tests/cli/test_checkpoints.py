@@ -178,6 +178,9 @@ def test_a_lower_level_and_a_step_back_are_refused_unless_forced(url: str, store
         (line(sequence_number=-2), "from -1, and not -2"),
         (line(sequence_number=2**63), "from -1"),
         (line(level=True), "ownerLevel is a whole number from 0, and not True"),
+        (line("\ud800"), "partition is text that can be written as UTF-8"),
+        (line(offset="\udfff"), "offset is text that can be written as UTF-8"),
+        ("[" * 100_000, "line 1 of the input: not a checkpoint .* recursion"),
         (line(level=1.5), "ownerLevel"),
         (line(offset=7), "offset is text or null"),
         (
@@ -296,13 +299,23 @@ def test_set_raises_the_level_and_refuses_a_step_back_unless_forced(url: str, st
     done("set", url, *NAMED, "--force", "--", "0", "-1")
     assert written(store)["0"][0] == BEFORE_FIRST
     assert store.update_checkpoints([Checkpoint(GROUP, "0", 12, 1)]) != []
-    assert run("set", url, *NAMED, "--", "0", "-2").exit_code == 2
+    for beyond in ("-2", str(2**63)):
+        result = run("set", url, *NAMED, "--", "0", beyond)
+        assert result.exit_code == 2
+        assert "is not in the range" in result.stderr
 
 
 def test_one_partition_is_set_and_no_other(url: str, store: Store) -> None:
     store.update_checkpoints([Checkpoint(GROUP, p, 10, 3) for p in ("0", "1")])
     done("set", url, *NAMED, "1", "11")
     assert written(store) == {"0": (10, 3, None), "1": (11, 4, None)}
+
+
+def test_where_no_owner_level_is_left_nothing_is_set(url: str, store: Store) -> None:
+    done("import", url, "-", given=line(level=2**63 - 1))
+    for words in (("set", url, *NAMED, "0", "11"), ("set", url, *NAMED, "0", "1", "--force")):
+        assert "the highest owner level" in refused(*words)
+    assert written(store)["0"][:2] == (10, 2**63 - 1)
 
 
 def test_an_instance_that_overtakes_is_said(url: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

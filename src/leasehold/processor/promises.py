@@ -122,7 +122,7 @@ def place_of(store: OwnershipStore | CheckpointStore) -> Place:
     """A store as a place. One that says nothing of itself is taken to keep every promise."""
     name = repr(store)
     url = re.search(r"\w+://[^'\")\s]*", name)
-    return Place(name, getattr(store, "features", _ANYTHING), bool(url) and is_here(url[0]))
+    return Place(name, getattr(store, "features", _ANYTHING), url is not None and is_here(url[0]))
 
 
 def place_at(url: str) -> Place:
