@@ -30,7 +30,7 @@ from leasehold.stores.azure.access import BLOB, Access, read_url
 from leasehold.stores.azure.calls import WORKERS, Calls, Deadline, transport
 from leasehold.stores.azure.leased_blobs import Held, LeasedBlobs
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -61,6 +61,7 @@ class BlobLeaseStore:
     # Sessions
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
+        check_owner(owner)
         check_duration(duration, self.features)
         session = LeaseSession(str(uuid.uuid4()), owner, duration)
         # Asked of the service, since an hour of work on a container that is not there helps nobody.
