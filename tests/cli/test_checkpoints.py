@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,29 @@ def test_a_mistyped_store_is_refused_and_not_made(tmp_path: Path, words: tuple[s
         assert "there is no store at sqlite:///" in said
         assert "leasehold init" in said
     assert [(one.name, one.stat().st_size) for one in tmp_path.iterdir()] == [("empty", 0)]
+
+
+def test_a_store_that_cannot_be_looked_at_is_said(tmp_path: Path) -> None:
+    said = refused("export", f"sqlite:///{tmp_path}/{'x' * 300}.db", *NAMED)
+    assert "File name too long (check its name" in said
+    assert "foreseen" not in said
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write what nobody may")
+def test_a_file_that_may_not_be_written_is_said(tmp_path: Path, url: str, store: Store) -> None:
+    (tmp_path / "store.db").chmod(0o444)
+    tmp_path.chmod(0o555)
+    assert "check that this user may write it and its folder" in refused("export", url, *NAMED)
+    tmp_path.chmod(0o000)
+    assert "who may read its folder" in refused("export", url, *NAMED)
+    tmp_path.chmod(0o755)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody may make a file")
+def test_a_file_that_cannot_be_made_is_not_called_missing() -> None:
+    result = CliRunner().invoke(app, ["init", "sqlite:////proc/self/store.db"])
+    assert result.exit_code == 1
+    assert "it cannot be made: check that this user may write its folder" in result.stderr
 
 
 @pytest.mark.parametrize("words", [("export",), ("set", "0", "1"), ("import", "-")])

@@ -101,10 +101,15 @@ class Schema:
                 raise older(str(path), self.component, version, self.version)
 
         file = DatabaseFile(path, schema=(), check=look, unavailable=StoreUnavailable, create=False, timeout=timeout)
-        if path.exists():
-            with contextlib.suppress(_NothingThere), file.reading():
-                pass
-            file.close()
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror} (check its name, and who may read its folder)") from error
+        with contextlib.suppress(_NothingThere), file.reading():
+            pass
+        file.close()
         return there
 
     def create(self, path: Path, timeout: float) -> SchemaChange:
