@@ -192,7 +192,9 @@ class DatabaseFile:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise self._unavailable(f"{self.path}: {error} ({_remedy(error, self.path, self._timeout)})") from error
+            raise self._unavailable(
+                f"{self.path}: {error} ({_remedy(error, self.path, self._timeout, self._create)})"
+            ) from error
         except (OSError, sqlite3.NotSupportedError) as error:
             raise self._unavailable(f"{self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
@@ -275,14 +277,17 @@ def _begin_reading(connection: sqlite3.Connection) -> None:
     connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
 
 
-def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float) -> str:
+def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create: bool) -> str:
     code = error.sqlite_errorcode & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"another process kept it locked for {timeout:g} s; it will be tried again"
     if code == sqlite3.SQLITE_CANTOPEN:
-        if not path.exists():
-            return "the file does not exist: check the path"
+        if not os.path.exists(path):  # noqa: PTH110  the method fails where the folder may not be read
+            made = "it cannot be made: check that this user may write its folder"
+            return made if create else "the file does not exist: check the path"
         return "it is a folder" if path.is_dir() else "check that this user may read and write it and its folder"
+    if code == sqlite3.SQLITE_READONLY:
+        return "SQLite writes beside a file to read it: check that this user may write it and its folder"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full: make room"
     return "check the file and its folder"

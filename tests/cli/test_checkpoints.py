@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,9 @@ def test_a_lower_level_and_a_step_back_are_refused_unless_forced(url: str, store
         (line(sequence_number=-2), "from -1, and not -2"),
         (line(sequence_number=2**63), "from -1"),
         (line(level=True), "ownerLevel is a whole number from 0, and not True"),
+        (line("\ud800"), "partition is text that can be written as UTF-8"),
+        (line(offset="\udfff"), "offset is text that can be written as UTF-8"),
+        ("[" * 100_000, "line 1 of the input: not a checkpoint .* recursion"),
         (line(level=1.5), "ownerLevel"),
         (line(offset=7), "offset is text or null"),
         (
@@ -278,6 +282,29 @@ def test_a_mistyped_store_is_refused_and_not_made(tmp_path: Path, words: tuple[s
     assert [(one.name, one.stat().st_size) for one in tmp_path.iterdir()] == [("empty", 0)]
 
 
+def test_a_store_that_cannot_be_looked_at_is_said(tmp_path: Path) -> None:
+    said = refused("export", f"sqlite:///{tmp_path}/{'x' * 300}.db", *NAMED)
+    assert "File name too long (check its name" in said
+    assert "foreseen" not in said
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write what nobody may")
+def test_a_file_that_may_not_be_written_is_said(tmp_path: Path, url: str, store: Store) -> None:
+    (tmp_path / "store.db").chmod(0o444)
+    tmp_path.chmod(0o555)
+    assert "check that this user may write it and its folder" in refused("export", url, *NAMED)
+    tmp_path.chmod(0o000)
+    assert "who may read its folder" in refused("export", url, *NAMED)
+    tmp_path.chmod(0o755)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody may make a file")
+def test_a_file_that_cannot_be_made_is_not_called_missing() -> None:
+    result = CliRunner().invoke(app, ["init", "sqlite:////proc/self/store.db"])
+    assert result.exit_code == 1
+    assert "it cannot be made: check that this user may write its folder" in result.stderr
+
+
 @pytest.mark.parametrize("words", [("export",), ("set", "0", "1"), ("import", "-")])
 def test_a_store_in_memory_is_no_commands(words: tuple[str, ...]) -> None:
     assert "lives in one process" in refused(words[0], "memory://typo", *words[1:], *NAMED)
@@ -296,13 +323,23 @@ def test_set_raises_the_level_and_refuses_a_step_back_unless_forced(url: str, st
     done("set", url, *NAMED, "--force", "--", "0", "-1")
     assert written(store)["0"][0] == BEFORE_FIRST
     assert store.update_checkpoints([Checkpoint(GROUP, "0", 12, 1)]) != []
-    assert run("set", url, *NAMED, "--", "0", "-2").exit_code == 2
+    for beyond in ("-2", str(2**63)):
+        result = run("set", url, *NAMED, "--", "0", beyond)
+        assert result.exit_code == 2
+        assert "is not in the range" in result.stderr
 
 
 def test_one_partition_is_set_and_no_other(url: str, store: Store) -> None:
     store.update_checkpoints([Checkpoint(GROUP, p, 10, 3) for p in ("0", "1")])
     done("set", url, *NAMED, "1", "11")
     assert written(store) == {"0": (10, 3, None), "1": (11, 4, None)}
+
+
+def test_where_no_owner_level_is_left_nothing_is_set(url: str, store: Store) -> None:
+    done("import", url, "-", given=line(level=2**63 - 1))
+    for words in (("set", url, *NAMED, "0", "11"), ("set", url, *NAMED, "0", "1", "--force")):
+        assert "the highest owner level" in refused(*words)
+    assert written(store)["0"][:2] == (10, 2**63 - 1)
 
 
 def test_an_instance_that_overtakes_is_said(url: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from leasehold.config import STRATEGIES, OwnershipSettings
 from leasehold.errors import ConfigError
 from leasehold.hubs.log import LogHub
 from leasehold.processor.promises import BUILT_IN, PROMISES, Combination, Place, check, is_mixed, place_at, place_of
-from leasehold.stores import BACKENDS
+from leasehold.stores import BACKENDS, open_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory import MemoryStore
 
@@ -92,15 +92,36 @@ def test_every_pair_of_stores(ownership: str, checkpoints: str, several: bool) -
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://127.0.0.1/1", "redis://:secret@localhost:6379/0", "postgresql://me:pass@[::1]:5432/x"]
+    "url",
+    [
+        *("redis://127.0.0.1/1", "redis://:secret@localhost:6379/0", "redis://localhost", "redis://:it's)@LOCALHOST"),
+        *("postgresql://me:pass@[::1]:5432/x", "postgresql://localhost", "postgresql:///x", "postgresql://me@/x"),
+        *(
+            "postgresql:///x?host=/run/postgresql",
+            "postgresql://%2Frun%2Fpostgresql/x",
+            "postgresql:///x?host=localhost",
+        ),
+        "postgresql://db.example/x?user=me&hostaddr=127.0.0.1",
+    ],
 )
 def test_a_server_of_this_host_goes_with_a_file_of_this_host(url: str) -> None:
     check(Combination(ownership=place_at(url), checkpoints=at("sqlite")))
     assert refused(ownership=place_at(url), checkpoints=at("memory")).field == "checkpoint_store"
     check(Combination(ownership=at("azblob"), checkpoints=place_at(url)))  # it may be a proxy of one that is elsewhere
+    check(Combination(ownership=place_of(open_store(url)), checkpoints=at("sqlite")))
 
 
-@pytest.mark.parametrize("url", ["redis://localhost.example/1", "redis://redis/127.0.0.1", "redis://10.127.0.1/0"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis://localhost.example/1", "redis://redis/127.0.0.1", "redis://10.127.0.1/0"),
+        *(
+            "postgresql://localhost,db.example/x",
+            "postgresql:///x?host=db.example",
+            "postgresql://db.example/localhost",
+        ),
+    ],
+)
 def test_other_servers_are_no_servers_of_this_host(url: str) -> None:
     assert refused(ownership=place_at(url), checkpoints=at("sqlite")).field == "checkpoint_store"
 
@@ -123,6 +144,11 @@ def test_a_mixed_fleet_is_in_one_place_of_the_official_layout(ownership: str, ch
 def test_two_containers_are_two_places_and_two_credentials_are_not() -> None:
     one = place_at("azblob://account/container?sv=1&sig=a")
     check(Combination(ownership=one, checkpoints=place_at("azblob://account/container?sv=1&sig=b"), mixed=True))
+    plain = place_at("azblob://account/container")  # with a credential from the environment
+    check(Combination(ownership=one, checkpoints=plain, mixed=True))
+    check(
+        Combination(ownership=plain, checkpoints=place_at("azblob://account/container?credential=default"), mixed=True)
+    )
     other = place_at("azblob://account/other?sv=1&sig=a")
     assert refused(ownership=one, checkpoints=other, mixed=True).field == "checkpoint_store"
     check(Combination(ownership=one, checkpoints=other))

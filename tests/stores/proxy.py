@@ -1,7 +1,8 @@
 """A network that can be made bad: a proxy on this host, between a store and its server.
 
 Owns its threads and sockets. It passes bytes on, or, when told to, hangs (takes a request and never passes it
-on) or loses answers (passes the request on, waits for the answer and closes the connection instead).
+on), loses answers (passes the request on, waits for the answer and closes the connection instead) or holds a request
+(keeps it until it is let go, when whoever sent it has given up long ago).
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ class Proxy:
         self.lost = 0
         self.losing = b""
         """Only answers to requests that contain this are lost."""
+        self.holding = b""
+        """The next request that contains this is held."""
+        self.held = b""
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -45,6 +49,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while request := client.recv(65536):
                 if self.hangs:
+                    continue
+                if self._hold(request):
                     continue
                 if self._lose(request):
                     doomed.set()
@@ -73,6 +79,19 @@ class Proxy:
                 self.lost += 1
                 return True
         return False
+
+    def _hold(self, request: bytes) -> bool:
+        with self._lock:
+            if not self.holding or self.holding not in request:
+                return False
+            self.held, self.holding = request, b""
+            return True
+
+    def let_go(self) -> None:
+        """Pass on what is held, and wait for its answer, which goes to nobody."""
+        with socket.create_connection(("127.0.0.1", self._target)) as server:
+            server.sendall(self.held)
+            server.recv(65536)
 
     def close(self) -> None:
         self._server.close()

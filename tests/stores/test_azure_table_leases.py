@@ -176,6 +176,22 @@ def test_a_heartbeat_that_comes_too_late_ends_the_session(opener: Open) -> None:
     assert other._entities.beat(session.id, Deadline(PATIENT)) is None
 
 
+@pytest.mark.parametrize("duration", [None, 60.0])
+def test_an_opening_that_arrives_late_brings_no_session_back(
+    opener: Open, azurite: Azurite, table: str, proxy: Proxy, duration: float | None
+) -> None:
+    store, other, scope = behind(proxy, azurite, table, 4.0), opener(), secrets.token_hex(4)
+    proxy.holding = b"POST "
+    session = store.open_session("me", duration)
+    assert proxy.held, "it was sent twice, and the first is on its way still"
+    assert store.acquire(session, scope, ["a"])
+    store.close_session(session)
+    proxy.let_go()
+    assert other.holders(scope, ["a"]) == []
+    assert not store.heartbeat(session)
+    store.close()
+
+
 def test_a_transaction_has_room_for_the_sessions_that_it_is_about() -> None:
     def step(n: int, *alive: str) -> Step:
         return Step(("scope", str(n)), Row(), Row(1), frozenset(alive))

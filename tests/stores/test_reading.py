@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from psycopg import sql
 
 from leasehold.errors import LeaseholdError, UsageError
 from leasehold.model import ConsumerGroup
-from leasehold.stores import open_existing, open_store
+from leasehold.stores import open_existing, open_store, postgres, postgres_schema
 from leasehold.stores.base import SchemaKeeper
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
@@ -51,7 +52,7 @@ def test_a_sqlite_file_of_another_is_left_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_postgres(postgres_server: PostgresServer) -> None:
+def test_postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"reading_{secrets.token_hex(4)}"
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
@@ -63,6 +64,14 @@ def test_postgres(postgres_server: PostgresServer) -> None:
             return found.fetchall() == []
 
     read_and_make(url, untouched)
+    current = postgres_schema.STORES
+    later = dataclasses.replace(current, steps=(*current.steps, ("CREATE TABLE leasehold_of_later (a integer)",)))
+    with monkeypatch.context() as upgraded:
+        upgraded.setattr(postgres, "STORES", later)
+        for _ in range(2):
+            with pytest.raises(UsageError, match=r"version 1, of an older release.*leasehold init.* to version 2"):
+                open_existing(url, timeout=10).list_checkpoints(GROUP)
+    assert open_existing(url, timeout=10).list_checkpoints(GROUP) == [], "instances of the older release go on"
 
 
 def test_redis(redis_server: RedisServer) -> None:

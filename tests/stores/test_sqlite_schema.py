@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.errors import StoreError, StoreUnavailable, UsageError
 from leasehold.model import BEFORE_FIRST, Ask, Checkpoint, ConsumerGroup, Ownership, Presence
-from leasehold.stores import open_lease_store, open_store
+from leasehold.stores import open_existing, open_lease_store, open_store
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.sqlite import SqliteStore
 from leasehold.stores.sqlite_layout import SCHEMA
@@ -73,6 +73,17 @@ INSERT INTO leasehold_ownership VALUES
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
+
+
+def test_who_only_reads_leaves_older_tables_to_the_instances_that_use_them(path: Path) -> None:
+    make(path, VERSION_1)
+    before = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"version 1, of an older release.*leasehold init.* to version 2"):
+            open_existing(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+    assert SqliteStore(path).create_schema().before == 1
+    assert len(open_existing(f"sqlite:///{path}").list_checkpoints(GROUP)) == 1
 
 
 def make(path: Path, script: str) -> None:

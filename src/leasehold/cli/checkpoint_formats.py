@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from leasehold.cli.checkpoint_moves import HIGHEST
 from leasehold.errors import UsageError
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 
@@ -36,15 +37,12 @@ def as_line(checkpoint: Checkpoint) -> str:
 
 def _leasehold(document: Document, group: ConsumerGroup | None) -> Checkpoint:
     stated = ConsumerGroup(text(document, "namespace"), text(document, "hub"), text(document, "consumerGroup"))
-    offset = document.get("offset")
-    if not (offset is None or isinstance(offset, str)):
-        raise ValueError("offset is text or null")
     return Checkpoint(
         group or stated,
         text(document, "partition"),
         number(document, "sequenceNumber", least=BEFORE_FIRST),
         number(document, "ownerLevel", least=0),
-        offset,
+        None if document.get("offset") is None else _written("offset", document["offset"], "text or null"),
     )
 
 
@@ -55,8 +53,21 @@ FORMATS: dict[str, Parser] = {"leasehold": _leasehold}
 def text(document: Document, key: str) -> str:
     """A text of a document. Raises `ValueError`."""
     value = document.get(key)
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{key} is missing" if value in (None, "") else f"{key} is text, and not {value!r}")
+    if value in (None, ""):
+        raise ValueError(f"{key} is missing")
+    return _written(key, value)
+
+
+def _written(key: str, value: object, kind: str = "text") -> str:
+    """A text that stores can keep. Raises `ValueError`."""
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is {kind}, and not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{key} is text that can be written as UTF-8, and {value!a} has half a surrogate pair"
+        ) from None
     return value
 
 
@@ -65,7 +76,7 @@ def number(document: Document, key: str, *, least: int) -> int:
     value = document.get(key)
     if value is None:
         raise ValueError(f"{key} is missing")
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= HIGHEST:
         raise ValueError(f"{key} is a whole number from {least}, and not {value!r}")
     return value
 
@@ -81,7 +92,7 @@ def read_checkpoints(source: str, format_name: str, group: ConsumerGroup | None)
             if not isinstance(document, dict):
                 raise ValueError("not a JSON object")
             checkpoint = parse(document, group)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter for brackets in brackets without end
             raise UsageError(f"{place}: not a checkpoint in the format {format_name}: {error}") from error
         first = places.setdefault((checkpoint.group, checkpoint.partition), place)
         if first != place:

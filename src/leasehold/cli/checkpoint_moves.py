@@ -18,6 +18,9 @@ from dataclasses import dataclass
 
 from leasehold.model import Checkpoint, PartitionProperties
 
+HIGHEST = 2**63 - 1
+"""The highest sequence number, and the highest owner level, that every store can keep."""
+
 Places = Mapping[str, PartitionProperties]
 """What a hub has: each partition with its begin and end."""
 
@@ -58,7 +61,9 @@ def _move(before: Checkpoint | None, wanted: Checkpoint, force: bool, hub: Place
         )
     if refused and force:
         level = wanted.owner_level if before is None else before.owner_level + 1
-        return Move(before, dataclasses.replace(wanted, owner_level=level))
+        wanted, refused = dataclasses.replace(wanted, owner_level=level), ""
+    if wanted.owner_level > HIGHEST:
+        return Move(before, wanted, f"the store has the highest owner level, {HIGHEST}: none is left", impossible=True)
     return Move(before, wanted, refused)
 
 

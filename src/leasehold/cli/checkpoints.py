@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from leasehold.backends import masked
+from leasehold.cli.checkpoint_moves import HIGHEST
 from leasehold.cli.init import check_lasting
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
@@ -132,7 +133,7 @@ def import_(
 @checkpoints.command("set")
 @click.argument("store")
 @click.argument("partition")
-@click.argument("sequence_number", type=click.IntRange(min=BEFORE_FIRST))
+@click.argument("sequence_number", type=click.IntRange(min=BEFORE_FIRST, max=HIGHEST))
 @_group_options
 @click.option("--offset", help="The hub's own text for the same event, where it has one.")
 @click.option("--force", is_flag=True, help="Also a step back, and a place whose events the hub has removed.")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from leasehold.backends import masked
 from leasehold.config import OwnershipSettings
@@ -34,16 +34,22 @@ BUILT_IN: Mapping[str, StoreFeatures] = {
 }
 """What the stores of Leasehold can do, by the scheme of their URLs: the same as their own `features`."""
 
-_THIS_HOST = re.compile(r"://(?:[^@/]*@)?(?:127\.[\d.]+|localhost|\[::1\])(?=[:/?,]|$)")
+_SOCKETS = ("postgresql", "redis", "rediss")
+"""Schemes whose URL need not name a host: the driver then takes a socket of this one."""
+_THIS_HOST = re.compile(r"127\.[\d.]+|localhost|\[?::1\]?|/.*", re.IGNORECASE)
 _ANYTHING = StoreFeatures(shared=True, official_layout=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One store of a combination. `name` is for people, and the same for two names of one place where that is known."""
+    """One store of a combination. `name` is for people, and the same for two names of one place where that is known.
+
+    `here`: its server is asked for on this host. Then all its instances are there too, or it is a proxy.
+    """
 
     name: str
     features: StoreFeatures
+    here: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +120,33 @@ def check(combination: Combination) -> None:
 
 def place_of(store: OwnershipStore | CheckpointStore) -> Place:
     """A store as a place. One that says nothing of itself is taken to keep every promise."""
-    return Place(repr(store), getattr(store, "features", _ANYTHING))
+    name = repr(store)
+    url = re.search(r"\w+://[^'\")\s]*", name)
+    return Place(name, getattr(store, "features", _ANYTHING), url is not None and is_here(url[0]))
 
 
 def place_at(url: str) -> Place:
     """The store at a URL, as far as can be told without opening it."""
-    return Place(masked(url), BUILT_IN.get(url.partition("://")[0], _ANYTHING))
+    scheme, name = url.partition("://")[0], masked(url)
+    features = BUILT_IN.get(scheme, _ANYTHING)
+    if features.official_layout and scheme in BUILT_IN:
+        name = name.partition("?")[0]  # the rest is how to get in
+    return Place(name, features, is_here(url))
+
+
+def is_here(url: str) -> bool:
+    """Whether a URL names a server of this host, or none. One whose host is masked is taken to be here: it may be."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False  # whoever opens it says what is wrong
+    hosts = parts.netloc.rpartition("@")[2]
+    if parts.scheme == "postgresql":  # libpq's option counts before the host at its place
+        options = dict(parse_qsl(parts.query))
+        hosts = options.get("hostaddr") or options.get("host") or hosts
+    if not hosts or hosts == "***":
+        return parts.scheme in _SOCKETS
+    return all(_THIS_HOST.fullmatch(unquote(re.sub(r":\d*$", "", host))) for host in hosts.split(","))
 
 
 def is_mixed(hub_url: str) -> bool:
@@ -147,7 +174,7 @@ def _in_one_process(one: Combination) -> tuple[str, object] | None:
 
 def _checkpoints_nearer(one: Combination) -> tuple[str, object] | None:
     reach = _reach(one.ownership.features)
-    if _THIS_HOST.search(one.ownership.name):  # its instances are on one host, or it is a proxy: it cannot be told
+    if one.ownership.here:  # its instances are on one host, or it is a proxy: it cannot be told
         reach = min(reach, 1)
     return _first(one, lambda features: _reach(features) < reach, checkpoints_only=True)
 

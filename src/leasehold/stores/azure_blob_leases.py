@@ -6,8 +6,10 @@ alone, by one conditional request.
 
 A lease is renewed by a request of its own: a heartbeat is as many requests as there are leases that were acquired
 or renewed for the session by this store object, `calls.WORKERS` of them at a time. A session that has missed its
-duration on this process's clock is dead here for good, though the service would still renew its leases. Closing
-a session frees the same leases as a heartbeat renews; what other processes acquired for it expires.
+duration on this process's clock is dead here for good, though the service would still renew its leases. What is
+acquired while a heartbeat is under way is renewed once more, since the session then lives longer than it was lent for.
+Closing a session frees the same leases as a heartbeat renews, also when it is closed again because no answer came;
+what other processes acquired for it expires.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from leasehold.stores.azure.access import BLOB, Access, read_url
 from leasehold.stores.azure.calls import WORKERS, Calls, Deadline, transport
 from leasehold.stores.azure.leased_blobs import Held, LeasedBlobs
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -49,6 +51,7 @@ class BlobLeaseStore:
         self._blobs = LeasedBlobs(self._container, self._calls)
         self._lock = threading.Lock()
         self._ends: dict[str, float] = {}
+        self._beats: dict[str, float] = {}  # when the last heartbeat of a session began
         self._dead: set[str] = set()
         self._mine: dict[tuple[str, str], Held] = {}
 
@@ -58,6 +61,7 @@ class BlobLeaseStore:
     # Sessions
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
+        check_owner(owner)
         check_duration(duration, self.features)
         session = LeaseSession(str(uuid.uuid4()), owner, duration)
         # Asked of the service, since an hour of work on a container that is not there helps nobody.
@@ -68,32 +72,41 @@ class BlobLeaseStore:
     def heartbeat(self, session: LeaseSession) -> bool:
         if not self._alive(session):
             return False
-        since = self._clock.monotonic()
+        since = self._begin_beat(session)
         self._each(self._renew_one, self._held_by(session))
         return self._extend(session, since)
 
     def close_session(self, session: LeaseSession) -> None:
         with self._lock:
-            alive = session.id not in self._dead
-            self._dead.add(session.id)
-            self._ends.pop(session.id, None)
-        if alive:
-            self._each(self._release_one, self._held_by(session))
+            self._bury(session)
+        self._each(self._release_one, self._held_by(session))
 
     def _alive(self, session: LeaseSession) -> bool:
         """Whether the session has kept its time. One of another process is taken to live until it has not."""
         with self._lock:
             now = self._clock.monotonic()
             if session.id not in self._dead and now >= self._ends.setdefault(session.id, _end(session, now)):
-                self._dead.add(session.id)
+                self._bury(session)
                 self._mine = {at: held for at, held in self._mine.items() if held.lease.session.id != session.id}
             return session.id not in self._dead
+
+    def _bury(self, session: LeaseSession) -> None:
+        self._dead.add(session.id)
+        self._ends.pop(session.id, None)
+        self._beats.pop(session.id, None)
+
+    def _begin_beat(self, session: LeaseSession) -> float:
+        """The time now, noted before it is looked up what the session holds: what is noted later is renewed there."""
+        with self._lock:
+            since = self._clock.monotonic()
+            self._beats[session.id] = max(since, self._beats.get(session.id, since))
+        return since
 
     def _extend(self, session: LeaseSession, since: float) -> bool:
         alive = session.id not in self._ends or self._alive(session)
         with self._lock:
             if alive and session.id not in self._dead:
-                self._ends[session.id] = _end(session, since)
+                self._ends[session.id] = max(_end(session, since), self._ends.get(session.id, -math.inf))
                 return True
         return False
 
@@ -109,21 +122,21 @@ class BlobLeaseStore:
             return []
 
         def acquire(deadline: Deadline, key: str) -> Lease | None:
-            return self._won(deadline, self._blobs.take(session, scope, key, deadline))
+            since = self._clock.monotonic()
+            return self._won(deadline, self._blobs.take(session, scope, key, deadline), since)
 
         return [lease for lease in self._each(acquire, dict.fromkeys(keys)) if lease]
 
     def renew(self, leases: Sequence[Lease]) -> list[Lease]:
         check_leases(leases)
         sessions = {lease.session for lease in leases}
-        since = self._clock.monotonic()
-        alive = {session for session in sessions if self._alive(session)}
+        alive = {session: self._begin_beat(session) for session in sessions if self._alive(session)}
         asked = [lease for lease in dict.fromkeys(leases) if lease.session in alive]
         found = self._each(self._find, asked)
         mine = {held.lease: held for held in found if held}
         others = [held for session in alive for held in self._held_by(session) if held.lease not in mine]
         renewed = set(self._each(self._renew_one, [*mine.values(), *others]))
-        kept = {session for session in alive if self._extend(session, since)}
+        kept = {session for session, since in alive.items() if self._extend(session, since)}
         return [lease for lease in asked if lease in renewed and lease.session in kept]
 
     def _renew_one(self, deadline: Deadline, held: Held) -> Lease | None:
@@ -154,11 +167,12 @@ class BlobLeaseStore:
         asked = [lease for lease in dict.fromkeys(leases) if self._alive(lease.session)]
 
         def change(deadline: Deadline, lease: Lease) -> Lease | None:
+            since = self._clock.monotonic()
             if (held := self._find(deadline, lease)) is None:
                 return None
             changed = self._blobs.hand_over(held, to, deadline)
             self._forget(held)
-            return self._won(deadline, changed)
+            return self._won(deadline, changed, since)
 
         return [lease for lease in self._each(change, asked) if lease]
 
@@ -189,11 +203,23 @@ class BlobLeaseStore:
         held = self._blobs.holder(lease.scope, lease.key, deadline)
         return held if held and held.lease == lease else None
 
-    def _won(self, deadline: Deadline, held: Held | None) -> Lease | None:
-        """Note what was won. If the session has been closed meanwhile, which frees what is noted, free it here."""
-        if held is not None and self._noted(held) and not self._alive(held.lease.session):
+    def _won(self, deadline: Deadline, held: Held | None, since: float) -> Lease | None:
+        """Note what was won by what began at `since`, and do here what the session's other calls could not do for it.
+
+        That is: free it if the session has been closed meanwhile, and renew it if there has been a heartbeat.
+        """
+        if held is None:
+            return None
+        self._noted(held)
+        session = held.lease.session
+        if not self._alive(session):
             self._release_one(deadline, held)
-        return held.lease if held else None
+        elif session.duration is not None:
+            with self._lock:
+                beaten = self._beats.get(session.id, -math.inf) > since
+            if beaten:
+                return self._renew_one(deadline, held)
+        return held.lease
 
     def _noted(self, held: Held | None) -> Lease | None:
         if held is None:

@@ -13,6 +13,7 @@ one came after another, since every step takes effect in one transaction of the 
 
 A heartbeat that the service received too late, and that found the session still there, ends it: it compares the time
 of its write with that of the one before, both the service's own. An entity stays when its key is free, with its fence.
+An opening that had no answer is made again under another id, and may leave two entities that nobody looks at.
 
 The age of a heartbeat is the Date of an answer, in whole seconds cut down, less the entity's Timestamp: a session dies
 up to a second late, and never early. What a session's own process has seen less than its duration ago, on its monotonic
@@ -39,7 +40,7 @@ from leasehold.stores.azure.access import TABLE, Access, read_url
 from leasehold.stores.azure.calls import Calls, Deadline, transport
 from leasehold.stores.azure.lease_entities import Beat, LeaseEntities, Name, Row, Step, packed
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 
 _REMEMBERED = 100_000  # rows that are kept in memory: what each saves is a request
 
@@ -70,11 +71,23 @@ class TableLeaseStore:
     # Sessions
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
+        check_owner(owner)
         check_duration(duration, self.features)
-        session, deadline = LeaseSession(str(uuid.uuid4()), owner, duration), self._calls.deadline()
-        since = self._clock.monotonic()
-        [beat] = self._calls.each(lambda one: self._entities.open(one, deadline), [session], deadline)
-        self._trust(session, beat, since)
+
+        def opened(deadline: Deadline) -> LeaseSession:
+            while True:
+                session = LeaseSession(str(uuid.uuid4()), owner, duration)  # another one for each attempt
+                since = self._clock.monotonic()
+                try:
+                    self._trust(session, self._entities.open(session, deadline), since)
+                    return session
+                except StoreUnavailable:
+                    if not deadline.allows_another:
+                        raise
+                    deadline.pause()
+
+        deadline = self._calls.deadline()
+        [session] = self._calls.each(opened, [deadline], deadline)
         return session
 
     def heartbeat(self, session: LeaseSession) -> bool:

@@ -72,7 +72,11 @@ class TellsWhetherMade(Protocol):
     """A store that would make what it keeps records in at its first use, and can say beforehand whether it is there."""
 
     def is_made(self) -> bool:
-        """Whether there is something to read: a file, tables, a mark. Makes and changes nothing."""
+        """Whether there is something to read: a file, tables, a mark. Makes and changes nothing.
+
+        Raises `UsageError` for tables of an older version, which the first use would bring up to date, and
+        `StoreError` for those of a newer one.
+        """
         ...
 
 

@@ -12,9 +12,9 @@ Trust can still be wrong (a process is paused right before it writes). Therefore
 each acquisition and each change of a key, across expiry, release, change, break and restart, so that what is
 written to can refuse the former holder. Whether a store counts per key or for all of them is its own choice.
 
-Names: 1 to 200 bytes of UTF-8 for a scope, 1 to 1,000 for a key, none with a NUL; up to 10,000 keys in one
-call. Anything else is refused with a `ConfigError` before anything is done (`lease_rules.py`). Names that
-differ, however little, never meet.
+Names: 1 to 200 bytes of UTF-8 for a scope, 1 to 1,000 for a key, up to 1,000 for a session's owner, none with a
+NUL; up to 10,000 keys in one call. Anything else is refused with a `ConfigError` before anything is done
+(`lease_rules.py`). Names that differ, however little, never meet.
 
 Losing is a value: what was not won, or was lost before, is not in the result. Every method may raise
 `StoreUnavailable`; after that the write may or may not have happened, and `holders` tells. No method waits

@@ -18,6 +18,9 @@ LONGEST_SCOPE = 200
 LONGEST_KEY = 1_000
 """Bytes of UTF-8."""
 
+LONGEST_OWNER = 1_000
+"""Bytes of UTF-8."""
+
 _SHOWN = 60  # characters of a bad name that are repeated in the message
 
 
@@ -31,6 +34,11 @@ def check_duration(duration: float | None, features: StoreFeatures) -> None:
         others = "memory:// and sqlite:// take any duration, postgresql:// and redis:// up to 100 years"
         rule = f"this store's leases last {limits}, or have no end (None)"
         raise ConfigError("duration", duration, rule, others if longest < math.inf else "")
+
+
+def check_owner(owner: str) -> None:
+    """Refuse the name of a session's owner that not every store can keep; it may be empty. Raises `ConfigError`."""
+    _check("owner", owner, LONGEST_OWNER, shortest=0)
 
 
 def check_keys(scope: str, keys: Sequence[str]) -> None:
@@ -57,14 +65,14 @@ def _plain(text: str) -> bool:
     return text.isascii() and "\0" not in text
 
 
-def _check(field: str, name: str, longest: int) -> None:
+def _check(field: str, name: str, longest: int, *, shortest: int = 1) -> None:
     shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
         raise ConfigError(field, shown, "text that can be written as UTF-8", "It holds half a surrogate pair") from None
-    if not 0 < length <= longest:
-        rule = f"1 to {longest:,} bytes of UTF-8, and this is {length:,}"
+    if not shortest <= length <= longest:
+        rule = f"{shortest} to {longest:,} bytes of UTF-8, and this is {length:,}"
         raise ConfigError(field, shown, rule, "Use a hash of a longer name" if length else "Name it")
     if "\0" in name:
         raise ConfigError(field, shown, "text without a NUL character, which not every store can keep", "Leave it out")

@@ -17,7 +17,7 @@ from pathlib import Path
 from leasehold.clock import Clock, SystemClock
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 from leasehold.stores.memory import name_of
 
 
@@ -36,6 +36,7 @@ class MemoryLeaseStore:
         self._leases: dict[tuple[str, str], Lease] = {}
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
+        check_owner(owner)
         check_duration(duration, self.features)
         session = LeaseSession(str(uuid.uuid4()), owner, duration)
         with self._lock:

@@ -26,7 +26,7 @@ from typing import Any
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores import postgres_lease_statements as sql
 from leasehold.stores.base import SchemaChange, StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 from leasehold.stores.names import legible
 from leasehold.stores.postgres_connections import Connections, Row
 from leasehold.stores.postgres_schema import LEASES, Schema
@@ -59,6 +59,7 @@ class PostgresLeaseStore:
         self._connections.close()
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
+        check_owner(owner)
         check_duration(duration, self.features)
         session = LeaseSession(str(uuid.uuid4()), legible(owner), duration)
         values = {"id": session.id, "owner": session.owner, "duration": duration}

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.rows import TupleRow
 
-from leasehold.errors import StoreError, StoreUnavailable, UsageError
+from leasehold.errors import StoreUnavailable, UsageError
 from leasehold.stores.base import SchemaChange
+from leasehold.stores.table_versions import newer, older
 
 _LOCK = 0x6C656173  # "leas": one lock for all components, since any of them may make `leasehold_schema`
 _SCHEMA_TABLE = 'CREATE TABLE IF NOT EXISTS leasehold_schema (component text COLLATE "C" PRIMARY KEY, version integer)'
@@ -110,8 +111,13 @@ class Schema:
         self._seen = True
 
     def is_there(self, connection: psycopg.Connection[TupleRow]) -> bool:
-        """Whether there are tables, of whatever version. Makes nothing."""
-        return self._version(connection) > 0
+        """Whether there are tables. Refuses those of another version. Makes and changes nothing."""
+        version, known = self._version(connection), self._component.version
+        if 0 < version < known:
+            raise older(self._shown, self._component.name, version, known)
+        if version > known:
+            self._refuse(version)
+        return version > 0
 
     def create(self, connection: psycopg.Connection[TupleRow]) -> SchemaChange:
         """Make or upgrade the tables, unless another process has."""
@@ -148,7 +154,4 @@ class Schema:
         return int(rows[0][0]) if rows else 0
 
     def _refuse(self, version: int) -> None:
-        raise StoreError(
-            f"{self._shown}: its tables for {self._component.name} have version {version}, and this release knows "
-            f"versions up to {self._component.version}: pip install --upgrade leasehold"
-        )
+        raise newer(self._shown, self._component.name, version, self._component.version)

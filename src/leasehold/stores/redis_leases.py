@@ -24,7 +24,7 @@ from pathlib import Path
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores import redis_lease_scripts as lua
 from leasehold.stores.base import SchemaChange, StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 from leasehold.stores.names import legible
 from leasehold.stores.redis_server import RedisServer
 
@@ -53,6 +53,7 @@ class RedisLeaseStore:
         self._server.close()
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
+        check_owner(owner)
         check_duration(duration, self.features)
         session = LeaseSession(str(uuid.uuid4()), legible(owner), duration)
         microseconds = "" if duration is None else str(max(1, round(duration * 1e6)))

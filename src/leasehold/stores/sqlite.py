@@ -58,6 +58,9 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         self._boot = boot or boot_id()
 
+    def __repr__(self) -> str:
+        return f"SqliteStore({str(self._file.path)!r})"
+
     def create_schema(self) -> SchemaChange:
         return SCHEMA.create(self._file.path, self._timeout)
 

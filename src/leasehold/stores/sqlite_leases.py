@@ -28,7 +28,7 @@ from leasehold.embedded import DatabaseFile
 from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.base import SchemaChange, StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 from leasehold.stores.sqlite_schema import Schema
 
 SCHEMA = Schema(
@@ -86,6 +86,7 @@ class SqliteLeaseStore:
         return SCHEMA.create(self._file.path, self._timeout)
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
+        check_owner(owner)
         check_duration(duration, self.features)
         session = LeaseSession(str(uuid.uuid4()), owner, duration)
         with self._writing(durable=duration is None) as (connection, time):

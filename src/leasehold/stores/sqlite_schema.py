@@ -3,7 +3,8 @@
 Owns the table `leasehold_schema`: a row per component (the stores, the leases), since a file may hold others'
 tables too, a sink's for example. Promises that an older file is brought up to date in place, in one
 transaction, by whichever process opens it first; the others find it done. Refuses a file of a newer version
-with a `StoreError`, and changes nothing in it.
+with a `StoreError`, and changes nothing in it; who only reads is refused an older one too, since bringing it up to
+date stops the instances of the older release.
 
 A migration is never edited once it was released: a new one is added at the end of the list.
 """
@@ -17,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leasehold.embedded import DatabaseFile
-from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.errors import StoreUnavailable
 from leasehold.stores.base import SchemaChange
+from leasehold.stores.table_versions import newer, older
 
 _TABLE = "CREATE TABLE IF NOT EXISTS leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 
@@ -85,21 +87,29 @@ class Schema:
         return before
 
     def is_there(self, path: Path, timeout: float) -> bool:
-        """Whether these tables are in the file, in whatever version. Makes and changes nothing."""
+        """Whether these tables are in the file. Refuses those of another version. Makes and changes nothing."""
         there = False
 
         def look(connection: sqlite3.Connection) -> None:
             nonlocal there
             self.check(connection)
-            there = bool(self.stated(connection)) or bool(self.unversioned(connection))
+            version = self.stated(connection) or self.unversioned(connection)
+            there = version > 0
             if not there:
                 raise _NothingThere
+            if version < self.version:
+                raise older(str(path), self.component, version, self.version)
 
         file = DatabaseFile(path, schema=(), check=look, unavailable=StoreUnavailable, create=False, timeout=timeout)
-        if path.exists():
-            with contextlib.suppress(_NothingThere), file.reading():
-                pass
-            file.close()
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror} (check its name, and who may read its folder)") from error
+        with contextlib.suppress(_NothingThere), file.reading():
+            pass
+        file.close()
         return there
 
     def create(self, path: Path, timeout: float) -> SchemaChange:
@@ -121,14 +131,6 @@ class Schema:
 
 class _NothingThere(Exception):
     """Ends the opening of a file before anything is changed in it."""
-
-
-def newer(where: str, component: str, found: int, known: int) -> StoreError:
-    """The error for tables that a newer release has made."""
-    return StoreError(
-        f"{where}: its tables for {component} have version {found}, and this release knows versions up to {known}: "
-        "pip install --upgrade leasehold"
-    )
 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:

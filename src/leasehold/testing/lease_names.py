@@ -9,7 +9,7 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.lease_base import LeaseStore
-from leasehold.stores.lease_rules import LONGEST_KEY, LONGEST_SCOPE, MOST_KEYS
+from leasehold.stores.lease_rules import LONGEST_KEY, LONGEST_OWNER, LONGEST_SCOPE, MOST_KEYS
 from leasehold.testing.groups import HOSTILE_NAMES
 from leasehold.testing.lease_fixtures import LeaseFixtures, Names
 
@@ -79,6 +79,29 @@ class LeaseNamesContract(LeaseFixtures):
                 call(scope, ["fine", key])
         if scope == "scope":
             assert [one for one in store.holders(scope, ["fine"]) if one.session == session] == []
+
+    @pytest.mark.parametrize("owner", ["", "o" * LONGEST_OWNER, "😀" * (LONGEST_OWNER // 4), " é\t\n~%20'"])
+    def test_an_owner_of_the_stated_length_is_kept(
+        self, store: LeaseStore, session: LeaseSession, scope: str, owner: str
+    ) -> None:
+        mine = store.open_session(owner, session.duration)
+        keys = ["a", "😀" * (LONGEST_KEY // 4)]
+        won = store.acquire(mine, scope, keys)
+        assert [(lease.key, lease.session.owner) for lease in won] == [(key, owner) for key in keys]
+        assert store.holders(scope, keys) == store.renew(won) == won
+        store.close_session(mine)
+
+    @pytest.mark.parametrize(
+        ("owner", "why"),
+        [
+            ("o" * (LONGEST_OWNER + 1), r"^owner .*0 to 1,000 bytes.* this is 1,001"),
+            ("a\0b", "^owner .*NUL"),
+            ("\ud800", "^owner .*surrogate"),
+        ],
+    )
+    def test_other_owners_are_refused(self, store: LeaseStore, session: LeaseSession, owner: str, why: str) -> None:
+        with pytest.raises(ConfigError, match=why):
+            store.open_session(owner, session.duration)
 
     def test_too_many_keys_in_one_call_are_refused(self, store: LeaseStore, session: LeaseSession, scope: str) -> None:
         lease = Lease(scope, "a", session, 1)

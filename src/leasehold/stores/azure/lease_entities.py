@@ -144,10 +144,14 @@ class LeaseEntities:
     # Sessions
 
     def open(self, session: LeaseSession, deadline: Deadline) -> Beat:
-        """Make the entities of a new session."""
+        """Make the entities of a new session, in one request that is never made again.
+
+        After a `StoreUnavailable` the id is used up: a request that arrives late would bring the session back, when it
+        has been opened once more and closed.
+        """
         beat = _entity(_beat_key(session.id), **_stated(session), **{WRITE: secrets.token_hex(6)})
-        with suppress(Lost):  # an answer was lost: nobody else makes entities of this name
-            self._until(deadline, [("create", _entity(_life_key(session.id))), ("create", beat)])
+        with suppress(Lost):  # nobody else makes entities of this name: the service says why when they are read
+            self._submit([("create", _entity(_life_key(session.id))), ("create", beat)], deadline)
         made = self.beat(session.id, deadline)
         if made is None:
             raise StoreError(f"{self._calls.where}: a session that was just opened is not there")

@@ -7,19 +7,22 @@ until the key is free again. A key is held by whom the metadata names, as long a
 beside the name is that of its active lease: reading with an id asks for both at once. So each step takes effect in one
 conditional request, and of many who do something to a key at the same moment exactly one does:
 
-    take        1. lease the blob     2. read the fence under the lease     3. WRITE fence + 1 and the session under it
-    keep        1. RENEW the lease, if nothing was written since
+    take        1. lease the blob     2. read the fence under the lease     3. WRITE fence + 1 and the session under it,
+                                                                               if nothing was written since
+    keep        1. RENEW the lease, if nothing was written since; or lease it again by its id, if it has another length
     hand_over   1. WRITE fence + 1 and the heir, under the lease and if nothing was written since     2. its new length
     give_up     1. WRITE nobody, under the lease and if nothing was written since                     2. release it
     break_one   as give_up, by the id that is written there; what is leased by nobody: BREAK it, if nothing was written
 
 Nobody ever ends a lease but by its id, save in the last case, where one that is being taken may be hit: its write is
 then refused, and `take` begins anew. The fence is written under the lease, where nobody else can write, one above what
-is there, and the blob outlives the lease: so the fence rises across expiry, release, break and restart.
+was read there, and the blob outlives the lease: so the fence rises across expiry, release, break and restart. Each
+write names the ETag that was read, so that one which arrives late, when its sender has sent it again, is refused.
 
-What stops after 1 in `take`, or after 1 in `give_up`, leaves a blob that is leased by nobody: its key is free to no one
-until that lease expires, or is broken where it has no end. Who meets one waits for half of the time-out, since it
-mostly is a matter of milliseconds, and then has not won.
+What stops after 1 in `take`, or after 1 in `give_up`, leaves a blob that is leased by nobody. That mostly is a matter
+of milliseconds; who has met one unchanged for half of the time-out breaks it, once, and goes on taking. What stops
+after 1 in `hand_over` may leave an heir of a stated duration with a lease that has no end: who wants the key, and the
+heir's next renewal, give it the length that it should have.
 """
 
 from __future__ import annotations
@@ -52,11 +55,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease, the id by which the service knows it, and the ETag of the write that named its holder."""
+    """A lease, the id by which the service knows it, and the ETag of the write that named its holder.
+
+    `endless`: the service's lease has no end, whatever its session has.
+    """
 
     lease: Lease
     id: str
     etag: str
+    endless: bool
+
+    @property
+    def has_its_length(self) -> bool:
+        """Whether the service's lease has an end if its session has one."""
+        return self.endless == (self.lease.session.duration is None)
 
 
 class LeasedBlobs:
@@ -69,6 +81,7 @@ class LeasedBlobs:
     def take(self, session: LeaseSession, scope: str, key: str, deadline: Deadline) -> Held | None:
         """Take the key for the session. None if somebody holds it."""
         blob, patience = self._blob(scope, key), deadline.left() / 2
+        nameless, since, broken = "", 0.0, False  # the ETag of what is leased by nobody, and how much time was left
         while True:
             lease_id = str(uuid.uuid4())
             try:
@@ -77,15 +90,27 @@ class LeasedBlobs:
                 if str(refused) == "BlobNotFound":
                     self._make(blob, deadline)
                     continue
-                if self.holder(scope, key, deadline) is not None or deadline.left() < patience:
+                held, stands = self._holder(scope, key, deadline)
+                if held is not None:
+                    self._give_its_length(held, deadline)
                     return None
+                if not deadline.allows_another:
+                    return None
+                etag = str(stands.etag) if stands else ""
+                if etag != nameless:
+                    nameless, since = etag, deadline.left()
+                elif stands and not broken and since - deadline.left() >= patience:
+                    broken = True
+                    self._end(blob, stands, deadline)
+                    continue
                 deadline.pause()
                 continue
             stands = self._look(blob, deadline)
-            fence = 1 + int(_metadata(stands).get(_FENCE) or 0)
-            held = Held(Lease(scope, key, session, fence), lease_id, "")
-            if etag := self._write(blob, held, _named(held), deadline):
-                return replace(held, etag=etag)
+            if stands is not None:
+                fence = 1 + int(_metadata(stands).get(_FENCE) or 0)
+                won = Held(Lease(scope, key, session, fence), lease_id, str(stands.etag), session.duration is None)
+                if written := self._write(blob, won, _named(won), deadline):
+                    return replace(won, etag=written)
             if not deadline.allows_another:
                 return None  # each time it was broken, or took so long that it has expired
 
@@ -110,7 +135,10 @@ class LeasedBlobs:
         """Renew the lease, if it is held as it says; return it as it stands."""
 
         def renew(held: Held) -> str | None:
-            lent = BlobLeaseClient(self._blob(held.lease.scope, held.lease.key), held.id)
+            blob = self._blob(held.lease.scope, held.lease.key)
+            lent = BlobLeaseClient(blob, held.id)
+            if not held.has_its_length:
+                return held.etag if self._give_its_length(held, deadline) else None
 
             def request() -> str:
                 lent.renew(**_unwritten_since(held.etag), **deadline.request())
@@ -118,7 +146,8 @@ class LeasedBlobs:
 
             return self._attempt(deadline, request)
 
-        return self._as_it_stands(held, renew, deadline)
+        kept = self._as_it_stands(held, renew, deadline)
+        return kept and replace(kept, endless=kept.lease.session.duration is None)
 
     def give_up(self, held: Held, deadline: Deadline) -> bool:
         """Free the key, if it is held as it says."""
@@ -138,7 +167,8 @@ class LeasedBlobs:
     def hand_over(self, held: Held, to: LeaseSession, deadline: Deadline) -> Held | None:
         """Let the session `to` hold the key, if it is held as it says."""
         blob = self._blob(held.lease.scope, held.lease.key)
-        new = replace(held, lease=replace(held.lease, session=to, fence=held.lease.fence + 1))
+        lease = replace(held.lease, session=to, fence=held.lease.fence + 1)
+        new = replace(held, lease=lease, endless=to.duration is None)
         handed = self._as_it_stands(held, lambda held: self._write(blob, held, _named(new), deadline), deadline)
         if handed is None:
             return None
@@ -158,16 +188,28 @@ class LeasedBlobs:
             if not deadline.allows_another:
                 raise StoreUnavailable(f"{self._calls.where}: a lease changes hands too fast to be broken")
         if stands is not None and stands.lease.state in ("leased", "breaking"):
-            etag = stands.etag or ""
-
-            def end() -> str:
-                BlobLeaseClient(self._blob(scope, key)).break_lease(
-                    lease_break_period=0, **_unwritten_since(etag), **deadline.request()
-                )
-                return etag
-
-            self._attempt(deadline, end)
+            self._end(self._blob(scope, key), stands, deadline)
         return None
+
+    def _end(self, blob: BlobClient, stands: BlobProperties, deadline: Deadline) -> None:
+        """Break the lease of a blob that was leased by nobody, if nothing was written since."""
+        etag = str(stands.etag)
+
+        def end() -> str:
+            BlobLeaseClient(blob).break_lease(lease_break_period=0, **_unwritten_since(etag), **deadline.request())
+            return etag
+
+        self._attempt(deadline, end)
+
+    def _give_its_length(self, held: Held, deadline: Deadline) -> bool:
+        """Let a lease that was handed over last as long as its session says. False if it is not that lease any more."""
+        if held.has_its_length:
+            return True
+        try:
+            self._lend(self._blob(held.lease.scope, held.lease.key), held.id, held.lease.session, held.etag, deadline)
+        except Lost:
+            return False
+        return True
 
     def _as_it_stands(self, held: Held, change: Callable[[Held], str | None], deadline: Deadline) -> Held | None:
         """Make a change that compares the ETag, if the lease is held as it says; return it with the ETag after.
@@ -224,12 +266,12 @@ class LeasedBlobs:
         self._attempt(deadline, make)
 
     def _write(self, blob: BlobClient, held: Held, metadata: Mapping[str, str], deadline: Deadline) -> str | None:
-        """Write under the lease, if nothing was written since (without an ETag: whatever was). Returns the new ETag.
+        """Write under the lease, if nothing was written since. Returns the new ETag.
 
         None if the lease is lost, or something was written. Where an answer is lost, the blob tells whose write it was.
         """
         marked = {**metadata, WRITE: secrets.token_hex(6)}
-        condition = _unwritten_since(held.etag) if held.etag else {}
+        condition = _unwritten_since(held.etag)
         unanswered = False
         while True:
             try:
@@ -283,4 +325,5 @@ def _held(blob: BlobProperties | None, scope: str, key: str) -> Held | None:
     stated = found.get(_DURATION) or "none"
     duration = None if stated == "none" else float(stated)
     session = LeaseSession(found[_SESSION], from_header(found.get(_OWNER) or ""), duration)
-    return Held(Lease(scope, key, session, int(found.get(_FENCE) or 0)), found.get(_ID) or "", str(blob.etag))
+    lease = Lease(scope, key, session, int(found.get(_FENCE) or 0))
+    return Held(lease, found.get(_ID) or "", str(blob.etag), blob.lease.duration == "infinite")
