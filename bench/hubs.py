@@ -37,7 +37,7 @@ _LESS = "less than the official processor"
 
 def run(quick: bool) -> list[Row]:
     """Rows of the table of figures."""
-    turns = 2 if quick else 4
+    turns = 2 if quick else 3
     with tempfile.TemporaryDirectory() as folder:
         return [*_event_hubs(Path(folder), turns, quick), *_kafka(Path(folder), turns, quick)]
 
@@ -71,7 +71,7 @@ class _Side:
 
 
 def _event_hubs(folder: Path, turns: int, quick: bool) -> list[Row]:
-    read, sent = (8_000, 4_000) if quick else (32_000, 8_000)
+    read, sent = (8_000, 4_000) if quick else (128_000, 8_000)
     with ExitStack() as stack:
         azurite = Azurite()
         azurite.start()
