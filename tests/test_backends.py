@@ -49,8 +49,6 @@ def test_three_slashes_are_relative_and_four_absolute(url: str, path: str) -> No
         ("sqlite://folder/leasehold.db", "Did you mean sqlite:///folder/leasehold.db?"),
         ("log:///", "Name a file"),
         ("log://", "Name a file"),
-        ("log:///x.db?mode=ro", "Name a file"),
-        ("log:///x.db#fragment", "Name a file"),
     ],
 )
 def test_no_file_urls(url: str, hint: str) -> None:
@@ -59,6 +57,20 @@ def test_no_file_urls(url: str, hint: str) -> None:
     assert (refused.value.field, refused.value.remedy) == ("source.hub", hint)
     scheme = url.partition(":")[0]
     assert f"{scheme}:///relative/path or {scheme}:////absolute/path" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        ("log:///x.db?mode=ro", "Leave out what follows the path (? is %3F, # is %23)"),
+        ("sqlite:///x.db#fragment", "Leave out what follows the path (? is %3F, # is %23)"),
+        ("log:///x.db?mirror_offsets=true", "Only kafka:// mirrors progress (? is %3F, # is %23)"),
+    ],
+)
+def test_file_urls_take_no_options(url: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match="names a file and takes no options") as refused:
+        file_of(url, BASE, "source.hub")
+    assert refused.value.remedy == remedy
 
 
 @pytest.mark.parametrize(

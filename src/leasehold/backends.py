@@ -51,8 +51,15 @@ def file_of(url: str, base: Path, kind: str) -> Path:
     """The path in a file URL: `scheme:///relative/to/base` or `scheme:////absolute`."""
     parts = urlsplit(url)
     path = unquote(parts.path).removeprefix("/")
-    if parts.netloc or not path or parts.query or parts.fragment:
-        scheme = parts.scheme
+    scheme = parts.scheme
+    if path and not parts.netloc and (parts.query or parts.fragment):
+        hint = (
+            "Only kafka:// mirrors progress" if "mirror_offsets" in parts.query else "Leave out what follows the path"
+        )
+        raise ConfigError(
+            kind, url, f"a {scheme} URL names a file and takes no options", f"{hint} (? is %3F, # is %23)"
+        )
+    if parts.netloc or not path:
         raise ConfigError(
             kind,
             url,

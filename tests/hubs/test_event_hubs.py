@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
 import time
@@ -411,6 +412,15 @@ def test_the_repr_of_a_hub_is_its_url(hub: Hub) -> None:
 def test_nothing_at_the_url_is_unavailable(server: EventHubsServer) -> None:
     with pytest.raises(HubUnavailable, match="no hub 'nothing'"):
         open_hub(f"eventhubs://{server.namespace}/nothing")
+
+
+def test_nobody_at_the_address_and_no_connection_string(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        port = unheard.getsockname()[1]
+        with pytest.raises(HubUnavailable, match=f"{VARIABLE} holds no connection string of this namespace"):
+            open_hub(f"eventhubs://127.0.0.1:{port}/nothing")
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

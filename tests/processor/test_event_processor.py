@@ -29,7 +29,8 @@ from leasehold.processor import (
     StopReason,
     every,
 )
-from leasehold.stores import Store
+from leasehold.processor.arguments import Stores
+from leasehold.stores import Store, open_store
 from leasehold.stores.sqlite import SqliteStore
 from tests.processor.plain import DELIVERY, SETTINGS, Handler, TellingStore, log, send, until
 
@@ -41,7 +42,7 @@ def make() -> Iterator[Start]:
     """Makes processors with short pauses, and stops them at the end."""
     made: list[EventProcessor] = []
 
-    def make(hub: LogHub | str, store: Store | str, handler: Handler | None = None, **more: Any) -> EventProcessor:
+    def make(hub: LogHub | str, store: Stores, handler: Handler | None = None, **more: Any) -> EventProcessor:
         given: dict[str, Any] = {"ownership": SETTINGS, "delivery": DELIVERY, "name": f"p{len(made)}"} | more
         if handler is not None:
             given |= {
@@ -59,6 +60,19 @@ def make() -> Iterator[Start]:
     assert all(stopped)
     ours = [thread.name for thread in threading.enumerate() if thread.name.startswith("leasehold-")]
     assert ours == []
+
+
+# Stores
+
+
+def test_a_pair_of_stores_by_their_urls(tmp_path: Path, make: Start) -> None:
+    hub, handler = log(tmp_path, 1, each=3), Handler()
+    owners, places = (f"sqlite:///{tmp_path / name}.db" for name in ("owners", "places"))
+    make(hub, (owners, places), handler).start()
+    group = hub.consumer_group("$Default")
+    until(lambda: [one.sequence_number for one in open_store(places).list_checkpoints(group)] == [2], "the checkpoint")
+    assert len(open_store(owners).list_ownership(group).records) == 1
+    assert open_store(owners).list_checkpoints(group) == []
 
 
 # Delivery

@@ -74,15 +74,25 @@ def export(store: str, group: str | None, hub: str | None, consumer_group: str) 
     from leasehold.cli.checkpoint_formats import as_line
 
     opened, of, _ = _open(store, group, hub, consumer_group, must_exist=True)
-    for checkpoint in sorted(opened.list_checkpoints(_needed(of)), key=_in_order):
+    group_of = _needed(of)
+    found = opened.list_checkpoints(group_of)
+    for checkpoint in sorted(found, key=_in_order):
         click.echo(as_line(checkpoint))
+    if not found:
+        click.echo(f"leasehold: there are no checkpoints of consumer group {group_of}", err=True)
 
 
 @checkpoints.command("import")
 @click.argument("store")
 @click.argument("source", metavar="FILE|FOLDER|-|URL")
 @_group_options
-@click.option("--format", "format_name", default="leasehold", show_default=True, help="What the documents look like.")
+@click.option(
+    "--format",
+    "format_name",
+    default="leasehold",
+    show_default=True,
+    help="What the documents look like: leasehold is what `export` prints.",
+)
 @click.option("--folder", default="", help="With an azblob:// URL: the prefix that the old processor was given.")
 @click.option(
     "--force", is_flag=True, help="Also a lower owner level, a step back, and a place whose events the hub has removed."

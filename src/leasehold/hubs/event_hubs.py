@@ -361,7 +361,8 @@ class EventHub:
         except AuthenticationError as error:
             raise HubError(f"{self.url} does not accept the credential: {without_secrets(error)}") from error
         except (EventHubError, OSError, TimeoutError) as error:
-            raise HubUnavailable(f"{self.url} cannot be reached: {without_secrets(error)}") from error
+            what = without_secrets(error)
+            raise HubUnavailable(f"{self.url} cannot be reached: {what}{self._address.hint}") from error
         except ValueError as error:
             raise ConfigError("hub", self.url, without_secrets(error), "Correct the URL or the connection") from None
 

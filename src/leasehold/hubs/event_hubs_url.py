@@ -53,6 +53,16 @@ class Address:
     _connection_string: str | None = field(default=None, repr=False)
 
     @property
+    def hint(self) -> str:
+        """What to look at first when the hub cannot be reached: nothing where a connection string was found."""
+        if self._connection_string is not None:
+            return ""
+        return (
+            f" ({VARIABLE} holds no connection string of this namespace, so that the credential is the one of "
+            "azure-identity and the connection is encrypted)"
+        )
+
+    @property
     def url(self) -> str:
         """The URL without secrets, and with the options that are not as usual."""
         options = {

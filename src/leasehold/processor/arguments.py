@@ -17,8 +17,8 @@ from leasehold.stores import CheckpointStore, OwnershipStore, Store, open_store
 Start = Positions | EventPosition | str | Mapping[str, EventPosition | str] | Callable[[str], EventPosition]
 """Where a group without checkpoints starts: one position for all, by partition (`*` for all others), or a function."""
 
-Stores = Store | str | tuple[OwnershipStore, CheckpointStore]
-"""One store for ownership and checkpoints, its URL, or a store for each."""
+Stores = Store | str | tuple[OwnershipStore | str, CheckpointStore | str]
+"""One store for ownership and checkpoints, or one for each; a store or its URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,11 @@ def policy_of(policy: CheckpointPolicy | None, *, pulls: bool) -> CheckpointPoli
 
 def stores_of(stores: Stores, timeout: float) -> tuple[OwnershipStore, CheckpointStore]:
     """The two stores; `timeout` in seconds is for those that are opened here."""
-    if isinstance(stores, tuple):
-        return stores
-    store = open_store(stores, timeout=timeout) if isinstance(stores, str) else stores
-    return store, store
+    if not isinstance(stores, tuple):
+        store = open_store(stores, timeout=timeout) if isinstance(stores, str) else stores
+        return store, store
+    ownership, checkpoints = stores
+    return (
+        open_store(ownership, timeout=timeout) if isinstance(ownership, str) else ownership,
+        open_store(checkpoints, timeout=timeout) if isinstance(checkpoints, str) else checkpoints,
+    )

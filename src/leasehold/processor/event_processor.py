@@ -66,7 +66,7 @@ _GLANCE = 0.5
 class EventProcessor:
     """Processes the events of a hub together with all other processors of its consumer group.
 
-    `hub` is a hub or its URL; `stores` a store for ownership and checkpoints or its URL, or a pair of stores.
+    `hub` is a hub or its URL; `stores` a store for ownership and checkpoints, or a pair, each a store or its URL.
     Give `on_events` for batches or `on_event` for one event at a time; without either, take partitions with
     `next_partition_client`.
 

@@ -213,7 +213,8 @@ def _too_many_tasks(one: Combination) -> tuple[str, object] | None:
 PROMISES = (
     Promise(
         "A partition has one owner, in whatever process",
-        "a store in memory lives in one process, and this works in several: each would own every partition",
+        "a store in memory lives in one process, and this works in several: each would own every partition, or none "
+        "would know how far another has come",
         _in_one_process,
         True,
     ),
