@@ -25,7 +25,7 @@ class Proxy:
         self.losing = b""
         """Only answers to requests that contain this are lost."""
         self.holding = b""
-        """The next request that contains this is held."""
+        """The next request that contains this is held, and whatever follows it on its connection."""
         self.held = b""
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
@@ -46,11 +46,14 @@ class Proxy:
         self._open += [client, server]
         doomed = threading.Event()
         threading.Thread(target=self._back, args=(client, server, doomed), daemon=True).start()
+        holding = False
         with contextlib.suppress(OSError):
             while request := client.recv(65536):
                 if self.hangs:
                     continue
-                if self._hold(request):
+                if holding or self._begins_to_hold(request):
+                    holding = True  # a body may come after its head
+                    self.held += request
                     continue
                 if self._lose(request):
                     doomed.set()
@@ -80,11 +83,11 @@ class Proxy:
                 return True
         return False
 
-    def _hold(self, request: bytes) -> bool:
+    def _begins_to_hold(self, request: bytes) -> bool:
         with self._lock:
             if not self.holding or self.holding not in request:
                 return False
-            self.held, self.holding = request, b""
+            self.held, self.holding = b"", b""
             return True
 
     def let_go(self) -> None:
