@@ -16,6 +16,7 @@ import ctypes
 import logging
 import os
 import weakref
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -79,6 +80,17 @@ class _DebugLog:
 
     def log(self, level: int, message: str, *values: object) -> None:
         logger.debug(message, *values)
+
+
+READING: Mapping[str, Any] = {
+    "enable_auto_commit": False,
+    "enable_auto_offset_store": False,
+    "enable_partition_eof": True,
+    "isolation_level": "read_committed",
+    # A range that ends with the mark of a transaction waits for this: an end is told after so long.
+    "fetch_wait_max_ms": 100,
+}
+"""What whoever reads a range asks of a consumer: committed messages only, the end of each partition, no commits."""
 
 
 class Client(Generic[Handle]):

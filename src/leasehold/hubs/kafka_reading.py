@@ -30,7 +30,7 @@ from itertools import accumulate
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from leasehold.errors import HubUnavailable
-from leasehold.hubs.kafka_clients import Client
+from leasehold.hubs.kafka_clients import READING, Client
 from leasehold.hubs.kafka_options import KafkaSettings
 
 MAX_IDLE_READERS = 64
@@ -61,15 +61,10 @@ class PartitionReader:
         self._client = Client(
             Consumer,
             settings,
+            **READING,
             group_id=settings.group_id,
-            enable_auto_commit=False,
-            enable_auto_offset_store=False,
-            enable_partition_eof=True,
             auto_offset_reset="error",
-            isolation_level="read_committed",
             check_crcs=True,
-            # A range that ends with the mark of a transaction waits for this: an end is told after so long.
-            fetch_wait_max_ms=100,
             queued_max_messages_kbytes=16 << 10,
         )
         self._next = self._seen = self._ended = -1

@@ -17,7 +17,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined] # documented
 
 from leasehold.errors import LeaseholdError
-from leasehold.hubs.kafka_clients import Client
+from leasehold.hubs.kafka_clients import READING, Client
 from leasehold.hubs.kafka_options import KafkaSettings
 
 logger = logging.getLogger(__name__)
@@ -37,13 +37,9 @@ def first_times(settings: KafkaSettings, starts: Mapping[int, int], timeout: flo
         client = Client(
             Consumer,
             settings,
+            **READING,
             group_id=settings.group_id,
-            enable_auto_commit=False,
-            enable_auto_offset_store=False,
-            enable_partition_eof=True,
             auto_offset_reset="earliest",  # an offset that retention has overtaken: the first that is left
-            isolation_level="read_committed",
-            fetch_wait_max_ms=100,
             queued_min_messages=1,
         )
         client.handle.assign([TopicPartition(settings.topic, *place) for place in waiting.items()])

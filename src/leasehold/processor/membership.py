@@ -38,9 +38,9 @@ class Membership:
         self.retired = False
         """Acquire nothing more, for good: the end has come."""
         self.full = False
-        """Acquire nothing more for now: the work hangs in something that was given up."""
+        """Acquire nothing while this is set: the work hangs in something that was given up."""
         self.unable = False
-        """Acquire nothing more for now: what a start needs, checkpoints or hub, is away."""
+        """Acquire nothing while this is set: what a start needs, checkpoints or hub, is away."""
         self._ownership = ownership
         self._group = group
         self._owner_id = owner_id

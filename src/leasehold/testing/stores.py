@@ -21,7 +21,8 @@ from leasehold.testing.checkpoint_stores import CheckpointStoreContract
 from leasehold.testing.lease_stores import LeaseHoldsContract, LeaseStoreContract
 from leasehold.testing.lease_times import LeaseTimesAtOnce, LeaseTimesContract
 from leasehold.testing.linear_stores import LinearizableLeases, LinearizableOwnership
-from leasehold.testing.ownership_stores import OwnershipStoreContract, claim, records
+from leasehold.testing.ownership_records import claim, records
+from leasehold.testing.ownership_stores import OwnershipStoreContract
 
 __all__ = [
     "CheckpointStoreContract",
