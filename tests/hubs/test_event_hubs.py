@@ -191,18 +191,8 @@ def test_a_range_that_goes_on_asks_for_no_properties(
     assert asked == ["0", "0", "0"]
 
 
-def test_a_receiver_remembers_no_delivery(
-    memories: dict[str, MemoryHub], hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receiver_remembers_no_delivery(memories: dict[str, MemoryHub], hub: Hub, links: list[ReceiverLink]) -> None:
     """The client's link notes the tag of each that it never settles: for as long as the receiver is kept."""
-    links: list[ReceiverLink] = []
-    attach: Callable[[ReceiverLink], None] = ReceiverLink.attach
-
-    def noted(link: ReceiverLink) -> None:
-        links.append(link)
-        attach(link)
-
-    monkeypatch.setattr(ReceiverLink, "attach", noted)
     fill(memories["hub-0"], "0", 5_000)
     assert len(rows_of(hub, "0")) == 5_000
     assert sum(link.delivery_count >= 5_000 for link in links) == 1

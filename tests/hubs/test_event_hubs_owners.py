@@ -6,7 +6,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -136,17 +136,9 @@ def test_in_a_mixed_fleet_the_offset_in_the_middle_is_found_out(server: EventHub
 
 
 def test_one_event_is_looked_at_without_hundreds_that_follow(
-    server: EventHubsServer, one: EventHub, monkeypatch: pytest.MonkeyPatch
+    server: EventHubsServer, one: EventHub, links: list[ReceiverLink]
 ) -> None:
     one.send(numbered(MANY), partition="0")
-    links: list[ReceiverLink] = []
-    attach: Callable[[ReceiverLink], None] = ReceiverLink.attach
-
-    def noted(link: ReceiverLink) -> None:
-        links.append(link)
-        attach(link)
-
-    monkeypatch.setattr(ReceiverLink, "attach", noted)
     mixed = opened(server, "?fleet=mixed")
     mixed.learn_offsets({"0": 7})
     assert mixed.offset_of("0", 7) is not None
