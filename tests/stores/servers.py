@@ -38,7 +38,7 @@ class PostgresServer:
             self._server = get_server(folder / "data", start=False)
             self._server.ensure_pgdata_inited()
             with (folder / "data" / "postgresql.conf").open("a") as settings:
-                settings.write("max_connections = 300\nrestart_after_crash = off\n")
+                settings.write("max_connections = 500\nrestart_after_crash = off\n")
             self._server.start()
 
     @property

@@ -19,6 +19,7 @@ from tests.stores.azure_contracts import (
     Open,
 )
 from tests.stores.azurite import Azurite
+from tests.stores.opened import closing_all
 
 
 @pytest.fixture(scope="session")
@@ -30,15 +31,10 @@ def container(azurite: Azurite) -> str:
 
 @pytest.fixture
 def reopen(azurite: Azurite, container: str) -> Iterator[Open]:
-    opened: list[BlobStore] = []
-
-    def opener() -> BlobStore:
-        opened.append(BlobStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT, page=PAGE))
-        return opened[-1]
-
-    yield opener
-    for store in opened:
-        store.close()
+    with closing_all(
+        lambda: BlobStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT, page=PAGE)
+    ) as opener:
+        yield opener
 
 
 class TestOwnership(AzureOwnership):

@@ -17,6 +17,7 @@ from leasehold.stores.azure.calls import Deadline
 from leasehold.stores.azure.leased_blobs import Held
 from leasehold.stores.azure_blob_leases import BlobLeaseStore
 from tests.stores.azurite import Azurite
+from tests.stores.opened import closing_all
 from tests.stores.proxy import Proxy
 
 Open = Callable[..., BlobLeaseStore]
@@ -54,18 +55,14 @@ def proxy(azurite: Azurite) -> Iterator[Proxy]:
 
 @pytest.fixture
 def opener(azurite: Azurite, container: str) -> Iterator[Open]:
-    opened: list[BlobLeaseStore] = []
-
-    def reopen(proxy: Proxy | None = None, **options: Any) -> BlobLeaseStore:
+    def make(proxy: Proxy | None = None, **options: Any) -> BlobLeaseStore:
         url = azurite.url("azblob", container)
         if proxy:
             url = url.replace(str(azurite.port("blob")), str(proxy.port))
-        opened.append(BlobLeaseStore(read_url(url, BLOB), **{"timeout": 20.0, **options}))
-        return opened[-1]
+        return BlobLeaseStore(read_url(url, BLOB), **{"timeout": 20.0, **options})
 
-    yield reopen
-    for store in opened:
-        store.close()
+    with closing_all(make) as reopen:
+        yield reopen
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from leasehold.stores.azure_blob_leases import BlobLeaseStore
 from leasehold.testing.lease_fixtures import LeaseFixtures, Names
 from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
 from tests.stores.azurite import Azurite
+from tests.stores.opened import closing_all
 from tests.stores.proxy import Proxy
 
 PATIENT = 60.0
@@ -32,15 +33,10 @@ def container(azurite: Azurite) -> str:
 
 @pytest.fixture
 def opener(azurite: Azurite, container: str) -> Iterator[Open]:
-    opened: list[BlobLeaseStore] = []
-
-    def reopen() -> BlobLeaseStore:
-        opened.append(BlobLeaseStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT))
-        return opened[-1]
-
-    yield reopen
-    for store in opened:
-        store.close()
+    with closing_all(
+        lambda: BlobLeaseStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT)
+    ) as reopen:
+        yield reopen
 
 
 class OnAzurite(LeaseFixtures):

@@ -19,6 +19,7 @@ from tests.stores.azure_contracts import (
     Open,
 )
 from tests.stores.azurite import Azurite
+from tests.stores.opened import closing_all
 
 
 @pytest.fixture(scope="session")
@@ -30,15 +31,10 @@ def table(azurite: Azurite) -> str:
 
 @pytest.fixture
 def reopen(azurite: Azurite, table: str) -> Iterator[Open]:
-    opened: list[TableStore] = []
-
-    def opener() -> TableStore:
-        opened.append(TableStore(read_url(azurite.url("aztable", table), TABLE), timeout=PATIENT, page=PAGE))
-        return opened[-1]
-
-    yield opener
-    for store in opened:
-        store.close()
+    with closing_all(
+        lambda: TableStore(read_url(azurite.url("aztable", table), TABLE), timeout=PATIENT, page=PAGE)
+    ) as opener:
+        yield opener
 
 
 class TestOwnership(AzureOwnership):

@@ -17,6 +17,7 @@ from leasehold.stores.azure_table_leases import TableLeaseStore
 from leasehold.testing.lease_fixtures import LeaseFixtures, Names
 from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
 from tests.stores.azurite import Azurite
+from tests.stores.opened import closing_all
 from tests.stores.proxy import Proxy
 
 PATIENT = 60.0
@@ -33,15 +34,10 @@ def table(azurite: Azurite) -> str:
 
 @pytest.fixture
 def opener(azurite: Azurite, table: str) -> Iterator[Open]:
-    opened: list[TableLeaseStore] = []
-
-    def reopen() -> TableLeaseStore:
-        opened.append(TableLeaseStore(read_url(azurite.url("aztable", table), TABLE), timeout=PATIENT))
-        return opened[-1]
-
-    yield reopen
-    for store in opened:
-        store.close()
+    with closing_all(
+        lambda: TableLeaseStore(read_url(azurite.url("aztable", table), TABLE), timeout=PATIENT)
+    ) as reopen:
+        yield reopen
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from leasehold.testing.stores import (
     claim,
     records,
 )
+from tests.stores.opened import closing_all
 from tests.stores.servers import PostgresServer
 
 PATIENT = 60.0
@@ -49,12 +50,13 @@ def locked(server: PostgresServer, store: Any) -> Iterator[Any]:
 
 class TestOwnership(OwnershipStoreContract):
     @pytest.fixture
-    def store(self, postgres_server: PostgresServer) -> PostgresStore:
-        return PostgresStore(postgres_server.url, timeout=PATIENT)
+    def store(self, reopen: Callable[[], PostgresStore]) -> PostgresStore:
+        return reopen()
 
     @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresStore]:
-        return lambda: PostgresStore(postgres_server.url, timeout=PATIENT)
+    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresStore]]:
+        with closing_all(lambda: PostgresStore(postgres_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def hung(self, postgres_server: PostgresServer) -> AbstractContextManager[PostgresStore]:
@@ -63,12 +65,13 @@ class TestOwnership(OwnershipStoreContract):
 
 class TestCheckpoints(CheckpointStoreContract):
     @pytest.fixture
-    def store(self, postgres_server: PostgresServer) -> PostgresStore:
-        return PostgresStore(postgres_server.url, timeout=PATIENT)
+    def store(self, reopen: Callable[[], PostgresStore]) -> PostgresStore:
+        return reopen()
 
     @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresStore]:
-        return lambda: PostgresStore(postgres_server.url, timeout=PATIENT)
+    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresStore]]:
+        with closing_all(lambda: PostgresStore(postgres_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def hung(self, postgres_server: PostgresServer) -> AbstractContextManager[PostgresStore]:
@@ -77,12 +80,13 @@ class TestCheckpoints(CheckpointStoreContract):
 
 class TestLeases(LeaseStoreContract):
     @pytest.fixture
-    def store(self, postgres_server: PostgresServer) -> PostgresLeaseStore:
-        return PostgresLeaseStore(postgres_server.url, timeout=PATIENT)
+    def store(self, reopen: Callable[[], PostgresLeaseStore]) -> PostgresLeaseStore:
+        return reopen()
 
     @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresLeaseStore]:
-        return lambda: PostgresLeaseStore(postgres_server.url, timeout=PATIENT)
+    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresLeaseStore]]:
+        with closing_all(lambda: PostgresLeaseStore(postgres_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def hung(self, postgres_server: PostgresServer) -> AbstractContextManager[PostgresLeaseStore]:
@@ -91,8 +95,9 @@ class TestLeases(LeaseStoreContract):
 
 class TestOwnershipAtOnce(LinearizableOwnership):
     @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresStore]:
-        return lambda: PostgresStore(postgres_server.url, timeout=PATIENT)
+    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresStore]]:
+        with closing_all(lambda: PostgresStore(postgres_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def url(self, postgres_server: PostgresServer) -> str:
@@ -101,8 +106,9 @@ class TestOwnershipAtOnce(LinearizableOwnership):
 
 class TestLeasesAtOnce(LinearizableLeases):
     @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Callable[[], PostgresLeaseStore]:
-        return lambda: PostgresLeaseStore(postgres_server.url, timeout=PATIENT)
+    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresLeaseStore]]:
+        with closing_all(lambda: PostgresLeaseStore(postgres_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def url(self, postgres_server: PostgresServer) -> str:

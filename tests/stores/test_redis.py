@@ -28,6 +28,7 @@ from leasehold.testing.stores import (
     claim,
     records,
 )
+from tests.stores.opened import closing_all
 from tests.stores.servers import RedisServer
 
 PATIENT = 60.0
@@ -45,12 +46,13 @@ def paused(server: RedisServer, store: Any) -> Iterator[Any]:
 
 class TestOwnership(OwnershipStoreContract):
     @pytest.fixture
-    def store(self, redis_server: RedisServer) -> RedisStore:
-        return RedisStore(redis_server.url, timeout=PATIENT)
+    def store(self, reopen: Callable[[], RedisStore]) -> RedisStore:
+        return reopen()
 
     @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisStore]:
-        return lambda: RedisStore(redis_server.url, timeout=PATIENT)
+    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisStore]]:
+        with closing_all(lambda: RedisStore(redis_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisStore]:
@@ -59,12 +61,13 @@ class TestOwnership(OwnershipStoreContract):
 
 class TestCheckpoints(CheckpointStoreContract):
     @pytest.fixture
-    def store(self, redis_server: RedisServer) -> RedisStore:
-        return RedisStore(redis_server.url, timeout=PATIENT)
+    def store(self, reopen: Callable[[], RedisStore]) -> RedisStore:
+        return reopen()
 
     @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisStore]:
-        return lambda: RedisStore(redis_server.url, timeout=PATIENT)
+    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisStore]]:
+        with closing_all(lambda: RedisStore(redis_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisStore]:
@@ -73,12 +76,13 @@ class TestCheckpoints(CheckpointStoreContract):
 
 class TestLeases(LeaseStoreContract):
     @pytest.fixture
-    def store(self, redis_server: RedisServer) -> RedisLeaseStore:
-        return RedisLeaseStore(redis_server.url, timeout=PATIENT)
+    def store(self, reopen: Callable[[], RedisLeaseStore]) -> RedisLeaseStore:
+        return reopen()
 
     @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisLeaseStore]:
-        return lambda: RedisLeaseStore(redis_server.url, timeout=PATIENT)
+    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisLeaseStore]]:
+        with closing_all(lambda: RedisLeaseStore(redis_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisLeaseStore]:
@@ -87,8 +91,9 @@ class TestLeases(LeaseStoreContract):
 
 class TestOwnershipAtOnce(LinearizableOwnership):
     @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisStore]:
-        return lambda: RedisStore(redis_server.url, timeout=PATIENT)
+    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisStore]]:
+        with closing_all(lambda: RedisStore(redis_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def url(self, redis_server: RedisServer) -> str:
@@ -97,8 +102,9 @@ class TestOwnershipAtOnce(LinearizableOwnership):
 
 class TestLeasesAtOnce(LinearizableLeases):
     @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Callable[[], RedisLeaseStore]:
-        return lambda: RedisLeaseStore(redis_server.url, timeout=PATIENT)
+    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisLeaseStore]]:
+        with closing_all(lambda: RedisLeaseStore(redis_server.url, timeout=PATIENT)) as opener:
+            yield opener
 
     @pytest.fixture
     def url(self, redis_server: RedisServer) -> str:

@@ -1,0 +1,34 @@
+"""Stores that a test opens, however many and in whatever thread, and that are closed when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Closable)
+
+
+@contextmanager
+def closing_all(make: Callable[..., S]) -> Iterator[Callable[..., S]]:
+    """Give `make`, and at the end close all that it made.
+
+    A contract opens a hundred stores at once, and a server admits so many connections: none may wait for the garbage
+    collector.
+    """
+    opened: list[S] = []
+
+    def opener(*args: Any, **options: Any) -> S:
+        opened.append(make(*args, **options))
+        return opened[-1]
+
+    try:
+        yield opener
+    finally:
+        for store in opened:
+            store.close()
