@@ -26,6 +26,7 @@ from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.event_hubs import EventHub
 from leasehold.hubs.event_hubs_receiver import Receiver
 from leasehold.hubs.event_hubs_url import VARIABLE, Address, read_url, without_secrets
+from leasehold.hubs.read_ahead import ReadAhead
 from leasehold.model import EARLIEST, Event
 from leasehold.processor import EventProcessor
 from leasehold.stores.memory import MemoryStore
@@ -197,6 +198,24 @@ def test_a_receiver_remembers_no_delivery(memories: dict[str, MemoryHub], hub: H
     assert len(rows_of(hub, "0")) == 5_000
     assert sum(link.delivery_count >= 5_000 for link in links) == 1
     assert sum(len(link._received_delivery_tags) for link in links) <= 600
+
+
+def test_a_receiver_takes_many_events_from_its_socket_at_once(
+    memories: dict[str, MemoryHub], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client itself asks twice for each."""
+    taken: list[int] = []
+    take = ReadAhead.recv_into
+
+    def counted(ahead: ReadAhead, buffer: memoryview) -> int:
+        if ahead._begin == ahead._end:
+            taken.append(len(buffer))
+        return take(ahead, buffer)
+
+    monkeypatch.setattr(ReadAhead, "recv_into", counted)
+    fill(memories["hub-0"], "0", 5_000)
+    assert len(rows_of(hub, "0")) == 5_000
+    assert 0 < len(taken) < 2_500
 
 
 def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkeypatch: pytest.MonkeyPatch) -> None:
