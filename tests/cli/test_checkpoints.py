@@ -21,7 +21,7 @@ from leasehold.hubs.log import LogHub
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.stores import Store, open_store
 from leasehold.stores.base import SchemaKeeper
-from leasehold.testing.hubs import numbered
+from leasehold.testing.hub_fixtures import numbered
 
 GROUP = ConsumerGroup("tests.example", "hub", "$Default")
 OTHER = ConsumerGroup("tests.example", "hub", "é / other")

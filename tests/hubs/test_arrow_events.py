@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import json
+import pickle
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from leasehold.hubs.arrow import empty_maps, event_schema
-from leasehold.hubs.arrow_events import events_of
+from leasehold.hubs.arrow_events import events_from, events_of
 from leasehold.model import Event
 
 
@@ -42,6 +46,24 @@ def test_each_field_comes_from_its_column() -> None:
     assert (second.properties, second.system_properties) == ({}, {})
     with pytest.raises(AttributeError):
         first.partition = "4"  # type: ignore[misc]
+
+
+def test_maps_that_were_left_out_are_empty_and_the_events_own() -> None:
+    def made() -> list[Event]:
+        nothing = [None, None]
+        return events_from(2, [b"a", b"b"], nothing, None, nothing, ["0", "0"], [1, 2], nothing, [0.0, 0.0], None)
+
+    expected = Event(b"a", partition="0", sequence_number=1)
+    for look in (repr, pickle.dumps, copy.copy, dataclasses.asdict, dataclasses.replace, lambda one: one == expected):
+        (event, other) = made()
+        look(event)
+        assert event == expected == pickle.loads(pickle.dumps(event)) == copy.deepcopy(event)  # noqa: S301
+        assert event.properties is event.properties
+        assert event.properties is not event.system_properties
+        assert event.properties is not other.properties
+        assert json.dumps(event.properties) == "{}"
+    with pytest.raises(AttributeError, match="'Event' object has no attribute 'bodies'"):
+        event.bodies  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("count", [0, 1, 1_000])

@@ -33,7 +33,8 @@ from leasehold.stores.memory import MemoryStore
 from leasehold.testing.event_hubs import EventHubsServer, Limits, MemoryHub, Work
 from leasehold.testing.event_hubs.messages import Message, data_message
 from leasehold.testing.event_hubs.types import Described, ULong, encode
-from leasehold.testing.hubs import HubContract, bodies_of, numbered, rows_of
+from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
+from leasehold.testing.hubs import HubContract
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = pytest.mark.filterwarnings(

@@ -28,7 +28,7 @@ from leasehold.spark.reading import ReadFor, read_ranges, shared_hub
 from leasehold.stores import open_store
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
-from leasehold.testing.hubs import numbered
+from leasehold.testing.hub_fixtures import numbered
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = pytest.mark.filterwarnings(

@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from leasehold.backends import masked
 from leasehold.errors import ConfigError, DataLoss, HubError, HubUnavailable, LeaseholdError, SchemaMismatch
 from leasehold.hubs import Hub, ProgressMirror, kafka_reading, open_hub
+from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.kafka import KafkaHub, open_kafka_hub
 from leasehold.hubs.kafka_clients import Client, failure
 from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
@@ -28,7 +29,8 @@ from leasehold.hubs.log import LogHub
 from leasehold.model import Event, EventPosition, PositionKind
 from leasehold.spark.offsets import Range
 from leasehold.spark.reading import read_ranges
-from leasehold.testing.hubs import HubContract, bodies_of, numbered, rows_of
+from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
+from leasehold.testing.hubs import HubContract
 from tests.hubs.kafka_cluster import Cluster
 
 FETCH, LIST_OFFSETS, METADATA, PRODUCE = 1, 2, 3, 0
@@ -260,6 +262,8 @@ def test_keys_headers_and_times_of_other_producers(cluster: Cluster, topic: str,
         (2, "2", None),
     ]
     assert dict(first["systemProperties"]) == dict(third["systemProperties"]) == {}
+    (rows,), (chunk,) = hub.read("0", 0, 3), hub.read_chunks("0", 0, 3)
+    assert chunk.events() == events_of(rows), "the same without the detour through Arrow"
 
 
 def murmur2(data: bytes) -> int:
@@ -380,8 +384,9 @@ def test_gaps_do_not_hang_a_range(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch
     gone = {*range(0, 5), *range(20, 40), *range(47, 50)}
     original = kafka_reading.PartitionReader._arrived
 
-    def with_gaps(reader: kafka_reading.PartitionReader, patience: float, end: int) -> list[Message]:
-        return [m for m in original(reader, patience, end) if m.error() is not None or m.offset() not in gone]
+    def with_gaps(reader: kafka_reading.PartitionReader, patience: float, end: int, wanted: int) -> list[Message]:
+        arrived = original(reader, patience, end, wanted)
+        return [m for m in arrived if m.error() is not None or m.offset() not in gone]
 
     hub.send(numbered(50), partition="0")
     monkeypatch.setattr(kafka_reading.PartitionReader, "_arrived", with_gaps)

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from leasehold.hubs import open_hub
 from leasehold.hubs.kafka_times import retention_of
-from leasehold.testing.hubs import numbered
+from leasehold.testing.hub_fixtures import numbered
 from tests.hubs.kafka_cluster import Cluster
 from tests.hubs.kafka_configs import ConfigRelay
 

@@ -28,7 +28,8 @@ from leasehold.hubs.log_partitioning import partition_of
 from leasehold.hubs.log_payload import STORED_BYTES, STORED_ROWS
 from leasehold.model import Event, EventPosition, PartitionProperties, PositionKind
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.hubs import HubContract, bodies_of, numbered, rows_of
+from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
+from leasehold.testing.hubs import HubContract
 
 PEER = Path(__file__).with_name("peer.py")
 

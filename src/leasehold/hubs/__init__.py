@@ -9,15 +9,26 @@ from __future__ import annotations
 from pathlib import Path
 
 from leasehold.backends import load_backend
-from leasehold.hubs.base import EVENT_COLUMNS, Hub, KnowsOffsets, ProgressMirror, ReadsAsOwner, TellsTimes
+from leasehold.hubs.base import (
+    EVENT_COLUMNS,
+    EventChunk,
+    Hub,
+    KnowsOffsets,
+    ProgressMirror,
+    ReadsAsOwner,
+    ReadsChunks,
+    TellsTimes,
+)
 
 __all__ = [
     "BACKENDS",
     "EVENT_COLUMNS",
+    "EventChunk",
     "Hub",
     "KnowsOffsets",
     "ProgressMirror",
     "ReadsAsOwner",
+    "ReadsChunks",
     "TellsTimes",
     "open_hub",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,19 @@ _SETTINGS: tuple[Callable[[Event, Any], None], ...] = tuple(
 )
 
 
+def events_from(count: int, *columns: Iterable[Any] | None) -> list[Event]:
+    """So many events, from the values of each of their fields, in the order of the fields; `None`: only empty maps.
+
+    What the frozen class's own constructor does for one event after another, a field at a time: in two fifths of the
+    time.
+    """
+    events: list[Event] = [object.__new__(Event) for _ in range(count)]
+    for setting, values in zip(_SETTINGS, columns, strict=True):
+        if values is not None:
+            deque(map(setting, events, values), maxlen=0)
+    return events
+
+
 def events_of(batch: pa.RecordBatch) -> list[Event]:
     """The events of a batch with all of `EVENT_COLUMNS`, in order."""
 
@@ -29,7 +42,8 @@ def events_of(batch: pa.RecordBatch) -> list[Event]:
         return values
 
     times = batch.column("enqueuedTime").cast(pa.int64()).to_pylist()
-    columns: tuple[Sequence[Any], ...] = (
+    return events_from(
+        batch.num_rows,
         column("body"),
         column("partitionKey"),
         _maps(batch.column("properties")),
@@ -40,12 +54,6 @@ def events_of(batch: pa.RecordBatch) -> list[Event]:
         [(time or 0) / 1e6 for time in times],  # Kafka may know none
         _maps(batch.column("systemProperties")),
     )
-    # What the frozen class's own constructor does for one event after another, a field at a time: in two fifths of the
-    # time.
-    events: list[Event] = [object.__new__(Event) for _ in range(batch.num_rows)]
-    for setting, values in zip(_SETTINGS, columns, strict=True):
-        deque(map(setting, events, values), maxlen=0)
-    return events
 
 
 def table_of(batches: Sequence[pa.RecordBatch], owner_level: int) -> pa.Table:
@@ -54,8 +62,8 @@ def table_of(batches: Sequence[pa.RecordBatch], owner_level: int) -> pa.Table:
     return table.append_column(OWNER_LEVEL, pa.repeat(pa.scalar(owner_level, pa.int64()), table.num_rows))
 
 
-def _maps(column: pa.MapArray) -> list[Mapping[str, str]]:
-    """The maps of a column; where all are empty, which is usual, without a look at each."""
+def _maps(column: pa.MapArray) -> list[Mapping[str, str]] | None:
+    """The maps of a column; `None` where all are empty, which is usual."""
     if not len(column.keys) or column.offsets[0] == column.offsets[-1]:
-        return [{} for _ in range(len(column))]
+        return None
     return [dict(pairs) for pairs in column.to_pylist()]

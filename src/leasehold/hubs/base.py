@@ -87,6 +87,54 @@ class Hub(Protocol):
         ...
 
 
+class EventChunk(Protocol):
+    """Some events of one partition in order, at least one, in the form in which the hub has them. It never changes."""
+
+    @property
+    def first(self) -> int:
+        """The sequence number of the first event."""
+        ...
+
+    @property
+    def last(self) -> int:
+        """The sequence number of the last event."""
+        ...
+
+    @property
+    def last_offset(self) -> str | None:
+        """The hub's offset of the last event, where it has one."""
+        ...
+
+    def __len__(self) -> int:
+        """How many events these are."""
+        ...
+
+    def part(self, start: int, stop: int) -> EventChunk:
+        """The events from the one at index `start` up to that at `stop`."""
+        ...
+
+    def events(self) -> list[Event]:
+        """The events as objects, made anew at each call."""
+        ...
+
+    def arrow(self) -> pa.RecordBatch:
+        """The events with all of `EVENT_COLUMNS`, as `Hub.read` gives them."""
+        ...
+
+
+@runtime_checkable
+class ReadsChunks(Protocol):
+    """What a hub may do beside: leave it open whether its events become objects or Arrow.
+
+    For the plain processor, where the hub's own form is neither. A hub without it is read as Arrow, and objects are
+    made from that.
+    """
+
+    def read_chunks(self, partition: str, start: int, end: int, *, batch_rows: int = 10_000) -> Iterator[EventChunk]:
+        """As `Hub.read` of all columns."""
+        ...
+
+
 @runtime_checkable
 class KnowsOffsets(Protocol):
     """What a hub may do beside: name a place by the hub's own opaque text, as checkpoints keep it for other readers."""

@@ -25,7 +25,7 @@ import pyarrow as pa
 from leasehold.errors import ConfigError, HubError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
-from leasehold.hubs.kafka_batches import MessageBatches
+from leasehold.hubs.kafka_chunks import MessageChunk
 from leasehold.hubs.kafka_mirror import Mirror
 from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.kafka_reading import ReaderPool
@@ -57,7 +57,7 @@ class _Process:
 
 
 class KafkaHub:
-    """A topic as a hub: all that `Hub` promises, and `ProgressMirror`."""
+    """A topic as a hub: all that `Hub` promises, `ReadsChunks` and `ProgressMirror`."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -128,10 +128,14 @@ class KafkaHub:
 
         What is asked is checked at once; the cluster is read as batches are taken.
         """
-        event_schema(columns)
+        schema = event_schema(columns)
+        return (chunk.arrow(schema) for chunk in self.read_chunks(partition, start, end, batch_rows=batch_rows))
+
+    def read_chunks(self, partition: str, start: int, end: int, *, batch_rows: int = 10_000) -> Iterator[MessageChunk]:
+        """As `read`, and what is made of the events stays open; see `ReadsChunks`."""
         if batch_rows < 1:
             raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
-        return self._batches(self._number(partition), start, end, columns, batch_rows)
+        return self._chunks(self._number(partition), start, end, batch_rows)
 
     def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
         """Append events durably and return how many; see `Hub.send` and `kafka_sending`."""
@@ -164,14 +168,11 @@ class KafkaHub:
             raise no_partition(self._settings, partition, self._partitions)
         return int(partition)
 
-    def _batches(
-        self, partition: int, start: int, end: int, columns: Sequence[str], batch_rows: int
-    ) -> Iterator[pa.RecordBatch]:
-        batches = MessageBatches(columns, str(partition), self.identity)
+    def _chunks(self, partition: int, start: int, end: int, batch_rows: int) -> Iterator[MessageChunk]:
         if start < end:
             with self._here.readers.reader(partition, start) as reader:
                 for messages in reader.messages(start, end, batch_rows):
-                    yield batches.batch(messages)
+                    yield MessageChunk.of(messages, self.identity, str(partition))
 
     def _first_since(self, place: PartitionProperties, enqueued: float) -> int:
         # `place` is older than the answer: the event that the answer is checked against was there by then.

@@ -26,6 +26,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
+from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -66,6 +67,7 @@ class PartitionReader:
             auto_offset_reset="error",
             check_crcs=True,
             queued_max_messages_kbytes=16 << 10,
+            fetch_queue_backoff_ms=10,  # a whole second, unless told otherwise: longer than it takes to read the queue
         )
         self._next = self._seen = self._ended = -1
         self._waiting: list[Message] = []
@@ -92,7 +94,7 @@ class PartitionReader:
                 if len(gathered) == rows or room <= 0:
                     yield gathered
                     gathered, room = [], _BATCH_BYTES
-            if self._waiting or self._seen >= end or not self._fetch(end):
+            if self._waiting or self._seen >= end or not self._fetch(end, rows - len(gathered)):
                 break
         self._next = min(end, self._seen)
         if gathered:
@@ -105,7 +107,8 @@ class PartitionReader:
     def _fitting(self, end: int, rows: int, room: int) -> int:
         """How many of the waiting messages are below `end`, at most `rows`, up to the one that fills `room` bytes."""
         count = min(bisect_left(self._offsets, end), rows)
-        return min(count, 1 + bisect_left([*accumulate(map(len, self._waiting[:count]))], room))
+        sizes = list(map(len, self._waiting[:count]))
+        return count if sum(sizes) <= room else 1 + bisect_left([*accumulate(sizes)], room)
 
     def _drop(self, count: int) -> None:
         """Forget so many of the waiting messages."""
@@ -122,45 +125,59 @@ class PartitionReader:
         self._assign()
         return True
 
-    def _fetch(self, end: int) -> bool:
-        """Wait until there is more. False where the partition ends before `end`. Raises `HubUnavailable`."""
+    def _fetch(self, end: int, wanted: int) -> bool:
+        """Wait until there is more, of which so much is wanted now: the rest costs less where librdkafka keeps it.
+
+        False where the partition ends before `end`. Raises `HubUnavailable`.
+        """
         began = time.monotonic()
         self._client.forget_errors()
         while (waited := time.monotonic() - began) < self._patience():
             # The end is told once: a reader that waits there has heard of it, maybe for an earlier range.
             if self._ended == self._seen and not self._reaches_beyond(self._seen):
                 return False
-            lost, before = False, self._seen
-            for message in self._arrived(min(self._settings.request_timeout, self._patience() - waited), end):
-                error, offset = message.error(), message.offset()
-                if error is None:
-                    assert offset is not None
-                    if offset >= self._seen:
-                        self._waiting.append(message)
-                        self._offsets.append(offset)
-                        self._seen = offset + 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    self._ended = self._seen = max(self._seen, offset or 0)
-                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    lost = True
-                elif error.code() not in _IGNORED:
-                    failed = self._client.failure(error, self._doing())
-                    if not isinstance(failed, HubUnavailable):
-                        raise failed
+            before = self._seen
+            lost = self._note(
+                self._arrived(min(self._settings.request_timeout, self._patience() - waited), end, wanted)
+            )
             if lost and not self._found_again():
                 return False
             if self._seen > before:
                 return True
         raise self._client.failure(None, f"{self._doing()} (nothing came for {waited:.1f} s)")
 
-    def _arrived(self, patience: float, end: int) -> list[Message]:
+    def _note(self, arrived: list[Message]) -> bool:
+        """Keep the messages among what has come. Returns whether the consumer says that its place is gone."""
+        if not any(map(Message.error, arrived)):
+            offsets = cast(list[int], [*map(Message.offset, arrived)])
+            known = bisect_left(offsets, self._seen)
+            self._waiting += arrived[known:]
+            self._offsets += offsets[known:]
+            self._seen = self._offsets[-1] + 1 if offsets[known:] else self._seen
+            return False
+        lost = False
+        for message in arrived:
+            error = message.error()
+            if error is None:
+                self._note([message])
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ended = self._seen = max(self._seen, message.offset() or 0)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                lost = True
+            elif error.code() not in _IGNORED:
+                failed = self._client.failure(error, self._doing())
+                if not isinstance(failed, HubUnavailable):
+                    raise failed
+        return lost
+
+    def _arrived(self, patience: float, end: int, wanted: int) -> list[Message]:
         """What has come, after waiting for the first of it."""
         handle = self._client.handle
         try:
             first = handle.poll(max(0.0, patience))  # `consume` would wait for as many as it may give
             if first is None:
                 return []
-            return [first, *handle.consume(min(_FETCHED, max(1, end - self._seen - 1)), 0)]
+            return [first, *handle.consume(max(1, min(_FETCHED, wanted - 1, end - self._seen - 1)), 0)]
         except KafkaException as error:
             raise self._client.failure(error.args[0], self._doing()) from error
 

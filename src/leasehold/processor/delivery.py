@@ -1,7 +1,8 @@
 """What is delivered to handlers, and how much at a time.
 
-Owns the settings of delivery and the batch. A batch is Arrow until somebody looks at its events, so that a handler
-which works on Arrow does not pay for objects; pyarrow is needed only by hubs that are read.
+Owns the settings of delivery and the batch. A batch is in the hub's form until somebody looks at its events or at its
+table, so that a handler pays for neither the one nor the other unless it asks; pyarrow is needed only by hubs that are
+read.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from leasehold.errors import ConfigError
+from leasehold.hubs.base import EventChunk
 from leasehold.model import Event
 
 if TYPE_CHECKING:
@@ -79,37 +81,36 @@ class EventBatch(Sequence[Event]):
     What a fence needs goes with it: `hub`, `partition`, the sequence numbers and the owner level.
     """
 
-    def __init__(self, hub: str, partition: str, owner_level: int, batches: Sequence[pa.RecordBatch] = ()) -> None:
+    def __init__(self, hub: str, partition: str, owner_level: int, chunks: Sequence[EventChunk] = ()) -> None:
         self.hub = hub
         self.partition = partition
         self.owner_level = owner_level
-        self._batches = batches
-        self._count: int = sum(batch.num_rows for batch in batches)
+        self._chunks = chunks
+        self._count = sum(map(len, chunks))
         self._events: list[Event] | None = None
 
     @property
     def first(self) -> int:
         """The sequence number of the first event."""
-        return int(self._edge("sequenceNumber", 0))
+        return self._chunk(0).first
 
     @property
     def last(self) -> int:
         """The sequence number of the last event."""
-        return int(self._edge("sequenceNumber", -1))
+        return self._chunk(-1).last
 
     @property
     def last_offset(self) -> str | None:
         """The hub's offset of the last event, where it has one."""
-        offset: str | None = self._edge("offset", -1)
-        return offset
+        return self._chunk(-1).last_offset
 
     def arrow(self) -> pa.Table:
         """The events as an Arrow table: the columns of every hub, and `ownerLevel`, as a sink wants them."""
-        if not self._batches:
+        if not self._chunks:
             raise ValueError("an empty batch has no table")
         from leasehold.hubs.arrow_events import table_of
 
-        return table_of(self._batches, self.owner_level)
+        return table_of([chunk.arrow() for chunk in self._chunks], self.owner_level)
 
     def __len__(self) -> int:
         return self._count
@@ -130,14 +131,10 @@ class EventBatch(Sequence[Event]):
 
     def _all(self) -> list[Event]:
         if self._events is None:
-            if not self._batches:
-                return []
-            from leasehold.hubs.arrow_events import events_of
-
-            self._events = [event for batch in self._batches for event in events_of(batch)]
+            self._events = [event for chunk in self._chunks for event in chunk.events()]
         return self._events
 
-    def _edge(self, column: str, row: int) -> Any:
-        if not self._batches:
+    def _chunk(self, index: int) -> EventChunk:
+        if not self._chunks:
             raise ValueError("an empty batch has no first and last event")
-        return self._batches[row].column(column)[row].as_py()
+        return self._chunks[index]

@@ -27,6 +27,7 @@ from functools import partial
 from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, NotTheOwner, StoreUnavailable, UsageError
 from leasehold.hubs.base import Hub, owner_reads
+from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
 from leasehold.processor.checkpointer import Checkpointer, CheckpointPolicy, Place
 from leasehold.processor.delivery import DeliverySettings, EventBatch
@@ -300,7 +301,7 @@ class PartitionWork:
             watch=shared.watch,
             notices=shared.manager.notices,
             report=shared.report,
-            read=None if owner is None else partial(owner.read_as_owner, owner_level=self.owner_level),
+            read=None if owner is None else as_chunks(partial(owner.read_as_owner, owner_level=self.owner_level)),
             lost=self._lose,
         )
 

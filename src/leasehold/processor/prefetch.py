@@ -17,19 +17,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from leasehold.errors import DataLoss, HubUnavailable, NotTheOwner
-from leasehold.hubs.base import Hub
+from leasehold.hubs.base import EventChunk, Hub
+from leasehold.hubs.chunks import ReadChunks, chunk_reads
 from leasehold.model import PartitionProperties
 from leasehold.notices import EventsLost, Notices
 from leasehold.processor.delivery import DeliverySettings
 from leasehold.processor.hub_watch import HubWatch, Report
 from leasehold.processor.restarts import pause_after_failures
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +45,7 @@ class Prefetch:
         watch: HubWatch,
         notices: Notices,
         report: Report,
-        read: Callable[..., Iterator[pa.RecordBatch]] | None = None,
+        read: ReadChunks | None = None,
         lost: Callable[[NotTheOwner], None] = lambda error: None,
     ) -> None:
         self.error: Exception | None = None
@@ -63,9 +60,9 @@ class Prefetch:
         self._watch = watch
         self._notices = notices
         self._report = report
-        self._read = read or hub.read
+        self._read = read or chunk_reads(hub)
         self._lost = lost
-        self._chunks: deque[pa.RecordBatch] = deque()
+        self._chunks: deque[EventChunk] = deque()
         self._closed = threading.Event()
         # A daemon, since the hub may hang in it: it only reads, and has nothing to bring to an end.
         self._thread = threading.Thread(target=self._run, name=f"leasehold-fetch-{partition}", daemon=True)
@@ -96,18 +93,18 @@ class Prefetch:
         """Whether a batch of at most so many events would get no larger by waiting. Call it under `changed`."""
         return self.count >= most or self.count + self._settings.chunk > self._settings.prefetch
 
-    def take(self, most: int) -> list[pa.RecordBatch]:
+    def take(self, most: int) -> list[EventChunk]:
         """The next events, at most so many. Call it under `changed`."""
-        taken: list[pa.RecordBatch] = []
+        taken: list[EventChunk] = []
         left = min(most, self.count)
         self.count -= left
         while left:
             chunk = self._chunks.popleft()
-            if chunk.num_rows > left:
-                self._chunks.appendleft(chunk.slice(left))
-                chunk = chunk.slice(0, left)
+            if len(chunk) > left:
+                self._chunks.appendleft(chunk.part(left, len(chunk)))
+                chunk = chunk.part(0, left)
             taken.append(chunk)
-            left -= chunk.num_rows
+            left -= len(chunk)
         self._changed.notify_all()
         return taken
 
@@ -139,22 +136,21 @@ class Prefetch:
         if place.begin > self._position:
             self._lose(place.begin)
         chunk_rows = self._settings.chunk
-        chunks = iter(self._read(self._partition, self._position, place.end, batch_rows=chunk_rows))
+        chunks = self._read(self._partition, self._position, place.end, batch_rows=chunk_rows)
         while self._wait_for_room(chunk_rows):
             chunk = next(chunks, None)
             if chunk is None:
                 if self._position < place.end:
                     self._skip(place.end)
                 return
-            numbers = chunk.column("sequenceNumber")
-            if numbers[0].as_py() > self._position:
-                self._skip(numbers[0].as_py())
-            self._position = numbers[-1].as_py() + 1
+            if chunk.first > self._position:
+                self._skip(chunk.first)
+            self._position = chunk.last + 1
             with self._changed:
                 if self._closed.is_set():
                     return
                 self._chunks.append(chunk)
-                self.count += chunk.num_rows
+                self.count += len(chunk)
                 self._changed.notify_all()
 
     def _wait_for_room(self, rows: int) -> bool:

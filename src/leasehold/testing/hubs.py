@@ -15,73 +15,22 @@ Nothing here assumes that sequence numbers start at 0 or have no gaps.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 
 from leasehold.backends import masked
 from leasehold.errors import ConfigError, HubUnavailable
-from leasehold.hubs import open_hub
-from leasehold.hubs.arrow import event_schema
-from leasehold.hubs.base import EVENT_COLUMNS, Hub, KnowsOffsets, TellsTimes
+from leasehold.hubs.base import Hub, TellsTimes
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
+from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
+from leasehold.testing.hub_reading import HubReading
 
 COMMITTED = EventPosition(PositionKind.COMMITTED)
 
 
-def numbered(count: int, *, first: int = 0, key: str | None = None) -> list[Event]:
-    """Events whose bodies are the numbers from `first` on."""
-    return [Event(str(number).encode(), partition_key=key) for number in range(first, first + count)]
-
-
-def rows_of(hub: Hub, partition: str, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
-    """The events of a range as dicts by column; the whole partition if no range is given."""
-    place = hub.partition_properties([partition])[partition]
-    batches = hub.read(partition, place.begin if start is None else start, place.end if end is None else end)
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
-def bodies_of(hub: Hub, partition: str) -> list[bytes]:
-    """The bodies of a partition, in order."""
-    return [row["body"] for row in rows_of(hub, partition)]
-
-
-class HubContract:
+class HubContract(HubReading):
     """What every `Hub` must do."""
-
-    @pytest.fixture
-    def new_hub(self) -> Callable[[], Hub]:
-        """Makes an empty hub with at least three partitions."""
-        raise NotImplementedError("the subclass makes the hubs")
-
-    @pytest.fixture
-    def hub(self, new_hub: Callable[[], Hub]) -> Iterator[Hub]:
-        """The hub under test."""
-        hub = new_hub()
-        yield hub
-        hub.close()
-
-    @pytest.fixture
-    def reopen(self) -> Callable[[Hub], Hub]:
-        """Opens the same hub as another process would."""
-        return lambda hub: open_hub(hub.url)
-
-    @pytest.fixture
-    def add_partition(self) -> Callable[[Hub], None]:
-        """Adds one partition to a hub."""
-        pytest.skip("partitions of this hub are not added by the test")
-
-    @pytest.fixture
-    def remove_oldest(self) -> Callable[[Hub, str], None]:
-        """Removes at least one event, and not all, from a partition of many, as retention does."""
-        pytest.skip("events of this hub are not removed by the test")
-
-    @pytest.fixture
-    def take_away(self) -> Callable[[Hub], None]:
-        """Makes the hub impossible to reach."""
-        pytest.skip("this hub is not taken away by the test")
 
     # the module
 
@@ -246,66 +195,6 @@ class HubContract:
         with pytest.raises(ValueError, match="committed"):
             hub.resolve("0", COMMITTED)
 
-    # read
-
-    def test_every_column_has_its_exact_type_and_value(self, hub: Hub) -> None:
-        sent = [
-            Event(b"\x00\xff", partition_key="schl\u00fcssel \U0001f511", properties={"a": "1", "\u00e9": ""}),
-            Event(b"", partition_key=None),
-        ]
-        hub.send(sent, partition="2")
-        (batch,) = hub.read("2", *_range(hub, "2"))
-        assert batch.schema.equals(event_schema(), check_metadata=False)
-        batch.validate(full=True)
-        for event, row in zip(sent, batch.to_pylist(), strict=True):
-            assert list(row) == list(EVENT_COLUMNS)
-            assert (row["body"], row["partition"], row["hub"]) == (event.body, "2", hub.identity)
-            assert (row["partitionKey"], dict(row["properties"])) == (event.partition_key, event.properties)
-            assert isinstance(row["offset"], str)
-            assert row["enqueuedTime"].tzinfo is not None
-            assert row["systemProperties"] is not None
-
-    @pytest.mark.parametrize(
-        "columns", [("body",), ("hub", "sequenceNumber"), EVENT_COLUMNS[::-1], *((name,) for name in EVENT_COLUMNS)]
-    )
-    def test_columns_come_in_the_order_asked_for(self, hub: Hub, columns: Sequence[str]) -> None:
-        hub.send(numbered(5, key="k"), partition="0")
-        everything = pa.Table.from_batches(hub.read("0", *_range(hub, "0")))
-        batches = list(hub.read("0", *_range(hub, "0"), columns=columns))
-        assert pa.Table.from_batches(batches) == everything.select(list(columns))
-        assert all(batch.schema == event_schema(columns) for batch in batches)
-
-    def test_an_unknown_column_is_refused(self, hub: Hub) -> None:
-        with pytest.raises(ConfigError, match=r"colour.*body, partition, offset"):
-            list(hub.read("0", 0, 1, columns=["body", "colour"]))
-
-    @pytest.mark.parametrize("batch_rows", [1, 3, 10, 1_000])
-    def test_batches_have_at_most_batch_rows(self, hub: Hub, batch_rows: int) -> None:
-        for first in (0, 10, 20):
-            hub.send(numbered(10, first=first), partition="0")
-        batches = list(hub.read("0", *_range(hub, "0"), batch_rows=batch_rows))
-        assert all(0 < batch.num_rows <= batch_rows for batch in batches)
-        assert [row["body"] for batch in batches for row in batch.to_pylist()] == [b"%d" % n for n in range(30)]
-
-    def test_an_offset_that_is_known_is_the_events_own(self, hub: Hub) -> None:
-        if not isinstance(hub, KnowsOffsets):
-            return
-        assert hub.offset_of("1", -1) is None
-        hub.send(numbered(4), partition="1")
-        hub.partition_properties()
-        for row in rows_of(hub, "1"):
-            assert hub.offset_of("1", row["sequenceNumber"]) in (row["offset"], None)
-
-    def test_removed_events_are_not_there(self, hub: Hub, remove_oldest: Callable[[Hub, str], None]) -> None:
-        for first in range(0, 100, 10):
-            hub.send(numbered(10, first=first), partition="0")
-        before, rows = hub.partition_properties()["0"], rows_of(hub, "0")
-        remove_oldest(hub, "0")
-        after = hub.partition_properties()["0"]
-        assert before.begin < after.begin < after.end == before.end
-        assert rows_of(hub, "0", before.begin, before.end) == [r for r in rows if r["sequenceNumber"] >= after.begin]
-        assert rows_of(hub, "0", before.begin, after.begin) == []
-
     # enqueued_times, retention
 
     def test_times_are_those_of_the_first_events_from_each_place_on(self, hub: Hub) -> None:
@@ -411,8 +300,3 @@ class HubContract:
         hub = new_hub()
         hub.close()
         hub.close()
-
-
-def _range(hub: Hub, partition: str) -> tuple[int, int]:
-    place = hub.partition_properties([partition])[partition]
-    return place.begin, place.end
