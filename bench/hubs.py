@@ -122,7 +122,10 @@ def _kafka(folder: Path, turns: int, quick: bool) -> list[Row]:
             stack.callback(_end, made.process)
             return made
 
-        readers = {name: side(name, full) for name in ("bare", "processor", "arrow", "defaults", "spark", "stream")}
+        readers = {
+            name: side(name, full)
+            for name in ("bare", "bare-tuned", "processor", "arrow", "defaults", "spark", "stream")
+        }
         target = cluster.url(cluster.topic(PARTITIONS))
         senders = {name: side(name, target) for name in ("send-bare", "send")}
         for _ in range(turns):
@@ -137,6 +140,7 @@ def _rows(
     names = {
         "client": "the official client alone",
         "bare": "a bare consumer",
+        "bare-tuned": "a bare consumer, its pauses taken away",
         "official": "the official processor, Blob store",
         "processor": "plain processor, batches of 1,000",
         "arrow": "plain processor, batches of 1,000, as Arrow",
