@@ -209,7 +209,7 @@ def bare_kafka(url: str, total: int, folder: Path, *, tuned: bool = False) -> Ca
 
     def turn() -> float:
         config: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "bare", "enable.auto.commit": False}
-        consumer = Consumer({**config, "fetch.queue.backoff.ms": 10} if tuned else config)
+        consumer = Consumer({**config, "fetch.queue.backoff.ms": 50} if tuned else config)
         partitions = consumer.list_topics(topic).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
         count = Count(total)

@@ -266,6 +266,17 @@ def test_keys_headers_and_times_of_other_producers(cluster: Cluster, topic: str,
     assert chunk.events() == events_of(rows), "the same without the detour through Arrow"
 
 
+def test_a_time_that_is_no_date_is_unknown(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
+    """Some producers write microseconds or nanoseconds where milliseconds belong."""
+    last = datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC)
+    times = (1_700_000_000_000_000_000, 1_700_000_000_000_000, 1, round(last.timestamp() * 1000))
+    for at in times:
+        produced(cluster, topic, {"value": b"a", "timestamp": at})
+    assert [row["enqueuedTime"] for row in rows_of(hub, "0")] == [None, None, datetime.fromtimestamp(0.001, UTC), last]
+    (chunk,) = hub.read_chunks("0", 0, 4)
+    assert [event.enqueued_time for event in chunk.events()] == [0.0, 0.0, 0.001, last.timestamp()]
+
+
 def murmur2(data: bytes) -> int:
     """The hash of Kafka's Java producer, written from its description."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
@@ -377,6 +388,31 @@ def test_two_reads_of_one_partition_at_once_and_one_that_is_abandoned(hub: Kafka
         read.close()  # type: ignore[attr-defined]
     assert numbers(hub, "0", 200, 300) == list(range(200, 300))
     assert numbers(hub, "0", 0, 300) == list(range(300))
+
+
+@pytest.mark.parametrize(
+    ("arrived", "kept"),
+    [
+        ([5, 6, 7, 5, 6, 7, 8], [5, 6, 7, 8]),
+        ([5, 6, 3, 4, 7], [5, 6, 7]),
+        ([3, 4, 5, 6], [5, 6]),
+        ([3, 4], []),
+        ([5, 9, 9, 8, 10], [5, 9, 10]),
+    ],
+)
+def test_what_a_consumer_gives_twice_is_taken_once(
+    cluster: Cluster, topic: str, hub: KafkaHub, arrived: list[int], kept: list[int]
+) -> None:
+    """Librdkafka has been seen to go back by itself. The mock cluster does not, so what comes is put together here."""
+    events: list[dict[str, object]] = [{"value": str(number).encode()} for number in range(11)]
+    produced(cluster, topic, *events)
+    with hub._here.readers.reader(0, 0) as reader:
+        (messages,) = reader.messages(0, 11, 100)
+    with hub._here.readers.reader(0, 5) as reader:
+        reader._seek(5, 11)
+        assert not reader._note([messages[number] for number in arrived])
+        assert [message.offset() for message in reader._waiting] == reader._offsets == kept
+        assert reader._seen == (kept[-1] + 1 if kept else 5)
 
 
 def test_gaps_do_not_hang_a_range(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,15 @@ def test_the_end_comes_after_all_that_was_sent(ends: tuple[socket.socket, socket
     assert [ahead.recv_into(memoryview(bytearray(8))) for _ in range(2)] == [0, 0]
 
 
+def test_other_ways_to_read_would_pass_by_what_is_held_and_are_refused(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ahead = ReadAhead(ends[1])
+    for name in ("recv", "read", "makefile", "pending", "recvfrom_into"):
+        with pytest.raises(AttributeError, match=f"{name}: .*recv_into"):
+            getattr(ahead, name)
+
+
 def test_all_else_is_the_sockets(ends: tuple[socket.socket, socket.socket]) -> None:
     writer, reader = ends
     ahead = ReadAhead(reader)

@@ -22,7 +22,9 @@ _SETTINGS: tuple[Callable[[Event, Any], None], ...] = tuple(
 
 
 def events_from(count: int, *columns: Iterable[Any] | None) -> list[Event]:
-    """So many events, from the values of each of their fields, in the order of the fields; `None`: only empty maps.
+    """So many events, from as many values of each of their fields, in the order of the fields.
+
+    A column of maps may be `None`: all are empty.
 
     What the frozen class's own constructor does for one event after another, a field at a time: in two fifths of the
     time.

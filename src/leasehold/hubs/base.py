@@ -126,6 +126,8 @@ class EventChunk(Protocol):
 class ReadsChunks(Protocol):
     """What a hub may do beside: leave it open whether its events become objects or Arrow.
 
+    Not asked of a hub for a group in which it is read as owner (`ReadsAsOwner`).
+
     For the plain processor, where the hub's own form is neither. A hub without it is read as Arrow, and objects are
     made from that.
     """

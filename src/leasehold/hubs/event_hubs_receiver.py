@@ -177,5 +177,5 @@ class Receiver:
 def _read_ahead(transport: Any) -> None:
     """Read what the client receives in large pieces. Web sockets come in whole messages anyway."""
     over_tcp = isinstance(transport, SSLTransport)  # whatever its name says, without TLS too
-    if over_tcp:
+    if over_tcp and transport.sock is not None:  # it is closed again, maybe
         transport.sock = ReadAhead(transport.sock)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -129,13 +129,11 @@ class KafkaHub:
         What is asked is checked at once; the cluster is read as batches are taken.
         """
         schema = event_schema(columns)
-        return (chunk.arrow(schema) for chunk in self.read_chunks(partition, start, end, batch_rows=batch_rows))
+        return (chunk.arrow(schema) for chunk in self._chunks(partition, start, end, batch_rows, columns))
 
     def read_chunks(self, partition: str, start: int, end: int, *, batch_rows: int = 10_000) -> Iterator[MessageChunk]:
         """As `read`, and what is made of the events stays open; see `ReadsChunks`."""
-        if batch_rows < 1:
-            raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
-        return self._chunks(self._number(partition), start, end, batch_rows)
+        return self._chunks(partition, start, end, batch_rows, EVENT_COLUMNS)
 
     def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
         """Append events durably and return how many; see `Hub.send` and `kafka_sending`."""
@@ -168,11 +166,20 @@ class KafkaHub:
             raise no_partition(self._settings, partition, self._partitions)
         return int(partition)
 
-    def _chunks(self, partition: int, start: int, end: int, batch_rows: int) -> Iterator[MessageChunk]:
-        if start < end:
-            with self._here.readers.reader(partition, start) as reader:
-                for messages in reader.messages(start, end, batch_rows):
-                    yield MessageChunk.of(messages, self.identity, str(partition))
+    def _chunks(
+        self, partition: str, start: int, end: int, batch_rows: int, columns: Collection[str]
+    ) -> Iterator[MessageChunk]:
+        if batch_rows < 1:
+            raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
+        number = self._number(partition)
+
+        def chunks() -> Iterator[MessageChunk]:
+            if start < end:
+                with self._here.readers.reader(number, start) as reader:
+                    for messages in reader.messages(start, end, batch_rows):
+                        yield MessageChunk.of(messages, self.identity, partition, columns)
+
+        return chunks()
 
     def _first_since(self, place: PartitionProperties, enqueued: float) -> int:
         # `place` is older than the answer: the event that the answer is checked against was there by then.

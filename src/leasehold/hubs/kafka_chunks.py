@@ -1,10 +1,10 @@
 """From Kafka's messages to events: as the record batches of `Hub.read`, or as objects without that detour.
 
 Owns the mapping: key → `partitionKey`, headers → `properties`, timestamp → `enqueuedTime` (null where the message
-has none), offset → `sequenceNumber` and `offset`. A message without a value (a tombstone) has a null body. Kafka's
-keys and headers are bytes and these columns are text: bytes that are no UTF-8 are written with backslashes
-(`\\xff`), and such a key is in `systemProperties` as `keyBase64` as well, exactly. Of headers with one name the
-last counts. Pure; a chunk never changes.
+has none, or one that is no date), offset → `sequenceNumber` and `offset`. A message without a value (a tombstone) has
+a null body. Kafka's keys and headers are bytes and these columns are text: bytes that are no UTF-8 are written with
+backslashes (`\\xff`), and such a key is in `systemProperties` as `keyBase64` as well, exactly. Of headers with one name
+the last counts. Pure; a chunk never changes.
 
 A chunk holds columns, not messages: thousands of objects for which the garbage collector has no eyes, where as many
 messages that wait for their handlers would have it go through the whole heap again and again, a fifth of all time.
@@ -13,7 +13,7 @@ messages that wait for their handlers would have it go through the whole heap ag
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, cast
@@ -23,18 +23,21 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from leasehold.hubs.arrow import TEXT_MAP, empty_maps, event_schema
 from leasehold.hubs.arrow_events import events_from
+from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.model import Event
 
 _SCHEMA = event_schema()
+_YEARS = (-62_135_596_800_000, 253_402_300_799_999)
+"""The first and the last millisecond of the years 1 to 9999. Some producers take nanoseconds for milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageChunk:
     """Messages of one partition as an `EventChunk`.
 
-    keys     None where no message has one
-    headers  None where no message has any
-    times    milliseconds since the Unix epoch
+    keys     None where no message has one, or none was asked for
+    headers  None where no message has any, or none was asked for
+    times    milliseconds since the Unix epoch; None where there is none, or one that is no date
     """
 
     hub: str
@@ -46,10 +49,13 @@ class MessageChunk:
     times: Sequence[int | None]
 
     @classmethod
-    def of(cls, messages: Sequence[Message], hub: str, partition: str) -> MessageChunk:
-        """What is in these messages, none of which is an error."""
-        keys = cast(list[bytes | None], [*map(Message.key, messages)])
-        headers = [*map(Message.headers, messages)]
+    def of(
+        cls, messages: Sequence[Message], hub: str, partition: str, columns: Collection[str] = EVENT_COLUMNS
+    ) -> MessageChunk:
+        """What is in these messages, none of which is an error, as far as these columns need it."""
+        with_keys = "partitionKey" in columns or "systemProperties" in columns
+        keys = cast(list[bytes | None], [*map(Message.key, messages)]) if with_keys else []
+        headers = [*map(Message.headers, messages)] if "properties" in columns else []
         return cls(
             hub,
             partition,
@@ -57,7 +63,10 @@ class MessageChunk:
             None if keys.count(None) == len(keys) else keys,
             None if headers.count(None) == len(headers) else headers,
             cast(list[int], [*map(Message.offset, messages)]),
-            [None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in map(Message.timestamp, messages)],
+            [
+                None if kind == TIMESTAMP_NOT_AVAILABLE or not _YEARS[0] <= at <= _YEARS[1] else at
+                for kind, at in map(Message.timestamp, messages)
+            ],
         )
 
     @property

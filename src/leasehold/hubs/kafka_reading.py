@@ -26,6 +26,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
+from operator import lt
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -67,7 +68,9 @@ class PartitionReader:
             auto_offset_reset="error",
             check_crcs=True,
             queued_max_messages_kbytes=16 << 10,
-            fetch_queue_backoff_ms=10,  # a whole second, unless told otherwise: longer than it takes to read the queue
+            # For so long a queue that was full is left alone. Librdkafka's default is a second, in which a reader has
+            # long emptied it; with much less, readers whose queues stay full keep a core busy with looking.
+            fetch_queue_backoff_ms=50,
         )
         self._next = self._seen = self._ended = -1
         self._waiting: list[Message] = []
@@ -150,11 +153,12 @@ class PartitionReader:
         """Keep the messages among what has come. Returns whether the consumer says that its place is gone."""
         if not any(map(Message.error, arrived)):
             offsets = cast(list[int], [*map(Message.offset, arrived)])
-            known = bisect_left(offsets, self._seen)
-            self._waiting += arrived[known:]
-            self._offsets += offsets[known:]
-            self._seen = self._offsets[-1] + 1 if offsets[known:] else self._seen
-            return False
+            if all(map(lt, offsets, offsets[1:])):
+                known = bisect_left(offsets, self._seen)
+                self._waiting += arrived[known:]
+                self._offsets += offsets[known:]
+                self._seen = self._offsets[-1] + 1 if offsets[known:] else self._seen
+                return False
         lost = False
         for message in arrived:
             error = message.error()

@@ -5,8 +5,9 @@ time-out each is two calls of the system, and at each Python hands its one lock 
 one process spend more than half of their CPU on that, at less than half of the speed.
 
 Owns the bytes that have come and were not asked for. Promises the socket's bytes in their order, and to wait on the
-socket only when it has none itself, so that the socket's time-outs hold as before. Whatever else is asked of it is the
-socket's to do. Whoever looks whether the socket can be read would miss what is here: the client never does.
+socket only when it has none itself, so that the socket's time-outs hold as before. Refuses other ways to read; all else
+that is asked of it is the socket's to do. Whoever looks whether the socket can be read would miss what is here: the
+client never does.
 
 Concurrency: one thread reads at a time, as with the socket itself in the client's transport, under a lock.
 """
@@ -17,6 +18,7 @@ import socket
 from typing import Any
 
 _PIECE = 1 << 16
+_OTHER_READS = ("recv", "recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into", "read", "makefile", "pending", "detach")
 
 
 class ReadAhead:
@@ -38,4 +40,6 @@ class ReadAhead:
         return count
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OTHER_READS:  # they would pass by what is held here
+            raise AttributeError(f"{name}: this socket is read by recv_into alone")
         return getattr(self._raw, name)

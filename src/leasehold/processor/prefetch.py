@@ -137,21 +137,24 @@ class Prefetch:
             self._lose(place.begin)
         chunk_rows = self._settings.chunk
         chunks = self._read(self._partition, self._position, place.end, batch_rows=chunk_rows)
-        while self._wait_for_room(chunk_rows):
-            chunk = next(chunks, None)
-            if chunk is None:
-                if self._position < place.end:
-                    self._skip(place.end)
-                return
-            if chunk.first > self._position:
-                self._skip(chunk.first)
-            self._position = chunk.last + 1
-            with self._changed:
-                if self._closed.is_set():
+        try:
+            while self._wait_for_room(chunk_rows):
+                chunk = next(chunks, None)
+                if chunk is None:
+                    if self._position < place.end:
+                        self._skip(place.end)
                     return
-                self._chunks.append(chunk)
-                self.count += len(chunk)
-                self._changed.notify_all()
+                if chunk.first > self._position:
+                    self._skip(chunk.first)
+                self._position = chunk.last + 1
+                with self._changed:
+                    if self._closed.is_set():
+                        return
+                    self._chunks.append(chunk)
+                    self.count += len(chunk)
+                    self._changed.notify_all()
+        finally:
+            del chunks  # an error that is kept keeps this frame, with which the read would stay open
 
     def _wait_for_room(self, rows: int) -> bool:
         """Wait until so many more events may be here. False when closed."""
