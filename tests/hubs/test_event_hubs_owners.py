@@ -286,8 +286,8 @@ def test_status_looks_through_a_group_of_its_own_and_disturbs_nobody(server: Eve
 
 def test_a_service_that_is_slow_is_not_waited_for(server: EventHubsServer, one: EventHub) -> None:
     one.send(numbered(10), partition="0")
-    with server.faults.slowed_down(3.0):
+    with server.faults.slowed_down(10.0):
         began = time.monotonic()
         assert one.enqueued_times({"0": 2, "1": 0}, 1.0) == {}
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < 8
     assert one.retention(1.0) is None
