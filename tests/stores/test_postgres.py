@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -20,20 +21,17 @@ from leasehold.stores.postgres_connections import MOST_CONNECTIONS, Connections
 from leasehold.stores.postgres_leases import PostgresLeaseStore
 from leasehold.stores.postgres_schema import STORES, Component, Schema
 from leasehold.testing.groups import at_once, new_group
-from leasehold.testing.stores import (
-    CheckpointStoreContract,
-    LeaseStoreContract,
-    LinearizableLeases,
-    LinearizableOwnership,
-    OwnershipStoreContract,
-    claim,
-    records,
+from leasehold.testing.stores import claim, records
+from tests.stores.server_contracts import (
+    PATIENT,
+    ServerCheckpoints,
+    ServerLeaseHistories,
+    ServerLeases,
+    ServerOwnership,
+    ServerOwnershipHistories,
+    Stuck,
 )
-from tests.stores.opened import closing_all
 from tests.stores.servers import PostgresServer
-
-PATIENT = 60.0
-"""Seconds: a time-out that no test of correctness runs into, on however slow a disk."""
 
 
 @contextmanager
@@ -48,71 +46,34 @@ def locked(server: PostgresServer, store: Any) -> Iterator[Any]:
         other.rollback()
 
 
-class TestOwnership(OwnershipStoreContract):
-    @pytest.fixture
-    def store(self, reopen: Callable[[], PostgresStore]) -> PostgresStore:
-        return reopen()
-
-    @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresStore]]:
-        with closing_all(lambda: PostgresStore(postgres_server.url, timeout=PATIENT)) as opener:
-            yield opener
-
-    @pytest.fixture
-    def hung(self, postgres_server: PostgresServer) -> AbstractContextManager[PostgresStore]:
-        return locked(postgres_server, PostgresStore(postgres_server.url, timeout=0.3))
+@pytest.fixture
+def server(postgres_server: PostgresServer) -> PostgresServer:
+    return postgres_server
 
 
-class TestCheckpoints(CheckpointStoreContract):
-    @pytest.fixture
-    def store(self, reopen: Callable[[], PostgresStore]) -> PostgresStore:
-        return reopen()
-
-    @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresStore]]:
-        with closing_all(lambda: PostgresStore(postgres_server.url, timeout=PATIENT)) as opener:
-            yield opener
-
-    @pytest.fixture
-    def hung(self, postgres_server: PostgresServer) -> AbstractContextManager[PostgresStore]:
-        return locked(postgres_server, PostgresStore(postgres_server.url, timeout=0.3))
+@pytest.fixture
+def stuck(postgres_server: PostgresServer) -> Stuck:
+    return partial(locked, postgres_server)
 
 
-class TestLeases(LeaseStoreContract):
-    @pytest.fixture
-    def store(self, reopen: Callable[[], PostgresLeaseStore]) -> PostgresLeaseStore:
-        return reopen()
-
-    @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresLeaseStore]]:
-        with closing_all(lambda: PostgresLeaseStore(postgres_server.url, timeout=PATIENT)) as opener:
-            yield opener
-
-    @pytest.fixture
-    def hung(self, postgres_server: PostgresServer) -> AbstractContextManager[PostgresLeaseStore]:
-        return locked(postgres_server, PostgresLeaseStore(postgres_server.url, timeout=0.3))
+class TestOwnership(ServerOwnership):
+    pass
 
 
-class TestOwnershipAtOnce(LinearizableOwnership):
-    @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresStore]]:
-        with closing_all(lambda: PostgresStore(postgres_server.url, timeout=PATIENT)) as opener:
-            yield opener
-
-    @pytest.fixture
-    def url(self, postgres_server: PostgresServer) -> str:
-        return postgres_server.url
+class TestCheckpoints(ServerCheckpoints):
+    pass
 
 
-class TestLeasesAtOnce(LinearizableLeases):
-    @pytest.fixture
-    def reopen(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresLeaseStore]]:
-        with closing_all(lambda: PostgresLeaseStore(postgres_server.url, timeout=PATIENT)) as opener:
-            yield opener
+class TestLeases(ServerLeases):
+    pass
 
-    @pytest.fixture
-    def url(self, postgres_server: PostgresServer) -> str:
-        return postgres_server.url
+
+class TestOwnershipAtOnce(ServerOwnershipHistories):
+    pass
+
+
+class TestLeasesAtOnce(ServerLeaseHistories):
+    pass
 
 
 @pytest.mark.soak

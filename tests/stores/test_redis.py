@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,17 @@ from leasehold.stores.base import SchemaChange
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis_leases import RedisLeaseStore
 from leasehold.testing.groups import at_once, groups_alike, new_group
-from leasehold.testing.stores import (
-    CheckpointStoreContract,
-    LeaseStoreContract,
-    LinearizableLeases,
-    LinearizableOwnership,
-    OwnershipStoreContract,
-    claim,
-    records,
+from leasehold.testing.stores import claim, records
+from tests.stores.server_contracts import (
+    PATIENT,
+    ServerCheckpoints,
+    ServerLeaseHistories,
+    ServerLeases,
+    ServerOwnership,
+    ServerOwnershipHistories,
+    Stuck,
 )
-from tests.stores.opened import closing_all
 from tests.stores.servers import RedisServer
-
-PATIENT = 60.0
-"""Seconds: a time-out that no test of correctness runs into, on however slow a disk."""
 
 
 @contextmanager
@@ -44,71 +42,34 @@ def paused(server: RedisServer, store: Any) -> Iterator[Any]:
         other.execute_command("CLIENT", "UNPAUSE")
 
 
-class TestOwnership(OwnershipStoreContract):
-    @pytest.fixture
-    def store(self, reopen: Callable[[], RedisStore]) -> RedisStore:
-        return reopen()
-
-    @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisStore]]:
-        with closing_all(lambda: RedisStore(redis_server.url, timeout=PATIENT)) as opener:
-            yield opener
-
-    @pytest.fixture
-    def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisStore]:
-        return paused(redis_server, RedisStore(redis_server.url, timeout=0.3))
+@pytest.fixture
+def server(redis_server: RedisServer) -> RedisServer:
+    return redis_server
 
 
-class TestCheckpoints(CheckpointStoreContract):
-    @pytest.fixture
-    def store(self, reopen: Callable[[], RedisStore]) -> RedisStore:
-        return reopen()
-
-    @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisStore]]:
-        with closing_all(lambda: RedisStore(redis_server.url, timeout=PATIENT)) as opener:
-            yield opener
-
-    @pytest.fixture
-    def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisStore]:
-        return paused(redis_server, RedisStore(redis_server.url, timeout=0.3))
+@pytest.fixture
+def stuck(redis_server: RedisServer) -> Stuck:
+    return partial(paused, redis_server)
 
 
-class TestLeases(LeaseStoreContract):
-    @pytest.fixture
-    def store(self, reopen: Callable[[], RedisLeaseStore]) -> RedisLeaseStore:
-        return reopen()
-
-    @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisLeaseStore]]:
-        with closing_all(lambda: RedisLeaseStore(redis_server.url, timeout=PATIENT)) as opener:
-            yield opener
-
-    @pytest.fixture
-    def hung(self, redis_server: RedisServer) -> AbstractContextManager[RedisLeaseStore]:
-        return paused(redis_server, RedisLeaseStore(redis_server.url, timeout=0.3))
+class TestOwnership(ServerOwnership):
+    pass
 
 
-class TestOwnershipAtOnce(LinearizableOwnership):
-    @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisStore]]:
-        with closing_all(lambda: RedisStore(redis_server.url, timeout=PATIENT)) as opener:
-            yield opener
-
-    @pytest.fixture
-    def url(self, redis_server: RedisServer) -> str:
-        return redis_server.url
+class TestCheckpoints(ServerCheckpoints):
+    pass
 
 
-class TestLeasesAtOnce(LinearizableLeases):
-    @pytest.fixture
-    def reopen(self, redis_server: RedisServer) -> Iterator[Callable[[], RedisLeaseStore]]:
-        with closing_all(lambda: RedisLeaseStore(redis_server.url, timeout=PATIENT)) as opener:
-            yield opener
+class TestLeases(ServerLeases):
+    pass
 
-    @pytest.fixture
-    def url(self, redis_server: RedisServer) -> str:
-        return redis_server.url
+
+class TestOwnershipAtOnce(ServerOwnershipHistories):
+    pass
+
+
+class TestLeasesAtOnce(ServerLeaseHistories):
+    pass
 
 
 @pytest.mark.soak
