@@ -213,7 +213,7 @@ def test_nobody_at_the_address(query: str) -> None:
     began = time.monotonic()
     with pytest.raises(HubUnavailable, match=r"asking for the topic failed.*Connection refused") as away:
         open_hub(f"kafka://127.0.0.1:1/t?{query}")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 10
     assert "hidden" not in str(away.value)
 
 
@@ -501,11 +501,11 @@ def test_a_broker_that_is_gone_is_noticed_in_time() -> None:
         began = time.monotonic()
         with pytest.raises(HubUnavailable, match=r"Check that the brokers can be reached"):
             ask()
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 10
     hub.mirror("g", {"0": 1})
     began = time.monotonic()
     hub.close()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 10
 
 
 def test_a_silent_broker_fails_a_read_that_waits_and_its_return_is_noticed(
@@ -521,7 +521,7 @@ def test_a_silent_broker_fails_a_read_that_waits_and_its_return_is_noticed(
         began = time.monotonic()
         with pytest.raises(HubUnavailable, match=r"partition 0 from offset 10 on"):
             numbers(hub, "0", 10, 20)
-        assert 1 < time.monotonic() - began < 15
+        assert 1 < time.monotonic() - began < 10
     finally:
         cluster.resume()
     hub.send(numbered(10), partition="0")
@@ -564,7 +564,7 @@ def test_a_broker_that_falls_silent_during_a_send(
         began = time.monotonic()
         with pytest.raises(HubUnavailable, match="sending failed"):
             hub.send(events(), partition="0")
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 10
     finally:
         cluster.resume()
     assert hub.send(numbered(3, first=100), partition="0") == 3
@@ -652,7 +652,7 @@ def test_a_process_that_closes_nothing_ends_at_once_also_without_a_broker() -> N
         began = time.monotonic()
         out, errors = peer.communicate("go\n", timeout=30)
         assert (peer.returncode, out, errors) == (0, "", "")
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 10
         if peer is peers[0]:
             cluster.kill()
 
@@ -798,7 +798,7 @@ def test_mirroring_never_waits_and_never_raises(cluster: Cluster, topic: str, ca
             hub.mirror("paused", {"0": number})
         assert time.monotonic() - began < 2.5
         hub.close()
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 10
     finally:
         cluster.resume()
 

@@ -98,7 +98,7 @@ def test_some_renewals_that_fail_take_no_other_with_them(place: Place) -> None:
     place.proxy.losing, place.proxy.answers_to_lose = b"victim", 1000
     started_at = time.monotonic()
     assert {one.partition for one in store.renew_ownership(held)} == {str(p) for p in range(1, 8)}
-    assert time.monotonic() - started_at < 15
+    assert time.monotonic() - started_at < 5
     place.proxy.answers_to_lose = 0
     assert set(records(store, GROUP)) == {str(p) for p in range(8)}
 
@@ -133,7 +133,7 @@ def test_every_call_gives_up_at_the_time_out(place: Place) -> None:
         return time.monotonic() - started_at
 
     with ThreadPoolExecutor(len(CALLS)) as pool:
-        assert max(pool.map(took, CALLS.values())) < 15
+        assert max(pool.map(took, CALLS.values())) < 5
 
 
 def test_thirty_two_renewals_on_a_slow_machine_stay_within_the_default_time_out(place: Place) -> None:

@@ -330,11 +330,11 @@ class CheckpointStoreContract:
                 started = time.monotonic()
                 with pytest.raises(StoreUnavailable):
                     use(stuck)
-                assert time.monotonic() - started < 15.0
+                assert time.monotonic() - started < 3.0
             started = time.monotonic()
             with suppress(StoreUnavailable):  # some can still be read
                 stuck.list_checkpoints(group)
-            assert time.monotonic() - started < 15.0
+            assert time.monotonic() - started < 3.0
 
 
 def checkpoints(store: CheckpointStore, group: ConsumerGroup) -> dict[str, Checkpoint]:
