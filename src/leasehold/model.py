@@ -192,6 +192,26 @@ class PartitionProperties:
     end: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class EventRange:
+    """Events `[begin, end)` of one partition, read whole at one owner level.
+
+    `left_out_from` is set where a reader leaves events out on purpose, since retention has removed them or a person has
+    said so: events `[left_out_from, begin)` come in no batch, and a table whose watermark has reached
+    `left_out_from - 1` may go on at `begin`.
+    """
+
+    hub: str
+    partition: str
+    owner_level: int
+    begin: int
+    end: int
+    left_out_from: int | None = None
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One event of a hub. `partition`, `sequence_number`, `offset` and `enqueued_time` are the hub's to set.
