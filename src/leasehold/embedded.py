@@ -280,7 +280,7 @@ def _begin_reading(connection: sqlite3.Connection) -> None:
 def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create: bool) -> str:
     code = error.sqlite_errorcode & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return f"another process kept it locked for {timeout:g} s; it will be tried again"
+        return f"another process kept it locked for {timeout:g} s"
     if code == sqlite3.SQLITE_CANTOPEN:
         if not os.path.exists(path):  # noqa: PTH110  the method fails where the folder may not be read
             made = "it cannot be made: check that this user may write its folder"

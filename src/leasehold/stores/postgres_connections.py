@@ -115,7 +115,7 @@ class Connections:
                 if time.monotonic() + pause >= deadline:
                     raise StoreUnavailable(
                         f"{self.shown}: the server rolled back for others' sake until {self.timeout:g} s had passed "
-                        f"({rolled_back}); it will be tried again"
+                        f"({rolled_back})"
                     ) from rolled_back.__cause__
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -144,7 +144,7 @@ class Connections:
         if not mine.slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise StoreUnavailable(
                 f"{self.shown}: other threads of this process used all {MOST_CONNECTIONS} connections for "
-                f"{self.timeout:g} s; it will be tried again"
+                f"{self.timeout:g} s"
             )
         try:
             connection = self._idle(mine) or self._open(deadline)
@@ -224,15 +224,13 @@ class Connections:
             yield
         except _DeadlineMissed:
             raise StoreUnavailable(
-                f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?); "
-                "it will be tried again"
+                f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?)"
             ) from None
         except _ROLLED_BACK as error:
             raise _RolledBack(_first_line(error)) from error
         except psycopg.errors.QueryCanceled as error:
             raise StoreUnavailable(
-                f"{self.shown}: the server gave up after {self.timeout:g} s ({_first_line(error)}); "
-                "it will be tried again"
+                f"{self.shown}: the server gave up after {self.timeout:g} s ({_first_line(error)})"
             ) from error
         except _AWAY as error:
             raise StoreUnavailable(f"{self.shown}: {_first_line(error)}") from error

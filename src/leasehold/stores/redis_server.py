@@ -54,13 +54,15 @@ _AWAY = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
     exceptions.ReadOnlyError,
-    exceptions.ClusterDownError,
+    exceptions.ClusterError,
     exceptions.TryAgainError,
-    exceptions.MasterDownError,
     exceptions.OutOfMemoryError,
     OSError,
 )
-_AWAY_REPLIES = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "UNBLOCKED")
+_CODES = "LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|CLUSTERDOWN|MASTERDOWN|TRYAGAIN|UNBLOCKED"
+_AWAY_REPLY = re.compile(rf"(?:^|: -)((?:{_CODES})\b.*)", re.DOTALL)
+"""What a server says that takes no writes for now. A failover says so, too: to a script in the middle of its error."""
+_NO_CLUSTER = "Cluster mode is not enabled"
 
 _deadline = threading.local()
 
@@ -206,19 +208,14 @@ class RedisServer:
         return client
 
     def _connected(self) -> Any:
+        options = {**self._options, "socket_timeout": self.timeout, "socket_connect_timeout": self.timeout}
         if self._cluster:
-            options = {name: value for name, value in self._options.items() if name not in ("db", "connection_class")}
-            tls = self._options["connection_class"] is _PunctualTls
-            return redis.RedisCluster(
-                **options, ssl=tls, socket_timeout=self.timeout, socket_connect_timeout=self.timeout
-            )
-        pool = redis.ConnectionPool(
-            **self._options,
-            socket_timeout=self.timeout,
-            socket_connect_timeout=self.timeout,
-            retry=Retry(NoBackoff(), 0),
-        )
-        return redis.Redis(connection_pool=pool)
+            host, port = options.pop("host"), options.pop("port", 6379)
+            options.pop("db", None)
+            # By a URL, since a cluster's client takes a class of connections with one alone.
+            url = f"redis://{f'[{host}]' if ':' in host else host}:{port}"
+            return redis.RedisCluster(url=url, **options)
+        return redis.Redis(connection_pool=redis.ConnectionPool(**options, retry=Retry(NoBackoff(), 0)))
 
     def _check(self, client: Any) -> SchemaChange:
         """Refuse data of a newer version; mark data that has none; warn of settings that lose it."""
@@ -263,14 +260,17 @@ class RedisServer:
             ) from error
         except exceptions.TimeoutError as error:
             raise StoreUnavailable(
-                f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?); "
-                "it will be tried again"
+                f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?)"
             ) from error
         except _AWAY as error:
             raise StoreUnavailable(f"{self.shown}: {error}") from error
+        except exceptions.RedisClusterException as error:
+            if _NO_CLUSTER in str(error):
+                raise StoreError(f"{self.shown}: this server is no Redis Cluster. Take cluster=true out") from error
+            raise StoreUnavailable(f"{self.shown}: {error}") from error
         except exceptions.RedisError as error:
-            if str(error).startswith(_AWAY_REPLIES):
-                raise StoreUnavailable(f"{self.shown}: {error}") from error
+            if found := _AWAY_REPLY.search(str(error)):
+                raise StoreUnavailable(f"{self.shown}: {found[1]}") from error
             raise StoreError(f"{self.shown}: {error}") from error
 
 

@@ -1,0 +1,172 @@
+"""Redis servers that take no writes for a while, and clusters that are away: an outage, not an error of the data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.model import Ask, Checkpoint, ConsumerGroup, Presence
+from leasehold.stores.redis import RedisStore
+from leasehold.stores.redis_leases import RedisLeaseStore
+from leasehold.testing.groups import new_group
+from leasehold.testing.stores import claim, records
+from tests.stores.servers import PATIENCE, RedisServer
+
+Outage = Callable[[RedisServer], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path, "--cluster-enabled", "yes")
+    with redis.Redis(port=server.port) as client:
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+    until(lambda: serves(server))
+    yield server
+    server.end()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def serves(server: RedisServer) -> bool:
+    with redis.Redis(port=server.port) as client:
+        return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+
+
+@contextmanager
+def a_replica(server: RedisServer) -> Iterator[None]:
+    """As after a failover that the client has not heard of."""
+    with redis.Redis(port=server.port) as other:
+        other.execute_command("REPLICAOF", "127.0.0.1", "1")
+        yield
+        other.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@contextmanager
+def set_to(server: RedisServer, option: str, value: object, back: object) -> Iterator[None]:
+    with redis.Redis(port=server.port) as other:
+        other.config_set(option, str(value))
+        yield
+        other.config_set(option, str(back))
+
+
+@contextmanager
+def without_replicas(server: RedisServer) -> Iterator[None]:
+    with set_to(server, "min-replicas-to-write", 2, 0):
+        yield
+
+
+@contextmanager
+def out_of_memory(server: RedisServer) -> Iterator[None]:
+    with set_to(server, "maxmemory", 1, 0):
+        yield
+
+
+@contextmanager
+def unable_to_save(server: RedisServer) -> Iterator[None]:
+    with redis.Redis(port=server.port) as other:
+        (Path(other.config_get("dir")["dir"]) / "taken").mkdir()
+        with set_to(server, "dbfilename", "taken", "dump.rdb"), set_to(server, "save", "3600 1", ""):
+            other.bgsave()
+            until(lambda: other.info("persistence")["rdb_last_bgsave_status"] == "err")
+            yield
+
+
+@pytest.mark.parametrize(
+    ("outage", "code"),
+    [
+        (a_replica, "READONLY"),
+        (without_replicas, "NOREPLICAS"),
+        (out_of_memory, "OOM"),
+        (unable_to_save, "MISCONF"),
+    ],
+)
+def test_a_server_that_takes_no_writes_is_away(server: RedisServer, outage: Outage, code: str) -> None:
+    store, leases, group = RedisStore(server.url), RedisLeaseStore(server.url), new_group()
+    claimed = claim(store, group)
+    session = leases.open_session("me", 60.0)
+    writes: list[Callable[[], object]] = [
+        lambda: store.update_checkpoints([Checkpoint(group, "0", 1, 1)]),
+        lambda: store.raise_owner_level([Checkpoint(group, "0", 1, 1)]),
+        lambda: store.renew_ownership([claimed], Presence(group, "me")),
+        lambda: store.ask([Ask(group, "0", 1, "me")]),
+        lambda: leases.heartbeat(session),
+        lambda: leases.acquire(session, "scope", ["a"]),
+    ]
+    with outage(server):
+        for write in writes:
+            with pytest.raises(StoreUnavailable) as away:
+                write()
+            assert "user_script" not in str(away.value)
+        assert code in str(away.value)
+    for write in writes:
+        write()
+
+
+def test_a_cluster_that_hangs_ends_calls_at_the_time_out(cluster: RedisServer) -> None:
+    store, group = RedisStore(f"{cluster.url}?cluster=true", timeout=1.0), new_group()
+    claimed = claim(store, group)
+    new = RedisStore(f"{cluster.url}?cluster=true", timeout=1.0)
+    with cluster.frozen():
+        for one in (store, new):
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailable):
+                one.list_ownership(group)
+            assert time.monotonic() - started < 1.9
+    assert records(store, group) == records(new, group) == {"0": claimed}
+
+
+def test_a_cluster_that_is_away_comes_back(cluster: RedisServer) -> None:
+    store, group = RedisStore(f"{cluster.url}?cluster=true"), new_group()
+    claimed = claim(store, group)
+    cluster.kill()
+    for one in (store, RedisStore(f"{cluster.url}?cluster=true")):
+        with pytest.raises(StoreUnavailable):
+            one.list_ownership(group)
+    cluster.start()
+    until(lambda: serves(cluster))
+    assert listed_again(store, group) == {"0": claimed}
+
+
+def listed_again(store: RedisStore, group: ConsumerGroup) -> object:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return records(store, group)
+        except StoreUnavailable:
+            assert time.monotonic() < deadline
+
+
+def test_a_cluster_without_all_of_its_slots_is_away(cluster: RedisServer) -> None:
+    store, group = RedisStore(f"{cluster.url}?cluster=true"), new_group()
+    claimed = claim(store, group)
+    with redis.Redis(port=cluster.port) as other:
+        other.execute_command("CLUSTER", "DELSLOTS", *range(16384))
+        with pytest.raises(StoreUnavailable):
+            store.list_ownership(group)
+        other.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+    until(lambda: serves(cluster))
+    assert listed_again(store, group) == {"0": claimed}
+
+
+def test_a_server_that_is_no_cluster_is_told_as_that(redis_server: RedisServer) -> None:
+    with pytest.raises(StoreError, match="cluster=true") as refused:
+        RedisStore(f"{redis_server.url}?cluster=true").list_ownership(new_group())
+    assert not isinstance(refused.value, StoreUnavailable)
