@@ -10,15 +10,18 @@
     │   └── StoreUnavailable            … cannot be reached or is locked: try again       (transient)
     ├── HubError                        the hub
     │   ├── HubUnavailable              … cannot be reached or is locked: try again       (transient)
-    │   └── DataLoss                    events that were to be read are gone
+    │   ├── DataLoss                    events that were to be read are gone
+    │   └── RangeTooLarge               a range of more bytes than a batch may have
     ├── SinkError                       the database of the entity table
     │   ├── SinkUnavailable             … cannot be reached or is locked: try again       (transient)
     │   ├── KeyFromTwoPartitions        an entity's events come from several partitions
-    │   └── OwnerLevelWentBack          the stores were wiped or restored behind the table's back
+    │   ├── OwnerLevelWentBack          the stores were wiped or restored behind the table's back
+    │   └── StaleBatch                  rows of other events than those of the batch that they are applied as
     └── NotTheOwner                     lost ownership: somebody else holds the partition now
         ├── OwnerLevelSuperseded        a write that carries a lower owner level than the record
         ├── CheckpointStepBack          a checkpoint behind the one already written at its level
-        └── ReaderDisconnected          a read that the hub ended, since another reads the partition as its owner
+        ├── ReaderDisconnected          a read that the hub ended, since another reads the partition as its owner
+        └── PartitionTaken              a range that cannot be read to its end, since another owns its partition now
 
 A message says what was asked, what is wrong and what to do. Losing a race for a claim is not an error:
 claims return what was won. Errors marked transient may be retried as they are (`is_transient`).
@@ -105,6 +108,20 @@ class DataLoss(HubError):
         return type(self), (self.partition, self.start, self.end, self.remedy)
 
 
+class RangeTooLarge(HubError):
+    """The first `events` of a range of `partition` have `size` bytes, more than a whole batch may have."""
+
+    def __init__(self, partition: str, events: int, size: int, most: int) -> None:
+        self.partition, self.events, self.size, self.most = partition, events, size, most
+        super().__init__(
+            f"partition {partition}: {events} events have {size} bytes, and a batch may have {most}. The loop plans "
+            "smaller ranges; where it does not help, raise max_bytes_per_trigger"
+        )
+
+    def __reduce__(self) -> tuple[type[RangeTooLarge], tuple[str, int, int, int]]:
+        return type(self), (self.partition, self.events, self.size, self.most)
+
+
 class SinkError(LeaseholdError):
     """The database of the entity table answered with something that it should not have."""
 
@@ -119,6 +136,10 @@ class KeyFromTwoPartitions(SinkError):
 
 class OwnerLevelWentBack(SinkError):
     """The current owner's level is below the highest that the table has seen: a store was wiped or restored."""
+
+
+class StaleBatch(SinkError):
+    """The rows that were to be applied are not those of this batch: they were computed for another, or in part."""
 
 
 class NotTheOwner(LeaseholdError):
@@ -172,6 +193,20 @@ class ReaderDisconnected(NotTheOwner):
 
     def __reduce__(self) -> tuple[type[ReaderDisconnected], tuple[str, int, int]]:
         return type(self), (self.partition, self.owner_level, self.position)
+
+
+class PartitionTaken(NotTheOwner):
+    """A range of `partition` at `owner_level` cannot be read to its end: another instance owns the partition now."""
+
+    def __init__(self, partition: str, owner_level: int) -> None:
+        self.partition, self.owner_level = partition, owner_level
+        super().__init__(
+            f"partition {partition}: another instance has taken it while it was read at owner level {owner_level}. "
+            "The batch is read again without it."
+        )
+
+    def __reduce__(self) -> tuple[type[PartitionTaken], tuple[str, int]]:
+        return type(self), (self.partition, self.owner_level)
 
 
 TRANSIENT: tuple[type[LeaseholdError], ...] = (StoreUnavailable, HubUnavailable, SinkUnavailable)
