@@ -19,6 +19,7 @@ from leasehold.notices import (
     OwnershipRelinquished,
     PartitionsUnserved,
     PartitionSuspected,
+    StartDelayed,
 )
 from leasehold.testing.groups import at_once
 
@@ -32,6 +33,7 @@ ALL: tuple[Notice, ...] = (
     CheckpointUpdated("0", 1, 17),
     CycleFailed(ValueError("x")),
     EventsLost("0", 1, 2),
+    StartDelayed(ValueError("x"), 60.0),
 )
 
 

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, lasting
 
 _LONGEST_PAUSE = 0.02
 _FORK_PATIENCE = 1.0
@@ -179,9 +179,7 @@ class DatabaseFile:
                 attempt()
                 return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                    raise
-                if time.monotonic() >= deadline:
+                if not _is_locked(error) or time.monotonic() >= deadline:
                     raise
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(pause * 1.5, _LONGEST_PAUSE)
@@ -192,15 +190,16 @@ class DatabaseFile:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise self._unavailable(
+            refused = self._unavailable(
                 f"{self.path}: {error} ({_remedy(error, self.path, self._timeout, self._create)})"
-            ) from error
+            )
+            raise (refused if _is_locked(error) else lasting(refused)) from error
         except (OSError, sqlite3.NotSupportedError) as error:
-            raise self._unavailable(f"{self.path}: {error}") from error
+            raise lasting(self._unavailable(f"{self.path}: {error}")) from error
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise
-            raise self._broken(f"{self.path}: {error} (restore it, or name another file)") from error
+            raise lasting(self._broken(f"{self.path}: {error} (restore it, or name another file)")) from error
 
 
 class _Connection(sqlite3.Connection):
@@ -277,9 +276,13 @@ def _begin_reading(connection: sqlite3.Connection) -> None:
     connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
 
 
+def _is_locked(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create: bool) -> str:
     code = error.sqlite_errorcode & 0xFF
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if _is_locked(error):
         return f"another process kept it locked for {timeout:g} s"
     if code == sqlite3.SQLITE_CANTOPEN:
         if not os.path.exists(path):  # noqa: PTH110  the method fails where the folder may not be read

@@ -24,14 +24,24 @@
         └── PartitionTaken              a range that cannot be read to its end, since another owns its partition now
 
 A message says what was asked, what is wrong and what to do. Losing a race for a claim is not an error:
-claims return what was won. Errors marked transient may be retried as they are (`is_transient`).
+claims return what was won. Errors marked transient may be retried as they are (`is_transient`). Those of them that no
+waiting mends, a file that is not there or a wrong password, are `lasting` as far as that can be told (`may_pass`).
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+E = TypeVar("E", bound="LeaseholdError")
+
 
 class LeaseholdError(Exception):
-    """The base of every error that Leasehold raises on purpose."""
+    """The base of every error that Leasehold raises on purpose.
+
+    `lasting`: it is known that the same call fails until a person has mended something.
+    """
+
+    lasting = False
 
 
 class UsageError(LeaseholdError):
@@ -216,3 +226,14 @@ TRANSIENT: tuple[type[LeaseholdError], ...] = (StoreUnavailable, HubUnavailable,
 def is_transient(error: BaseException) -> bool:
     """Whether the same call may be made again as it is, after a pause."""
     return isinstance(error, TRANSIENT)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether it may help to wait a moment: transient, and not known to last."""
+    return isinstance(error, TRANSIENT) and not error.lasting
+
+
+def lasting(error: E) -> E:
+    """The error, marked as one that no waiting mends."""
+    error.lasting = True
+    return error

@@ -99,6 +99,14 @@ class CycleFailed(Notice):
 
 
 @dataclass(frozen=True, slots=True)
+class StartDelayed(Notice):
+    """What a start needs is away, as `error` says; it is waited for, at most `patience` seconds. Told once."""
+
+    error: Exception
+    patience: float
+
+
+@dataclass(frozen=True, slots=True)
 class EventsLost(Notice):
     """Events `[start, end)` of `partition` were gone before they were read; `failOnDataLoss` is off."""
 

@@ -12,6 +12,7 @@ from leasehold.backends import masked
 from leasehold.cli.checkpoint_moves import HIGHEST
 from leasehold.cli.init import check_lasting
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
+from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 
@@ -57,13 +58,13 @@ def _group_options(command: F) -> F:
         ),
     ):
         command = option(command)
-    return command
+    return wait_option(command)
 
 
 @checkpoints.command("export")
 @click.argument("store")
 @_group_options
-def export(store: str, group: str | None, hub: str | None, consumer_group: str) -> None:
+def export(store: str, group: str | None, hub: str | None, consumer_group: str, wait: float) -> None:
     """Print the checkpoints of a consumer group, a JSON object a line. A store that is not there is not made.
 
     \b
@@ -73,9 +74,9 @@ def export(store: str, group: str | None, hub: str | None, consumer_group: str) 
     """
     from leasehold.cli.checkpoint_formats import as_line
 
-    opened, of, _ = _open(store, group, hub, consumer_group, must_exist=True)
+    opened, of, _ = patiently(lambda: _open(store, group, hub, consumer_group, must_exist=True), wait)
     group_of = _needed(of)
-    found = opened.list_checkpoints(group_of)
+    found = patiently(lambda: opened.list_checkpoints(group_of), wait)
     for checkpoint in sorted(found, key=_in_order):
         click.echo(as_line(checkpoint))
     if not found:
@@ -104,6 +105,7 @@ def import_(
     group: str | None,
     hub: str | None,
     consumer_group: str,
+    wait: float,
     format_name: str,
     folder: str,
     force: bool,
@@ -130,13 +132,13 @@ def import_(
 
     if format_name not in FORMATS:
         raise ConfigError("--format", format_name, f"one of {', '.join(FORMATS)}")
-    opened, into, known = _open(store, group, hub, consumer_group)
+    opened, into, known = patiently(lambda: _open(store, group, hub, consumer_group), wait)
     if source.startswith("azblob://"):
         wanted = _lease_blobs(source, _needed(into), folder)
     else:
         wanted = read_checkpoints(source, format_name, into)
     groups = list(dict.fromkeys(one.group for one in wanted))
-    stored = [one for of in groups for one in opened.list_checkpoints(of)]
+    stored = patiently(lambda: [one for of in groups for one in opened.list_checkpoints(of)], wait)
     _write(opened, plan_moves(stored, wanted, force=force, hub=known), output)
 
 
@@ -155,6 +157,7 @@ def set_(
     group: str | None,
     hub: str | None,
     consumer_group: str,
+    wait: float,
     offset: str | None,
     force: bool,
     output: Output,
@@ -174,8 +177,9 @@ def set_(
     """
     from leasehold.cli.checkpoint_moves import plan_moves
 
-    opened, of, known = _open(store, group, hub, consumer_group, must_exist=True)
-    stored = [one for one in opened.list_checkpoints(_needed(of)) if one.partition == partition]
+    opened, of, known = patiently(lambda: _open(store, group, hub, consumer_group, must_exist=True), wait)
+    listed = patiently(lambda: opened.list_checkpoints(_needed(of)), wait)
+    stored = [one for one in listed if one.partition == partition]
     level = stored[0].owner_level + 1 if stored else 0
     wanted = Checkpoint(_needed(of), partition, sequence_number, level, offset)
     _write(opened, plan_moves(stored, [wanted], force=force, hub=known), output)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.errors import ConfigError, UsageError
 from leasehold.model import Positions
 
@@ -27,8 +28,9 @@ _COLUMNS = (
     help="earliest, latest, a sequence number, an ISO 8601 timestamp, a JSON object of these by partition, or sink: "
     "where the table's own watermarks say that it is.",
 )
+@wait_option
 @output_option
-def reset(file: Path, to: str, output: Output) -> None:
+def reset(file: Path, to: str, wait: float, output: Output) -> None:
     """Set how far a pipeline has come, while it is not running.
 
     Checkpoints and the table's watermarks are set together. The rows of the table stay: an upserted table comes out
@@ -57,7 +59,7 @@ def reset(file: Path, to: str, output: Output) -> None:
             error.add_note("Or sink, alone: where the table's own watermarks say that it is.")
             raise
     settings = pipeline.ownership.settings()
-    hub = open_hub(pipeline.hub_url)
+    hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
     if pipeline.sink.mode == "append" and sink.row_count():
         marks = sink.watermarks(hub.identity)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain, span
+from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.processor.lag_times import GroupTimes, lag_times
 from leasehold.processor.progress import GroupProgress, PartitionProgress, group_progress
 
@@ -77,15 +78,16 @@ REMARK = Column("remark", "Remark")
     help="For how long the hub keeps an event, for example 7d. Without it source.retention of the pipeline file "
     "counts, and without that what the hub says.",
 )
+@wait_option
 @output_option
-def status(file: Path, retention: str | None, output: Output) -> None:
+def status(file: Path, retention: str | None, wait: float, output: Output) -> None:
     """Show who holds which partition, and how far it has come.
 
     Checkpoint is the sequence number that the next owner would start at, End the one that the next event will
     get, and Lag the number of events between them. Oldest unread is the age of the first of these (lagSeconds in
     JSON): the time since it was enqueued, by the clock of the hub or, on Kafka, of its producer. Removed in
     (secondsLeft) is the time until the hub's retention may remove it. What the hub does not tell within 5 seconds
-    is unknown. A store that is not there is refused, and not made.
+    is unknown. A store that is not there is refused, and not made; a server that is away is waited for.
 
     Age is the time since the owner last renewed its ownership, by the store's clock. A remark tells of a partition
     that is about to be handed over, whose owners come to a bad end one after another, or of which the hub has
@@ -105,13 +107,16 @@ def status(file: Path, retention: str | None, output: Output) -> None:
     stated = None if retention is None else parse_duration(retention, "--retention")
     pipeline = read_pipeline_file(file)
     settings = pipeline.ownership.settings()
-    hub = open_hub(pipeline.hub_url)
-    progress = group_progress(
-        hub,
-        hub.consumer_group(pipeline.source.consumer_group),
-        open_existing(pipeline.ownership_url, timeout=settings.request_timeout),
-        open_existing(pipeline.checkpoint_url, timeout=settings.request_timeout),
-        settings.partition_expiration,
+    hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
+    progress = patiently(
+        lambda: group_progress(
+            hub,
+            hub.consumer_group(pipeline.source.consumer_group),
+            open_existing(pipeline.ownership_url, timeout=settings.request_timeout),
+            open_existing(pipeline.checkpoint_url, timeout=settings.request_timeout),
+            settings.partition_expiration,
+        ),
+        wait,
     )
     kept = pipeline.retention if stated is None else stated
     times = lag_times(hub, progress.partitions, SystemClock().wall(), retention=kept, timeout=TIMEOUT)

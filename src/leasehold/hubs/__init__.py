@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leasehold.backends import load_backend
+from leasehold.backends import FILE_SCHEMES, file_of, load_backend
+from leasehold.errors import HubUnavailable, lasting
 from leasehold.hubs.base import (
     EVENT_COLUMNS,
     EventChunk,
@@ -51,5 +52,11 @@ def open_hub(url: str, *, base: Path | None = None) -> Hub:
     installed and `HubUnavailable` when there is no hub at the URL.
     """
     opener = load_backend(url, "hub", BACKENDS, "leasehold.hubs")
-    hub: Hub = opener(url, base or Path.cwd())
+    folder = base or Path.cwd()
+    try:
+        hub: Hub = opener(url, folder)
+    except HubUnavailable as error:
+        if url.partition("://")[0] in FILE_SCHEMES and not file_of(url, folder, "hub").exists():
+            lasting(error)
+        raise
     return hub

@@ -35,15 +35,24 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from types import FrameType, TracebackType
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.config import OwnershipSettings
-from leasehold.errors import UsageError
+from leasehold.errors import LeaseholdError, UsageError
 from leasehold.hubs import Hub, open_hub
-from leasehold.model import EARLIEST, OwnerId
-from leasehold.notices import CycleFailed, HandOverAsked, Notice, Notices, OwnershipClaimed, OwnershipLost
+from leasehold.model import EARLIEST, ConsumerGroup, OwnerId
+from leasehold.notices import (
+    CycleFailed,
+    HandOverAsked,
+    Notice,
+    Notices,
+    OwnershipClaimed,
+    OwnershipLost,
+    StartDelayed,
+)
 from leasehold.processor.arguments import Start, Stores, handlers_of, policy_of, positions_of, stores_of
 from leasehold.processor.checkpointer import CheckpointPolicy
 from leasehold.processor.delivery import DeliverySettings
@@ -55,6 +64,7 @@ from leasehold.processor.partition_client import PartitionClient
 from leasehold.processor.partition_manager import PartitionManager
 from leasehold.processor.partition_work import PartitionWork, Shared, described
 from leasehold.processor.pump import OnEvent, OnEvents, OnStart, OnStop, Pump
+from leasehold.waiting import INSTANCE, sentence, when_there
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +95,8 @@ class EventProcessor:
     ownership           how partitions are held, and how many at most
     delivery            batches, prefetch, and what happens after failures
     pipeline            what this instance works for: two that name different ones do not share a group
+    patience            how many seconds to wait here for a hub that is given as a URL and is away, which is said once,
+                        in the log and as a notice. Stores that are away are waited for as long as it runs
 
     Use it as a context manager, or call `run`, or `start` and `stop`. A processor runs once. Handlers of different
     partitions run at the same time.
@@ -107,6 +119,7 @@ class EventProcessor:
         ownership: OwnershipSettings | None = None,
         delivery: DeliverySettings | None = None,
         pipeline: str = "",
+        patience: float = INSTANCE,
         notices: Notices | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
@@ -117,9 +130,14 @@ class EventProcessor:
         self._delivery = delivery or DeliverySettings()
         self._clock = clock or SystemClock()
         self.notices = notices or Notices()
-        self._opened = open_hub(hub) if isinstance(hub, str) else None
-        self._hub: Hub = self._opened or hub  # type: ignore[assignment]
-        self._group = self._hub.consumer_group(consumer_group)
+        self._opened: Hub | None = None
+        if isinstance(hub, str):
+            self._hub, self._group = when_there(
+                partial(_opened, hub, consumer_group), patience=patience, say=self._say_delayed, clock=self._clock
+            )
+            self._opened = self._hub
+        else:
+            self._hub, self._group = hub, hub.consumer_group(consumer_group)
         self._ownership, checkpoints = stores_of(stores, self._settings.request_timeout)
         self._errors = ErrorReports(on_error)
         self._manager = PartitionManager(
@@ -435,9 +453,23 @@ class EventProcessor:
         self._errors.report(notice.error)
         self._wake_oversight()
 
+    def _say_delayed(self, error: LeaseholdError, patience: float) -> None:
+        logger.warning("%s", sentence(error, patience))
+        self.notices.publish(StartDelayed(error, patience))
+
     def _own_threads(self) -> list[threading.Thread]:
         with self._lock:
             return [self._oversight, self._errors.thread, *self._pumps.values()]
+
+
+def _opened(url: str, consumer_group: str) -> tuple[Hub, ConsumerGroup]:
+    """The hub, once it has said what it is."""
+    hub = open_hub(url)
+    try:
+        return hub, hub.consumer_group(consumer_group)
+    except BaseException:
+        hub.close()
+        raise
 
 
 @contextmanager

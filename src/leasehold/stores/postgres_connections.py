@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 import select
 import threading
 import time
@@ -31,7 +32,7 @@ from psycopg import conninfo
 from psycopg.rows import TupleRow
 
 from leasehold.backends import masked
-from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.errors import StoreError, StoreUnavailable, lasting
 from leasehold.stores.server_urls import bad_url, check_server_url
 
 MOST_CONNECTIONS = 4
@@ -42,6 +43,8 @@ _TICK = 0.05  # how often a call that waits looks at its deadline
 _LONGEST_PAUSE = 0.05
 _ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+_UNKNOWN_HERE = re.compile(r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry)")
+"""What a server says that does not let this user in. In another language it is waited for a moment, as an outage."""
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -233,7 +236,8 @@ class Connections:
                 f"{self.shown}: the server gave up after {self.timeout:g} s ({_first_line(error)})"
             ) from error
         except _AWAY as error:
-            raise StoreUnavailable(f"{self.shown}: {_first_line(error)}") from error
+            away = StoreUnavailable(f"{self.shown}: {_first_line(error)}")
+            raise (lasting(away) if _UNKNOWN_HERE.search(str(error)) else away) from error
         except psycopg.errors.UndefinedTable as error:
             raise StoreUnavailable(
                 f"{self.shown}: {_first_line(error)} (the tables of Leasehold were there and are gone: was the "

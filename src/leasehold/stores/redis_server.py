@@ -35,7 +35,7 @@ from redis.connection import Connection, SSLConnection, parse_url
 from redis.retry import Retry
 
 from leasehold.backends import masked
-from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.errors import StoreError, StoreUnavailable, lasting
 from leasehold.model import ConsumerGroup
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.server_urls import bad_url, check_server_url
@@ -255,8 +255,8 @@ class RedisServer:
         try:
             yield
         except exceptions.AuthenticationError as error:
-            raise StoreUnavailable(
-                f"{self.shown}: {error} (check the user and password in the URL or in {PASSWORD})"
+            raise lasting(
+                StoreUnavailable(f"{self.shown}: {error} (check the user and password in the URL or in {PASSWORD})")
             ) from error
         except exceptions.TimeoutError as error:
             raise StoreUnavailable(

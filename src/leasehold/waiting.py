@@ -1,0 +1,71 @@
+"""Waiting for a hub or a store that is away when something starts.
+
+Owns how long a start waits and with which pauses: they double, up to a longest, so that what comes back is not met by
+everybody at once. Promises to say once that it waits, with the reason and for how long; to raise the last error when
+the time is over; and not to wait where waiting cannot help (`errors.may_pass`). What runs already waits by itself, in
+each dispatch cycle. Whoever starts something calls this, and nobody below: a store or hub raises at its time-out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from leasehold.clock import Clock, SystemClock
+from leasehold.errors import LeaseholdError, may_pass
+
+INSTANCE = 60.0
+"""Seconds that an instance's start waits: longer than most failovers take."""
+COMMAND = 15.0
+"""Seconds that a command waits, in front of which somebody sits."""
+
+_FIRST, _LONGEST = 0.25, 5.0  # seconds, the pauses
+
+Say = Callable[[LeaseholdError, float], object]
+"""Takes what is wrong, and for how many seconds at most it will be waited for. Called at the first failure."""
+
+T = TypeVar("T")
+
+
+def when_there(
+    ask: Callable[[], T],
+    *,
+    patience: float,
+    say: Say,
+    clock: Clock | None = None,
+    rng: Random | None = None,
+    pause: Callable[[float], object] = time.sleep,
+) -> T:
+    """What `ask` returns, once it does not raise that a hub or store is away: for at most `patience` seconds from
+    its first failure.
+
+    `ask` leaves nothing open when it raises. It is not interrupted, so that one which itself takes until its time-out
+    makes the whole longer by that. `pause` waits for so many seconds, or until it returns
+    something true: then waiting ends with the error at once (give `Event.wait` of the event that stops you).
+    """
+    clock, rng = clock or SystemClock(), rng or Random()
+    until: float | None = None
+    longest = _FIRST
+    while True:
+        try:
+            return ask()
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            now = clock.monotonic()
+            if until is None:
+                until = now + patience
+                say(error, patience)
+            left = until - now
+            if left <= 0:
+                raise
+            if pause(min(left, rng.uniform(longest / 2, longest))):
+                raise
+        longest = min(2 * longest, _LONGEST)
+
+
+def sentence(error: LeaseholdError, patience: float) -> str:
+    """What to say to a person, in one line."""
+    return f"{' '.join(str(error).split()).rstrip('.')}. Waiting for it, {patience:.0f} s at most"
