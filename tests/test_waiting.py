@@ -79,6 +79,13 @@ def test_what_waiting_does_not_mend_is_not_waited_for(error: LeaseholdError) -> 
     assert (away.clock.monotonic(), away.said) == (0.0, [])
 
 
+def test_who_does_not_want_to_wait_is_told_nothing_of_it() -> None:
+    away = Away(1.0, HubUnavailable("away"))
+    with pytest.raises(HubUnavailable):
+        away.wait(0.0)
+    assert (len(away.asked), away.said) == (1, [])
+
+
 def test_who_is_stopped_while_waiting_waits_no_longer() -> None:
     away = Away(30.0, HubUnavailable("away"))
 
@@ -106,7 +113,8 @@ def test_a_file_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_processor_waits_for_its_hub_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    notices, heard = Notices(), []
+    notices = Notices()
+    heard: list[StartDelayed] = []
     notices.subscribe(heard.append, StartDelayed)
     with pytest.raises(HubUnavailable):
         EventProcessor(

@@ -52,7 +52,7 @@ def when_there(
         try:
             return ask()
         except LeaseholdError as error:
-            if not may_pass(error):
+            if not (patience > 0 and may_pass(error)):
                 raise
             now = clock.monotonic()
             if until is None:
