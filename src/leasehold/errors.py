@@ -16,6 +16,7 @@
     │   ├── SinkUnavailable             … cannot be reached or is locked: try again       (transient)
     │   ├── KeyFromTwoPartitions        an entity's events come from several partitions
     │   ├── OwnerLevelWentBack          the stores were wiped or restored behind the table's back
+    │   ├── EventsMissing               the table was restored, or a checkpoint set forward: events would be left out
     │   └── StaleBatch                  rows of other events than those of the batch that they are applied as
     └── NotTheOwner                     lost ownership: somebody else holds the partition now
         ├── OwnerLevelSuperseded        a write that carries a lower owner level than the record
@@ -146,6 +147,10 @@ class KeyFromTwoPartitions(SinkError):
 
 class OwnerLevelWentBack(SinkError):
     """The current owner's level is below the highest that the table has seen: a store was wiped or restored."""
+
+
+class EventsMissing(SinkError):
+    """A batch begins above the watermark: events that the table has never been given would be left out for good."""
 
 
 class StaleBatch(SinkError):

@@ -118,7 +118,10 @@ def _check_name(field: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRange:
-    """Rows that were dropped because a later owner's batch had been there first: a zombie's."""
+    """Rows that were dropped because a later owner's batch had been there first: a zombie's.
+
+    `rows` may be 0: a transform had left none of a range that was read whole.
+    """
 
     hub: str
     partition: str

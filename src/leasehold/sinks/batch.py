@@ -3,20 +3,21 @@
 Owns the reading of the fence's columns. Promises one order, whatever order the rows arrive in: by hub and
 partition (as text), owner level, sequence number; rows of one event keep the order they came in, and rows
 that the caller could not parse come after those of the same event that it could. Refuses rows that do not
-say which event they come from. Does no I/O.
+say which event they come from, and those of other events than the batch has read. Does no I/O.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.errors import SchemaMismatch
+from leasehold.errors import SchemaMismatch, StaleBatch
+from leasehold.model import EventRange
 from leasehold.sinks.base import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.fence import Lane, Plan, Range
 from leasehold.sinks.values import Column, Kind, kind_of
@@ -29,18 +30,21 @@ REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")
 class Batch:
     """Rows with the columns to store and those of the fence, and what goes with them.
 
-    `sequence_by` and `delete` have one value a row. `rejected` has the columns `REJECTED_COLUMNS`.
+    `sequence_by` and `delete` have one value a row. `rejected` has the columns `REJECTED_COLUMNS`. `ranges` are what
+    was read whole to make the rows, also where a transform has left none of them; without, the ranges go from the
+    first to the last row of each partition and owner level.
     """
 
     rows: pa.Table
     rejected: pa.Table | None = None
     sequence_by: Column | None = None
     delete: Column | None = None
+    ranges: Sequence[EventRange] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The ordered rows `[begin, end)` come from one partition under one owner level."""
+    """The ordered rows `[begin, end)` come from one partition under one owner level. A whole range may have none."""
 
     range: Range
     begin: int
@@ -86,11 +90,20 @@ class Kept:
 
 
 def arrange(batch: Batch) -> Arrangement:
-    """Put the rows in order. Raises `SchemaMismatch` for rows that do not say where they come from."""
+    """Put the rows in order.
+
+    Raises `SchemaMismatch` for rows that do not say where they come from, `StaleBatch` for rows outside `batch.ranges`.
+    """
     fence = _fence(batch.rows, "the DataFrame")
     if batch.rejected is not None:
         _check_rejected(batch.rejected)
         fence = pa.concat_tables([fence, _fence(batch.rejected, "the DataFrame of rejected events")])
+    made_of_rows = _in_order(fence)
+    return made_of_rows if batch.ranges is None else _within(made_of_rows, batch.ranges)
+
+
+def _in_order(fence: pa.Table) -> Arrangement:
+    """The rows in order, and the ranges that they make."""
     if not fence.num_rows:
         return Arrangement(pa.array([], pa.uint64()), (), ())
     # One small number for hub, partition and level makes the sort, and finding the stretches, a matter of integers.
@@ -118,6 +131,41 @@ def arrange(batch: Batch) -> Arrangement:
             )
         stretches.append(Stretch(range_, begin, end))
     return Arrangement(source, numbers, tuple(stretches))
+
+
+def _within(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangement:
+    """The same rows, each in the first of the given ranges that has its event."""
+    numbers = made_of_rows.numbers
+    left = {_place(stretch.range): (stretch.begin, stretch.end) for stretch in made_of_rows.stretches}
+    stretches = []
+    for each in sorted({Range.read_whole(one) for one in ranges}):
+        start, stop = left.get(_place(each), (0, 0))
+        begin = bisect_left(numbers, each.first, start, stop)
+        end = bisect_right(numbers, each.last, begin, stop)
+        if begin > start:
+            raise _stale(each, numbers[start:begin], ranges)
+        left[_place(each)] = (end, stop)
+        stretches.append(Stretch(each, begin, end))
+    for stretch in made_of_rows.stretches:
+        begin, end = left[_place(stretch.range)]
+        if begin < end:
+            raise _stale(stretch.range, numbers[begin:end], ranges)
+    return Arrangement(made_of_rows.source, numbers, tuple(stretches))
+
+
+def _place(it: Range) -> tuple[Lane, int]:
+    return it.lane, it.owner_level
+
+
+def _stale(it: Range, numbers: Sequence[int], ranges: Iterable[EventRange]) -> StaleBatch:
+    mine = [each for each in ranges if (each.hub, each.partition) == it.lane]
+    read = ", ".join(f"[{each.begin}, {each.end}) at level {each.owner_level}" for each in sorted(mine)[:5])
+    return StaleBatch(
+        f"the DataFrame holds rows of other events than this batch's: {len(numbers)} of partition {it.partition}, from "
+        f"event {numbers[0]} to {numbers[-1]}, read at owner level {it.owner_level}. Of this partition the batch has "
+        f"read {read or 'nothing'}. Nothing of it was applied. Make the DataFrame anew from batch.events of this very "
+        "batch: one that was kept from an earlier batch, or cached, gives the earlier batch's events again"
+    )
 
 
 def find(schema: pa.Schema, name: str) -> str | None:

@@ -19,15 +19,14 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 
 from leasehold.errors import AlreadyInUse, SchemaMismatch, SinkError
 from leasehold.sinks.base import TableSpec, folded
 from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.ordering import UNKNOWN, Claim, Key
 from leasehold.sinks.shape import ordered_keys, quoted
-
-FORMAT = 1
-"""The format of the bookkeeping that this version writes, and the highest that it reads."""
+from leasehold.sinks.upgrades import FORMAT, bring_up_to_date, widen
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS leasehold_table (
@@ -36,7 +35,7 @@ SCHEMA = (
         sink_id TEXT NOT NULL) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS leasehold_watermark (
         pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, consumer_group TEXT, partition TEXT,
-        sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL,
+        sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL, whole INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (pipeline, entity_table, hub, consumer_group, partition)) WITHOUT ROWID""",
 )
 _REJECTED = ("hub", "partition", "sequence_number", "body", "reason", "rejected_at")
@@ -47,7 +46,7 @@ Rejected = tuple[str, str, int, object, str]
 
 
 def claim(connection: sqlite3.Connection, spec: TableSpec) -> str:
-    """Make the table this pipeline's if it is nobody's, and return the identity of the sink."""
+    """Make the table this pipeline's if it is nobody's, bring it up to date, and return the identity of the sink."""
     keys = json.dumps([folded(key) for key in ordered_keys(spec)])
     row = connection.execute(
         "SELECT format, pipeline, mode, keys, sink_id FROM leasehold_table WHERE name = ?", (spec.name,)
@@ -70,6 +69,8 @@ def claim(connection: sqlite3.Connection, spec: TableSpec) -> str:
             f"the table {spec.name} was made with mode {mode} and keys {_words(its_keys)}, and is asked for with "
             f"mode {spec.mode} and keys {_words(keys)}. Use what it was made with, or a new table"
         )
+    if version < FORMAT:
+        bring_up_to_date(connection, spec)
     return str(sink_id)
 
 
@@ -81,6 +82,7 @@ def _claim_new(connection: sqlite3.Connection, spec: TableSpec, keys: str) -> st
                 f"the table {spec.name} cannot be beside the entity table {taken[0]}: the rejected events of one "
                 "would be the other. Choose another name"
             )
+    widen(connection)  # another table of an earlier release may have been here first
     sink_id = str(uuid.uuid4())
     connection.execute(
         "INSERT INTO leasehold_table (name, format, pipeline, mode, keys, sink_id) VALUES (?, ?, ?, ?, ?, ?)",
@@ -157,10 +159,10 @@ def check_order(connection: sqlite3.Connection, spec: TableSpec, kind: str) -> N
 def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[str]) -> dict[Lane, Watermark]:
     """The watermarks of all partitions of these hubs that have one."""
     return {
-        (hub, partition): Watermark(number, level)
+        (hub, partition): Watermark(number, level, bool(whole))
         for hub in hubs
-        for partition, number, level in connection.execute(
-            "SELECT partition, sequence_number, owner_level FROM leasehold_watermark "
+        for partition, number, level, whole in connection.execute(
+            "SELECT partition, sequence_number, owner_level, whole FROM leasehold_watermark "
             "WHERE pipeline = ? AND entity_table = ? AND consumer_group = ? AND hub = ?",
             (spec.pipeline, spec.name, spec.consumer_group, hub),
         )
@@ -187,9 +189,9 @@ def set_watermarks(connection: sqlite3.Connection, spec: TableSpec, marks: Mappi
     """Write watermarks as they are given."""
     connection.executemany(
         "INSERT OR REPLACE INTO leasehold_watermark (pipeline, entity_table, hub, consumer_group, partition, "
-        "sequence_number, owner_level) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "sequence_number, owner_level, whole) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (spec.pipeline, spec.name, hub, spec.consumer_group, partition, mark.sequence_number, mark.owner_level)
+            (spec.pipeline, spec.name, hub, spec.consumer_group, partition, *astuple(mark))
             for (hub, partition), mark in marks.items()
         ],
     )

@@ -2,8 +2,9 @@
 
 Owns these rules and does no I/O: watermarks and ranges in, a plan out.
 
-1. A watermark is kept per hub and partition: the sequence number of the last event applied and the highest
-   owner level that has been here. Neither ever goes back, except by a person's reset.
+1. A watermark is kept per hub and partition: the sequence number of the last event applied, the highest
+   owner level that has been here, and whether the last event is known from a range that was read whole.
+   Neither number ever goes back, except by a person's reset.
 2. Ranges of one partition are taken in the order of their levels.
 3. A range whose level is below the watermark's is refused, all of it. Its owner had lost the partition
    before it wrote; whoever came after starts where the watermark says.
@@ -13,6 +14,16 @@ Owns these rules and does no I/O: watermarks and ranges in, a plan out.
    events were dropped, and whatever becomes of the events (applied, superseded, rejected).
 6. A refused range is a zombie's only if the ownership record has a level above the range's. If not, the
    range is the current owner's, and levels went back: a store was wiped or restored.
+7. A range is either made of the rows that a transform has left (from the first to the last of them), or it is
+   said by who has read it whole. One that was read whole raises the watermark to its own end, whatever rows
+   are left of it. All rows of its batch have to lie within the ranges of their partition and level: others
+   come from another batch, and nothing of the batch is applied (`batch.arrange` sees to that).
+8. A range that was read whole and begins above the event behind the watermark leaves a gap: somebody took
+   the table back behind the stores' back, or set a checkpoint forward. Nothing of the batch is applied.
+9. Nothing is missing, and the range is taken as it comes, where the partition has no watermark; where its
+   reader says which events it leaves out on purpose, and those begin at or below the event behind the
+   watermark; and where the watermark stands at an event of a range that was made of rows, since then the last
+   events before the range may have been filtered.
 
 Whoever acts on a plan must hold the lock on the watermarks from before they were read until after the new
 ones are written, or a plan is stale by the time it is carried out.
@@ -21,10 +32,10 @@ ones are written, or a plan is stale by the time it is carried out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from leasehold.errors import OwnerLevelWentBack
-from leasehold.model import BEFORE_FIRST
+from leasehold.errors import EventsMissing, OwnerLevelWentBack
+from leasehold.model import BEFORE_FIRST, EventRange
 
 Lane = tuple[str, str]
 """A hub and one of its partitions."""
@@ -32,21 +43,36 @@ Lane = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How far a partition has been applied, and the highest owner level that has been there."""
+    """How far a partition has been applied, and the highest owner level that has been there.
+
+    `whole` says that every event up to `sequence_number` has been read, and those behind it have not: rules 8 and 9.
+    """
 
     sequence_number: int = BEFORE_FIRST
     owner_level: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """The events of a batch that were read from one partition under one owner level: `first` to `last`, inclusive."""
+    """The events of a batch that were read from one partition under one owner level: `first` to `last`, inclusive.
+
+    A `whole` range is what was read (rule 7), and may be empty: then `last` is `first - 1`. Its reader leaves out
+    events `[left_out_from, first)` on purpose, if it says so.
+    """
 
     hub: str
     partition: str
     owner_level: int
     first: int
     last: int
+    whole: bool = False
+    left_out_from: int | None = field(default=None, compare=False)
+
+    @classmethod
+    def read_whole(cls, read: EventRange) -> Range:
+        """The range that its reader has read to the end."""
+        return cls(read.hub, read.partition, read.owner_level, read.begin, read.end - 1, True, read.left_out_from)
 
     @property
     def lane(self) -> Lane:
@@ -70,18 +96,31 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """Nobody has applied the events between `after` and the first of `range`."""
+
+    range: Range
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What a batch may do: `admitted` in the order to apply it, and the watermarks that it leaves behind."""
+    """What a batch may do: `admitted` in the order to apply it, and the watermarks that it leaves behind.
+
+    A plan with `gaps` may do nothing: see `check_gaps`.
+    """
 
     admitted: tuple[Admission, ...]
     refused: tuple[Refusal, ...]
     watermarks: Mapping[Lane, Watermark]
+    gaps: tuple[Gap, ...] = ()
 
 
 def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range]) -> Plan:
-    """Rules 2 to 5. `stored` lacks the partitions that have no watermark yet."""
+    """Rules 2 to 5, 7 to 9. `stored` lacks the partitions that have no watermark yet."""
     admitted: list[Admission] = []
     refused: list[Refusal] = []
+    gaps: list[Gap] = []
     now: dict[Lane, Watermark] = {}
     for each in sorted(ranges):
         before = now.get(each.lane) or stored.get(each.lane)
@@ -90,9 +129,37 @@ def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range]) -> Plan:
         elif each.owner_level < before.owner_level:
             refused.append(Refusal(each, before.owner_level))
             continue
+        elif _leaves_a_gap(before, each):
+            gaps.append(Gap(each, before.sequence_number))
+            continue
         admitted.append(Admission(each, before.sequence_number))
-        now[each.lane] = Watermark(max(before.sequence_number, each.last), each.owner_level)
-    return Plan(tuple(admitted), tuple(refused), now)
+        now[each.lane] = _raised(before, each)
+    return Plan(tuple(admitted), tuple(refused), now, tuple(gaps))
+
+
+def _leaves_a_gap(before: Watermark, it: Range) -> bool:
+    following = before.sequence_number + 1
+    left_out = it.left_out_from is not None and it.left_out_from <= following
+    return before.whole and it.whole and it.first > following and not left_out
+
+
+def _raised(before: Watermark, it: Range) -> Watermark:
+    """Whoever brings the last event up to which all is applied says whether it was read whole."""
+    ahead = it.last >= before.sequence_number if it.whole else it.last > before.sequence_number
+    return Watermark(max(before.sequence_number, it.last), it.owner_level, it.whole if ahead else before.whole)
+
+
+def check_gaps(table: str, plan: Plan) -> None:
+    """Rule 8: raise `EventsMissing` if events of `table` would be left out."""
+    for gap in plan.gaps:
+        it = gap.range
+        raise EventsMissing(
+            f"partition {it.partition}: the batch begins at event {it.first}, and the table {table} has been given no "
+            f"event behind {gap.after}: [{gap.after + 1}, {it.first}) would be missing for good. Either the table was "
+            "restored from an older copy, or a checkpoint was set forward. Nothing of the batch was applied. Stop all "
+            "instances and run `leasehold reset PIPELINE.toml --to sink`, which makes the checkpoints follow the "
+            "table; or name the place in --to, if these events are to be left out."
+        )
 
 
 def judge(refusal: Refusal, record_level: int | None) -> None:

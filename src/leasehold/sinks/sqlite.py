@@ -27,6 +27,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -90,8 +91,8 @@ class SqliteSink:
         """Apply what is new in `batch`, in one transaction.
 
         A range below the watermark's owner level is dropped if `level_of` says that it is a zombie's, and else
-        raises `OwnerLevelWentBack`; without `level_of` it is dropped with a warning. Raises `SchemaMismatch`
-        and `KeyFromTwoPartitions` with nothing applied.
+        raises `OwnerLevelWentBack`; without `level_of` it is dropped with a warning. Raises `SchemaMismatch`,
+        `KeyFromTwoPartitions`, `StaleBatch` and `EventsMissing` with nothing applied.
         """
         if not self.spec.keys and (batch.sequence_by is not None or batch.delete is not None):
             raise ConfigError(
@@ -195,10 +196,11 @@ class SqliteSink:
         unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)
         if unjudged:
             raise _Unjudged(unjudged)
+        fence.check_gaps(self.spec.name, plan)
         nowhere = Watermark()
         # Levels first: from here on, nobody with a lower one gets past the watermark.
         raised = {
-            lane: Watermark(stored.get(lane, nowhere).sequence_number, mark.owner_level)
+            lane: replace(stored.get(lane, nowhere), owner_level=mark.owner_level)
             for lane, mark in plan.watermarks.items()
             if lane not in stored or mark.owner_level > stored[lane].owner_level
         }

@@ -64,7 +64,7 @@ def _kind(error: type[BaseException]) -> Kind:
         return Kind.TRANSIENT
     if issubclass(error, errors.DataLoss):
         return Kind.LOST
-    certain = (errors.UsageError, errors.KeyFromTwoPartitions, errors.OwnerLevelWentBack)
+    certain = (errors.UsageError, errors.KeyFromTwoPartitions, errors.OwnerLevelWentBack, errors.EventsMissing)
     return Kind.PERMANENT if issubclass(error, certain) else Kind.UNKNOWN
 
 

@@ -1,0 +1,36 @@
+"""Brings the bookkeeping of an earlier release up to date, in place, at the first use of a table.
+
+Owns the way from each format to the next. The tables of one database are brought up to date one by one, each when
+its pipeline uses it: an earlier release may go on with the others beside it, and refuses by name those that were
+brought up to date. What all tables share is therefore only ever widened, by columns with a default.
+
+    2   watermarks know whether their last event is known from a range that was read whole (`fence`, rule 1)
+
+Runs in the transaction of the first use, which locks the database from its first statement: of two processes that
+come at once, the second finds the new format; one that is killed at any line leaves the old one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from leasehold.sinks.base import TableSpec
+
+FORMAT = 2
+"""The format of the bookkeeping that this version writes, and the highest that it reads."""
+
+
+def bring_up_to_date(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Make the bookkeeping of this table, which has an earlier format, one of format `FORMAT`."""
+    widen(connection)
+    connection.execute("UPDATE leasehold_table SET format = ? WHERE name = ?", (FORMAT, spec.name))
+
+
+def widen(connection: sqlite3.Connection) -> None:
+    """Give what all tables of the database share the columns that have come since it was made."""
+    _add_column(connection, "leasehold_watermark", "whole", "INTEGER NOT NULL DEFAULT 0")
+
+
+def _add_column(connection: sqlite3.Connection, table: str, column: str, declared: str) -> None:
+    if column not in {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}:
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {declared}")

@@ -1,0 +1,147 @@
+"""Files of earlier formats, as the releases that wrote them left them: read, brought up to date, gone on with.
+
+`files/format-1.sqlite` has a table `flights` (upsert by version, with deletes; constraints of its own) that was filled,
+reset to the beginning and filled again, and a table `log` (append).
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from leasehold.sinks.base import BatchResult
+from leasehold.sinks.fence import Watermark
+from tests.sinks.events import E, batch, look, run, sink
+from tests.sinks.test_processes import ROOT
+from tests.sinks.test_ranges import of, read
+
+FILES = Path(__file__).parent / "files"
+FORMATS = (1,)
+FORMAT_OF = "SELECT name, format FROM leasehold_table ORDER BY name"
+
+Old = Callable[[int], Path]
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Old:
+    def made(version: int) -> Path:
+        return Path(shutil.copy(FILES / f"format-{version}.sqlite", tmp_path / f"{version}.db"))
+
+    return made
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_an_old_table_is_read_and_gone_on_with(old: Old, version: int) -> None:
+    path = old(version)
+    table = sink(path)
+    assert table.row_count() == 2
+    assert table.watermarks("h") == {"0": Watermark(5, 4), "1": Watermark(3, 5)}
+    assert table.identity() == "e9b899f6-9b15-4eab-a8b4-9235cc0bc977"
+    replay = [E("a", "again", 1, level=4, version=1), E("c", "older", partition="1", level=5, version=4)]
+    assert table.apply(batch(replay, by_version=True, deletes=True)) == BatchResult(replayed=2)
+    late = [E("d", "late", number=6, level=4, version=2), E("c", "new", 2, "1", 4, 5, version=6)]
+    assert table.apply(batch(late, by_version=True, deletes=True)) == BatchResult(applied=1, superseded=1)
+    assert look(path) == [("a", "first", 1), ("c", "new", 2)]
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_where_a_range_begins_is_not_held_against_an_old_table(old: Old, version: int) -> None:
+    table = sink(old(version), "append", name="log")
+    assert table.apply(of([read(5, 10)], [E("b", number=7)])).applied == 1
+    assert table.watermarks("h") == {"0": Watermark(9, 1, whole=True)}
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_tables_are_brought_up_to_date_one_by_one(old: Old, version: int) -> None:
+    """An earlier release may go on with the other table of the same file: what it reads and writes is still there."""
+    path = old(version)
+    sink(path).apply(batch([E("a", number=9, level=4)]))
+    ((flights, newest), (log, still)) = look(path, FORMAT_OF)
+    assert (flights, log, still) == ("flights", "log", version)
+    assert newest > version
+    run(
+        path,
+        "INSERT OR REPLACE INTO leasehold_watermark (pipeline, entity_table, hub, consumer_group, partition, "
+        "sequence_number, owner_level) VALUES ('p', 'log', 'h', '$Default', '0', 7, 2)",
+    )
+    assert sink(path, "append", name="log").watermarks("h") == {"0": Watermark(7, 2)}
+    assert look(path, FORMAT_OF) == [("flights", newest), ("log", newest)]
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_a_new_table_in_an_old_file(old: Old, version: int) -> None:
+    path = old(version)
+    other = sink(path, name="other")
+    assert other.apply(of([read(0, 10)], [E("x", number=3)])).applied == 1
+    assert other.watermarks("h") == {"0": Watermark(9, 1, whole=True)}
+    assert dict(look(path, FORMAT_OF))["log"] == version
+
+
+TOGETHER = """
+import sys
+from pathlib import Path
+from tests.sinks.events import E, batch, sink
+table = sink(Path(sys.argv[1]), "append", name="log", timeout=30.0)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(3, 20):
+    table.apply(batch([E("a", number=number)], rejected=[E("?", number=number)]))
+"""
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_processes_that_bring_one_file_up_to_date_at_once(old: Old, version: int) -> None:
+    path = old(version)
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", TOGETHER, str(path)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in both:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    table = sink(path, "append", name="log")
+    assert (table.row_count(), table.watermarks("h")) == (19, {"0": Watermark(19, 1)})
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from leasehold.sinks import bookkeeping
+from tests.sinks.events import E, batch, sink
+def stop(*arguments):
+    print("brought up to date, not committed", flush=True)
+    os.kill(os.getpid(), 9)
+bookkeeping.remember_keys = stop
+sink(Path(sys.argv[1])).apply(batch([E("a", number=9, level=4)], by_version=True))
+"""
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_a_process_that_is_killed_while_it_does_so_leaves_the_old_format(old: Old, version: int) -> None:
+    path = old(version)
+    before = look(path, "SELECT name, sql FROM sqlite_master ORDER BY name")
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (-9, "brought up to date, not committed\n"), ran.stderr
+    assert look(path, "SELECT name, sql FROM sqlite_master ORDER BY name") == before
+    assert dict(look(path, FORMAT_OF)) == {"flights": version, "log": version}
+    assert sink(path).apply(batch([E("a", number=9, level=4)], by_version=True)).superseded == 1
