@@ -200,6 +200,9 @@ class DatabaseFile:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise
             raise lasting(self._broken(f"{self.path}: {error} (restore it, or name another file)")) from error
+        except UnicodeDecodeError as error:  # in place of an error whose message quotes the file
+            said = error.object.decode(errors="replace")
+            raise lasting(self._broken(f"{self.path}: {said} (restore it, or name another file)")) from error
 
 
 class _Connection(sqlite3.Connection):

@@ -30,6 +30,7 @@ from leasehold.model import Event, EventPosition, PartitionProperties, PositionK
 from leasehold.testing.clock import ManualClock
 from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
 from leasehold.testing.hubs import HubContract
+from tests.hubs.log_files import write_format_1
 
 PEER = Path(__file__).with_name("peer.py")
 
@@ -140,10 +141,12 @@ def test_a_log_knows_when_it_was_made(path: Path) -> None:
     beside = LogHub.create(path.with_name("beside.db"), clock=ManualClock(wall=1_800_000_000.25))
     assert UUID(beside.identity).version == 7
     assert beside.identity != made.identity
-    with sqlite3.connect(path) as connection:  # as releases before this one made them
+    earlier = path.with_name("earlier.db")
+    write_format_1(earlier)
+    with sqlite3.connect(earlier) as connection:  # as releases made them that did not note the time
         connection.execute("UPDATE log SET identity = '0f8fad5b-d9cb-469f-a165-70867728950e'")
     connection.close()
-    assert LogHub(path).created is None
+    assert LogHub(earlier).created is None
 
 
 def test_two_paths_to_one_log_are_one_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,10 +182,10 @@ def test_files_that_are_no_logs_are_refused_and_left_alone(tmp_path: Path) -> No
 
 def test_a_newer_format_is_refused(path: Path, hub: LogHub) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
     connection.close()
     for ask in (LogHub, LogHub.create):
-        with pytest.raises(HubError, match=r"format 2, and this release knows formats up to 1.*--upgrade"):
+        with pytest.raises(HubError, match=r"format 3, and this release knows formats up to 2.*--upgrade"):
             ask(path)
 
 

@@ -33,7 +33,8 @@ from leasehold.errors import ConfigError, HubError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.log_batches import EventBatches, Stored
-from leasehold.hubs.log_file import LogFile, StoredRow, created, no_partition
+from leasehold.hubs.log_file import LogFile, StoredRow, no_partition
+from leasehold.hubs.log_format import created, damaged_events
 from leasehold.hubs.log_partitioning import Keyless, assigned, split
 from leasehold.hubs.log_payload import STORED_COLUMNS, STORED_ROWS, checked, decoded, from_events, payloads, pieces
 from leasehold.hubs.resolving import resolved
@@ -145,7 +146,7 @@ class LogHub:
         with_payload = any(column in STORED_COLUMNS for column in columns)
         rows = self._file.stored(int(partition), start, end, with_payload=with_payload)
         return EventBatches(columns, partition, self.identity).joined(
-            (_stored(row).cut(start, end) for row in rows), batch_rows
+            (self._stored(partition, row).cut(start, end) for row in rows), batch_rows
         )
 
     def append(self, batch: pa.RecordBatch | pa.Table, *, partition: str) -> range:
@@ -226,9 +227,13 @@ class LogHub:
             self._turn += keys.null_count
         return assigned(keys, count, keyless, turn)
 
-
-def _stored(row: StoredRow) -> Stored:
-    first, last, enqueued, payload = row
-    if payload is None:
-        return Stored(first, last + 1 - first, enqueued, 0, None)
-    return Stored(first, last + 1 - first, enqueued, len(payload), decoded(payload))
+    def _stored(self, partition: str, row: StoredRow) -> Stored:
+        first, last, enqueued, payload = row
+        rows = last + 1 - first
+        if payload is None:
+            return Stored(first, rows, enqueued, 0, None)
+        try:
+            return Stored(first, rows, enqueued, len(payload), decoded(payload, rows))
+        except ValueError as error:
+            how = f"cannot be taken from their payload ({error})"
+            raise damaged_events(self._file.path, partition, first, last + 1, how) from error

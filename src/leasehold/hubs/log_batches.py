@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leasehold.errors import HubError
 from leasehold.hubs.arrow import event_schema
 
 _LARGEST_BATCH = 64 << 20
@@ -60,10 +61,18 @@ class EventBatches:
         self._makers = [makers.get(column) or self._from_storage(column) for column in columns]
 
     def joined(self, stored: Iterable[Stored], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Batches of `batch_rows` rows, fewer at the end, before a gap and where bodies are very large."""
+        """Batches of `batch_rows` rows, fewer at the end, before a gap or an error, and where bodies are very large."""
         run: list[Stored] = []
         rows = size = 0
-        for piece in stored:
+        pieces, damage = iter(stored), None
+        while True:
+            try:
+                piece = next(pieces)
+            except StopIteration:
+                break
+            except HubError as error:  # what came before it is given first
+                damage = error
+                break
             if run and (run[-1].first + run[-1].rows != piece.first or size > _LARGEST_BATCH):
                 yield self._batch(run, rows)
                 run, rows, size = [], 0, 0
@@ -80,6 +89,8 @@ class EventBatches:
                 size += rest.size
         if run:
             yield self._batch(run, rows)
+        if damage is not None:
+            raise damage
 
     def _batch(self, run: Sequence[Stored], rows: int) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([make(run, rows) for make in self._makers], schema=self._schema)

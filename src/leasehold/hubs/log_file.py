@@ -1,63 +1,42 @@
-"""The tables of a log file, and every statement that reads or changes them.
+"""Every statement that reads or changes the tables of a log file.
 
-Owns what is stored: the identity of the log, a row per partition (begin, end, last enqueued time, bytes) and
-a row per stored batch (first and last sequence number, enqueued time, payload). Each method is one short
-transaction, or for those that say so several with others' work in between. Promises that the row of a
-partition always agrees with its batches, also after a crash, and that enqueued times never go back within
-a partition. Refuses files that are not logs, logs of a newer format and a log that took another's place.
+Owns what is stored, in rows as `log_format` has them: the identity of the log, a row per partition (begin, end,
+last enqueued time, bytes) and a row per stored batch (first and last sequence number, enqueued time, payload).
+Each method is one short transaction, or for those that say so several with others' work in between. Promises
+that the row of a partition always agrees with its batches, also after a crash, that enqueued times never go
+back within a partition, and that nothing is given out of a damaged file but what is whole: a row that does not
+agree with its checksum, and one that is missing, raise `HubError`. Refuses a log that took another's place.
 
 Concurrency: that of `DatabaseFile`; nothing else is kept in memory.
 """
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
-from uuid import UUID
 
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import ConfigError, HubError, HubUnavailable
+from leasehold.hubs.log_format import (
+    PRAGMAS,
+    BatchRow,
+    LogFormat,
+    PartitionRow,
+    damaged,
+    damaged_events,
+    format_of,
+    is_empty,
+    make_log,
+)
 from leasehold.model import PartitionProperties
 
 MOST_PARTITIONS = 1_024
 
-_FORMAT = 1
-_APPLICATION_ID = 0x4C48_4C47  # "LHLG", where file(1) looks for it
-_PRAGMAS = (
-    "page_size = 16384",  # a payload is read a third faster than from the usual 4096
-    "auto_vacuum = INCREMENTAL",
-    "secure_delete = OFF",  # else removing old batches writes zeros over every page of them
-    "journal_size_limit = 67108864",
-)
-_SCHEMA = (
-    "CREATE TABLE log (identity TEXT NOT NULL)",
-    """CREATE TABLE partitions (
-        partition INTEGER PRIMARY KEY,
-        begin_sequence INTEGER NOT NULL DEFAULT 0,
-        end_sequence INTEGER NOT NULL DEFAULT 0,
-        last_enqueued INTEGER NOT NULL DEFAULT 0,
-        stored_bytes INTEGER NOT NULL DEFAULT 0
-    )""",
-    # The number of a batch rises in the order of appends, over all partitions.
-    """CREATE TABLE batches (
-        batch INTEGER PRIMARY KEY,
-        partition INTEGER NOT NULL,
-        first_sequence INTEGER NOT NULL,
-        last_sequence INTEGER NOT NULL,
-        enqueued INTEGER NOT NULL,
-        payload BLOB NOT NULL
-    )""",
-    "CREATE UNIQUE INDEX batches_by_sequence ON batches (partition, first_sequence)",
-    "CREATE INDEX batches_by_time ON batches (partition, enqueued, first_sequence)",
-    f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_FORMAT}",
-)
-_TELLS_TIME = 7
-"""The version of a UUID that begins with a time. Logs of earlier releases have random ones."""
 _READ_BYTES = 16 << 20
 _READ_BATCHES = 1_000
 _REMOVED_BATCHES = 64
@@ -73,6 +52,8 @@ class Payload(Protocol):
     @property
     def size(self) -> int: ...
 
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 
 class LogFile:
     """An existing log file. `timeout` is how long to wait, in seconds, while it is locked."""
@@ -80,11 +61,12 @@ class LogFile:
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
         self.identity = ""
+        self._format = LogFormat(path, 0)
         self._file = _database(path, timeout, create=False, check=self._recognise)
         if not path.exists():
             raise HubUnavailable(_no_log(path))
-        with self._file.reading() as connection:
-            self.identity = _identity(connection)
+        with self._reading() as connection:
+            self.identity = self._format.identity(connection)
 
     @classmethod
     def create(
@@ -98,59 +80,66 @@ class LogFile:
             _check_partitions(partitions)
 
         def check(connection: sqlite3.Connection) -> None:
-            if not _is_empty(connection):
-                _check_format(connection, path)
+            if not is_empty(connection):
+                format_of(connection, path)
 
         file = _database(path, timeout, create=True, check=check)
-        with file.writing() as connection:
-            if _is_empty(connection):
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute("INSERT INTO log VALUES (?)", (str(_new_identity(now())),))
+        with _told(path), file.writing() as connection:
+            if is_empty(connection):
+                make_log(connection, now())
                 partitions = partitions or otherwise
             if partitions is not None:
-                _grow(connection, partitions)
+                _grow(connection, format_of(connection, path), partitions)
         file.close()
         return cls(path, timeout)
 
     def grow(self, partitions: int) -> None:
         """Add empty partitions until there are so many. Raises `ConfigError` if there are more."""
         _check_partitions(partitions)
-        with self._file.writing() as connection:
-            _grow(connection, partitions)
+        with self._writing() as connection:
+            _grow(connection, self._format, partitions)
 
     def properties(self) -> list[PartitionProperties]:
         """All partitions in order, as they are at one moment."""
-        with self._file.reading() as connection:
-            rows = connection.execute(
-                "SELECT partition, begin_sequence, end_sequence FROM partitions ORDER BY partition"
-            ).fetchall()
-        return [PartitionProperties(str(number), begin, end) for number, begin, end in rows]
+        with self._reading() as connection:
+            rows = self._format.partitions(connection)
+        return [PartitionProperties(str(row.partition), row.begin, row.end) for row in rows]
 
     def first_since(self, partition: int, enqueued: int) -> int | None:
         """The first sequence number enqueued at or after a time in microseconds, if there is one."""
-        with self._file.reading() as connection:
-            found = connection.execute(
-                "SELECT first_sequence FROM batches WHERE partition = ? AND enqueued >= ? "
-                "ORDER BY enqueued, first_sequence LIMIT 1",
-                (partition, enqueued),
-            ).fetchone()
-        return None if found is None else int(found[0])
+        query = (
+            "SELECT first_sequence FROM batches WHERE partition = ? AND enqueued >= ? "
+            "ORDER BY enqueued, first_sequence LIMIT 1"
+        )
+        with self._reading() as connection:
+            place = self._partition(connection, partition)
+            found = connection.execute(query, (partition, enqueued)).fetchone()
+            # The index is not what a checksum is of: the rows around the place say whether it is right.
+            first = place.end if found is None or type(found[0]) is not int else found[0]
+            row = self._batch_before(connection, partition, first)
+            before = self._batch_before(connection, partition, first - 1)
+        if found is None:
+            whole = place.begin == place.end or place.last_enqueued < enqueued
+        else:
+            whole = row is not None and row.first == first and row.enqueued >= enqueued
+        if not whole or (before is not None and before.enqueued >= enqueued):
+            raise damaged(self.path, f"the times of partition {partition} are damaged")
+        return None if found is None else first
 
     def enqueued_from(self, starts: Mapping[int, int]) -> dict[int, int]:
         """By partition, the time in microseconds of its first event at or after a sequence number, if there is one."""
         # Through the index: the batch that the number lies in, or the one after it.
         query = (
-            "SELECT enqueued FROM batches WHERE partition = :partition AND last_sequence >= :start "
-            "AND first_sequence >= (SELECT coalesce(max(first_sequence), 0) FROM batches "
+            f"SELECT {self._format.batch_columns} FROM batches WHERE partition = :partition "
+            "AND last_sequence >= :start AND first_sequence >= (SELECT coalesce(max(first_sequence), 0) FROM batches "
             "WHERE partition = :partition AND first_sequence <= :start) ORDER BY first_sequence LIMIT 1"
         )
-        with self._file.reading() as connection:
+        with self._reading() as connection:
             asked = (
                 (number, connection.execute(query, {"partition": number, "start": start}).fetchone())
                 for number, start in starts.items()
             )
-            return {number: int(row[0]) for number, row in asked if row is not None}
+            return {number: self._format.batch(row).enqueued for number, row in asked if row is not None}
 
     def append(
         self, partition: str, payloads: Sequence[tuple[int, Payload]], now: Callable[[], float]
@@ -161,28 +150,18 @@ class LogFile:
         the order of sequence numbers.
         """
         number = _number(partition)
-        with self._file.writing() as connection:
-            found = connection.execute(
-                "SELECT end_sequence, last_enqueued FROM partitions WHERE partition = ?", (number,)
-            ).fetchone()
-            if found is None:
-                raise no_partition(partition, _count(connection))
-            begin, latest = found
-            end, enqueued = begin, max(latest, round(now() * 1e6))
-            for rows, payload in payloads:
-                connection.execute(
-                    "INSERT INTO batches (partition, first_sequence, last_sequence, enqueued, payload) "
-                    "VALUES (?, ?, ?, ?, ?)",
-                    (number, end, end + rows - 1, enqueued, payload),
-                )
+        checksums = [zlib.crc32(payload) for _, payload in payloads] if self._format.checked else [0] * len(payloads)
+        with self._writing() as connection:
+            place = self._partition(connection, number, partition)
+            end, enqueued = place.end, max(place.last_enqueued, round(now() * 1e6))
+            for (rows, payload), checksum in zip(payloads, checksums, strict=True):
+                row = BatchRow(number, end, end + rows - 1, enqueued, checksum)
+                self._format.add_batch(connection, row, payload)
                 end += rows
-            if end > begin:
-                connection.execute(
-                    "UPDATE partitions SET end_sequence = ?, last_enqueued = ?, stored_bytes = stored_bytes + ? "
-                    "WHERE partition = ?",
-                    (end, enqueued, sum(payload.size for _, payload in payloads), number),
-                )
-        return begin, end
+            if end > place.end:
+                stored = place.stored_bytes + sum(payload.size for _, payload in payloads)
+                self._format.set_partition(connection, PartitionRow(number, place.begin, end, enqueued, stored))
+        return place.end, end
 
     def stored(self, partition: int, start: int, end: int, *, with_payload: bool) -> Iterator[StoredRow]:
         """The stored batches that overlap `[start, end)`, in order.
@@ -192,7 +171,7 @@ class LogFile:
         """
         # `max` finds, through the index, the batch that `start` lies in; retention may have removed it.
         query = f"""
-            SELECT first_sequence, last_sequence, enqueued, {"payload" if with_payload else "NULL"} FROM batches
+            SELECT {self._format.batch_columns}, {"payload" if with_payload else "NULL"} FROM batches
             WHERE partition = :partition AND first_sequence < :end AND last_sequence >= :start
                 AND first_sequence >= (
                     SELECT coalesce(max(first_sequence), 0) FROM batches
@@ -200,26 +179,55 @@ class LogFile:
             ORDER BY first_sequence LIMIT {_READ_BATCHES}
         """
         while start < end:
-            chunk: list[StoredRow] = []
-            size = 0
-            with self._file.reading() as connection:
-                for row in connection.execute(query, {"partition": partition, "start": start, "end": end}):
-                    chunk.append(row)
-                    size += len(row[3] or b"")
-                    if size >= _READ_BYTES:
-                        break
-            if not chunk:
+            rows, start, damage = self._chunk(query, partition, start, end)
+            rows.reverse()
+            while rows:
+                row, payload = rows.pop()
+                if with_payload:
+                    self._check(row, payload)
+                yield row.first, row.last, row.enqueued, payload
+            if damage is not None:
+                raise damage
+            if start < 0:
                 return
-            start = max(start, chunk[-1][1] + 1)
-            chunk.reverse()
-            while chunk:
-                yield chunk.pop()
+
+    def _chunk(
+        self, query: str, partition: int, start: int, end: int
+    ) -> tuple[list[tuple[BatchRow, bytes | None]], int, HubError | None]:
+        """Rows from `start` on, where the next chunk begins (-1 after the last one), and what is wrong behind them."""
+        found: list[tuple[BatchRow, bytes | None]] = []
+        size = 0
+        try:
+            with self._reading() as connection:
+                place = self._partition(connection, partition)
+                start, end = max(start, place.begin), min(end, place.end)
+                if start >= end:
+                    return [], -1, None
+                for values in connection.execute(query, {"partition": partition, "start": start, "end": end}):
+                    row = self._format.batch(values)
+                    if not row.first <= start <= row.last or (found and row.first < start):
+                        return found, start, self._missing(partition, start, row.first)
+                    found.append((row, values[-1]))
+                    start = row.last + 1
+                    size += len(values[-1] or b"")
+                    if size >= _READ_BYTES:
+                        return found, start, None
+        except HubUnavailable:
+            raise
+        except HubError as error:  # what was found before it is whole
+            if error.__cause__ is None:
+                return found, start, error
+            what = f"events from {start} on of partition {partition} cannot be read ({error.__cause__})"
+            return found, start, damaged(self.path, what)
+        if len(found) < _READ_BATCHES and start < end:
+            return found, start, self._missing(partition, start, end)
+        return found, start, None
 
     def remove_older(self, enqueued: int) -> int:
         """Remove all batches from before a time in microseconds, some at a time; return how many events."""
         # Partition by partition: their producers' clocks differ, so that no order by time holds across them.
         query = (
-            "SELECT b.batch, b.partition, b.first_sequence, b.last_sequence, length(b.payload) "
+            f"SELECT {self._format.of_batches('b')}, b.batch, length(b.payload) "
             "FROM partitions AS p CROSS JOIN batches AS b ON b.partition = p.partition "
             "WHERE b.enqueued < ? ORDER BY p.partition, b.enqueued, b.first_sequence LIMIT ?"
         )
@@ -227,19 +235,16 @@ class LogFile:
 
     def remove_beyond(self, stored_bytes: int) -> int:
         """Remove the oldest batches until payloads take up at most so much; return how many events."""
-        query = (
-            "SELECT batch, partition, first_sequence, last_sequence, length(payload) FROM batches "
-            "ORDER BY batch LIMIT ?"
-        )
+        query = f"SELECT {self._format.batch_columns}, batch, length(payload) FROM batches ORDER BY batch LIMIT ?"
 
         def oldest(connection: sqlite3.Connection) -> list[tuple[int, ...]]:
-            (total,) = connection.execute("SELECT sum(stored_bytes) FROM partitions").fetchone()
+            total = sum(place.stored_bytes for place in self._format.partitions(connection))
             found = []
             for row in connection.execute(query, (_REMOVED_BATCHES,)):
                 if total <= stored_bytes:
                     break
                 found.append(row)
-                total -= row[4]
+                total -= row[-1]
             return found
 
         return self._remove(oldest)
@@ -247,7 +252,7 @@ class LogFile:
     def give_space_back(self) -> None:
         """Return free pages to the file system, in steps; the file gets smaller once no reader needs them."""
         while self._has_free_pages():
-            with self._file.writing(durable=False) as connection:
+            with self._writing(durable=False) as connection:
                 connection.execute(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})").fetchall()
         self._file.checkpoint()
 
@@ -256,35 +261,89 @@ class LogFile:
         self._file.close()
 
     def _has_free_pages(self) -> bool:
-        with self._file.reading() as connection:
+        with self._reading() as connection:
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
         return bool(free)
 
     def _remove(self, oldest: Callable[[sqlite3.Connection], list[tuple[int, ...]]]) -> int:
         removed = 0
         while True:
-            with self._file.writing() as connection:
+            with self._writing() as connection:
                 batches = oldest(connection)
-                for batch, partition, first, last, size in batches:
+                for *values, batch, size in batches:
+                    row = self._format.batch(values)
+                    place = self._partition(connection, row.partition)
+                    if row.first != place.begin:
+                        raise self._missing(row.partition, place.begin, row.first)
                     connection.execute("DELETE FROM batches WHERE batch = ?", (batch,))
-                    connection.execute(
-                        "UPDATE partitions SET begin_sequence = ?, stored_bytes = stored_bytes - ? WHERE partition = ?",
-                        (last + 1, size, partition),
-                    )
-                    removed += last + 1 - first
+                    shorter = place._replace(begin=row.last + 1, stored_bytes=place.stored_bytes - size)
+                    self._format.set_partition(connection, shorter)
+                    removed += row.last + 1 - row.first
             if not batches:
                 return removed
 
+    def _partition(self, connection: sqlite3.Connection, number: int, asked: str = "") -> PartitionRow:
+        """The row of a partition. `asked` is the partition as it was named; one that is not there is an error."""
+        query = f"SELECT {self._format.partition_columns} FROM partitions WHERE partition = ?"
+        values = connection.execute(query, (number,)).fetchone()
+        if values is None:
+            count = self._format.count(connection)
+            if 0 <= number < count:
+                raise damaged(self.path, f"the row of partition {number} is missing")
+            raise no_partition(asked or str(number), count)
+        return self._format.partition(values)
+
+    def _batch_before(self, connection: sqlite3.Connection, partition: int, first: int) -> BatchRow | None:
+        """The last stored batch of a partition that begins at `first` or before."""
+        query = (
+            f"SELECT {self._format.batch_columns} FROM batches WHERE partition = ? AND first_sequence <= ? "
+            "ORDER BY first_sequence DESC LIMIT 1"
+        )
+        values = connection.execute(query, (partition, first)).fetchone()
+        return None if values is None else self._format.batch(values)
+
+    def _check(self, row: BatchRow, payload: object) -> None:
+        if not isinstance(payload, bytes) or (self._format.checked and zlib.crc32(payload) != row.payload_checksum):
+            raise damaged_events(self.path, row.partition, row.first, row.last + 1, "are damaged")
+
+    def _missing(self, partition: int, start: int, end: int) -> HubError:
+        return damaged_events(self.path, partition, start, end, "are missing")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with _told(self.path), self._file.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        with _told(self.path), self._file.writing(durable=durable) as connection:
+            yield connection
+
     def _recognise(self, connection: sqlite3.Connection) -> None:
         """Refuse a file that is not the log which this object was opened on."""
-        if _is_empty(connection):
+        if is_empty(connection):
             raise HubUnavailable(_no_log(self.path))
-        _check_format(connection, self.path)
-        if self.identity and (found := _identity(connection)) != self.identity:
+        form = format_of(connection, self.path)
+        if self.identity and (found := form.identity(connection)) != self.identity:
             raise HubError(
                 f"{self.path} was replaced by another log: it is {found} now and was {self.identity}. Open it "
                 "again; consumer groups start without checkpoints on the new one"
             )
+        self._format = form
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What SQLite says of tables that were sound when they were made, in the hub's words."""
+    try:
+        yield
+    except HubUnavailable as error:
+        cause = error.__cause__
+        if isinstance(cause, sqlite3.OperationalError) and cause.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR:
+            raise damaged(path, f"SQLite says: {cause}") from cause
+        raise
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, f"SQLite says: {error}") from error
 
 
 def no_partition(partition: str, count: int) -> ConfigError:
@@ -300,58 +359,18 @@ def _database(path: Path, timeout: float, *, create: bool, check: Callable[[sqli
         broken=HubError,
         create=create,
         timeout=timeout,
-        pragmas=_PRAGMAS,
+        pragmas=PRAGMAS,
         check=check,
     )
 
 
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether nothing has been made in the file yet."""
-    (version,) = connection.execute("PRAGMA schema_version").fetchone()
-    return bool(version == 0)
-
-
-def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    (kind,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if kind != _APPLICATION_ID:
-        raise HubError(f"{path} is a SQLite file, but not a log of Leasehold. Name another file for the hub")
-    if version > _FORMAT:
-        raise HubError(
-            f"{path} is a log of format {version}, and this release knows formats up to {_FORMAT}: "
-            "pip install --upgrade leasehold"
-        )
-
-
-def created(identity: str) -> float | None:
-    """When the log of this identity was made, in seconds since the epoch; None for one whose identity does not tell."""
-    known = UUID(identity)
-    return (known.int >> 80) / 1_000 if known.version == _TELLS_TIME else None
-
-
-def _new_identity(now: float) -> UUID:
-    """A UUID of version 7: the time in milliseconds, then chance."""
-    stamped = round(now * 1_000) << 80 | secrets.randbits(80)
-    return UUID(int=stamped & ~(0xF << 76 | 0x3 << 62) | _TELLS_TIME << 76 | 0b10 << 62)
-
-
-def _identity(connection: sqlite3.Connection) -> str:
-    (identity,) = connection.execute("SELECT identity FROM log").fetchone()
-    return str(identity)
-
-
-def _count(connection: sqlite3.Connection) -> int:
-    (count,) = connection.execute("SELECT count(*) FROM partitions").fetchone()
-    return int(count)
-
-
-def _grow(connection: sqlite3.Connection, partitions: int) -> None:
-    count = _count(connection)
+def _grow(connection: sqlite3.Connection, form: LogFormat, partitions: int) -> None:
+    count = form.count(connection)
     if partitions < count:
         raise ConfigError(
             "partitions", partitions, f"the log has {count}, and partitions are never removed", f"Use {count} or more"
         )
-    connection.executemany("INSERT INTO partitions (partition) VALUES (?)", [(n,) for n in range(count, partitions)])
+    form.add_partitions(connection, partitions)
 
 
 def _check_partitions(partitions: int) -> None:

@@ -9,6 +9,7 @@ and halves the speed of appending and of reading. Pure; use from any thread.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -92,9 +93,56 @@ def pieces(table: pa.Table, rows: int) -> Iterator[pa.Table]:
     return (part for at in range(0, table.num_rows, rows) for part in _halved(table.slice(at, rows), SENT_BYTES))
 
 
-def decoded(payload: bytes) -> pa.RecordBatch:
-    """The batch in a payload, without copying it."""
-    return pa.ipc.open_stream(payload).read_next_batch()
+def decoded(payload: bytes, rows: int) -> pa.RecordBatch:
+    """The batch of so many events in a payload, without copying it. Raises `ValueError` for what is no payload.
+
+    Takes nothing on trust: buffers that point elsewhere would end the process, and a compressed one would take a
+    thousand times its size in memory.
+    """
+    try:
+        messages = pa.ipc.MessageReader.open_stream(payload)
+        schema = pa.ipc.read_schema(messages.read_next_message())
+        _check_columns(schema)
+        message = messages.read_next_message()
+        if message.type != "record batch" or _is_compressed(message.metadata):
+            raise ValueError(f"not a record batch without compression, but a {message.type} or a compressed one")
+        batch = pa.ipc.read_record_batch(message, schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, StopIteration, struct.error) as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+    if batch.num_rows != rows or batch.column("body").null_count:
+        raise ValueError(f"it has {batch.num_rows} events, {batch.column('body').null_count} without a body")
+    return batch
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    known = pa.schema([field for field in _SCHEMA if field.name in schema.names])
+    if "body" not in known.names or schema.names != known.names or schema.types != known.types:
+        raise ValueError(f"its columns are {', '.join(map(str, schema))}")
+
+
+def _is_compressed(metadata: pa.Buffer) -> bool:
+    """Whether a record batch's message says that its buffers are compressed.
+
+    pyarrow does not tell before it has made room for what each buffer claims to hold. The metadata is a Message of
+    Arrow's Message.fbs, whose third field is the header; the fourth field of a RecordBatch is its compression.
+    """
+    message = _u32(metadata, 0)
+    header = message + _field(metadata, message, 2)
+    return _field(metadata, header + _u32(metadata, header), 3) != 0
+
+
+def _field(metadata: pa.Buffer, table: int, field: int) -> int:
+    """Where in a table of a flatbuffer a field lies, 0 for one that is not there."""
+    fields = table - struct.unpack_from("<i", metadata, table)[0]
+    at = 4 + 2 * field
+    if at >= struct.unpack_from("<H", metadata, fields)[0]:
+        return 0
+    return int(struct.unpack_from("<H", metadata, fields + at)[0])
+
+
+def _u32(metadata: pa.Buffer, at: int) -> int:
+    return int(struct.unpack_from("<I", metadata, at)[0])
 
 
 def _halved(data: pa.RecordBatch | pa.Table, size: int) -> Iterator[Any]:
