@@ -241,6 +241,39 @@ def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkey
         hub.close()
 
 
+def test_a_processor_stops_at_once_while_events_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client listens on as long as one event follows another: 5 s of waiting for each receiver, in turn."""
+    memory = MemoryHub(8)
+    seen, ended = set[str](), threading.Event()
+
+    def trickle() -> None:
+        while not ended.wait(0.05):
+            for partition in memory.partition_ids():
+                fill(memory, partition, 1)
+
+    with EventHubsServer({"hub": memory}) as server:
+        monkeypatch.setenv(VARIABLE, server.connection_string())
+        hub = open_hub(f"eventhubs://{server.namespace}/hub")
+        processor = EventProcessor(hub, MemoryStore(), lambda batch, context: seen.add(batch.partition))
+        producer = threading.Thread(target=trickle)
+        producer.start()
+        try:
+            processor.start()
+            deadline = time.monotonic() + 60
+            while len(seen) < 8:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            before = time.monotonic()
+            assert processor.stop(60)
+            hub.close()
+            assert time.monotonic() - before < 8
+        finally:
+            ended.set()
+            producer.join()
+            processor.stop()
+            hub.close()
+
+
 def test_a_read_that_gets_nothing_ends_in_time(server: EventHubsServer, hub: Hub) -> None:
     hub.send(numbered(10), partition="0")
     assert isinstance(hub, EventHub)

@@ -41,7 +41,7 @@ from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDiscon
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.event_hubs_events import batch_of, number_of
-from leasehold.hubs.event_hubs_receiver import Receiver
+from leasehold.hubs.event_hubs_receiver import Receiver, close_together
 from leasehold.hubs.event_hubs_sender import Sender
 from leasehold.hubs.event_hubs_times import first_times
 from leasehold.hubs.event_hubs_url import Address, read_url, without_secrets
@@ -220,8 +220,7 @@ class EventHub:
             self._closed = True
             receivers, self._receivers = list(self._receivers.values()), {}
             sender, self._sender = self._sender, None
-        for receiver in receivers:
-            receiver.close()
+        close_together(receivers)
         if sender is not None:
             sender.close()
         self._asking.close()

@@ -343,9 +343,10 @@ class EventProcessor:
         self._dispatch.stop(2 * self._settings.request_timeout)
         for unsubscribe in self._unsubscribe:
             unsubscribe()
+        until = self._clock.monotonic() + self._settings.request_timeout  # together: each may hang in the hub
         self._watch.close(self._settings.request_timeout)
         for work in self._fetching:
-            work.join(self._settings.request_timeout)
+            work.join(max(0.0, until - self._clock.monotonic()))
         self._errors.close()
         if self._opened is not None:
             self._opened.close()
