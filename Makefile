@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types smoke pytest soak bench clean
+.PHONY: help demo test lint types smoke pytest peers soak bench clean
 
 help: ## list the targets
 	@echo 'make TARGET [PYTHON=python3.12] [ARGS="…"]'
@@ -35,7 +35,10 @@ smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
 	echo 'the bare install runs'
 
 pytest: .venv/.dev ## the tests alone: make pytest ARGS="tests/cli -k send"
-	$(BIN)/pytest -m 'not soak' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -m 'not soak and not peers' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+peers: .venv/.dev ## the tests beside real parts from the system's packages, as far as they can be had
+	$(BIN)/pytest -m peers $(ARGS)
 
 soak: .venv/.dev ## the slow campaigns
 	$(BIN)/pytest -m soak $(ARGS)

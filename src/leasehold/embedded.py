@@ -294,6 +294,8 @@ def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create:
         return "it is a folder" if path.is_dir() else "check that this user may read and write it and its folder"
     if code == sqlite3.SQLITE_READONLY:
         return "SQLite writes beside a file to read it: check that this user may write it and its folder"
+    if "no such table" in str(error):
+        return "a table was removed. What made the file makes it again, empty, when it is started anew"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full: make room"
     return "check the file and its folder"

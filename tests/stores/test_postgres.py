@@ -142,7 +142,9 @@ def test_tables_of_a_newer_version_are_refused(url: str) -> None:
 def test_older_tables_are_brought_up_to_date_and_keep_what_they_hold(url: str) -> None:
     group = new_group()
     claimed = claim(PostgresStore(url), group)
-    newer = Component("stores", (*STORES.steps, ("ALTER TABLE leasehold_ownership ADD COLUMN colour text",)))
+    newer = Component(
+        "stores", (*STORES.steps, ("ALTER TABLE leasehold_ownership ADD COLUMN colour text",)), STORES.traces
+    )
     schema = Schema(newer, "shown")
     connections = Connections(url, PATIENT, schema.prepare)
     assert connections.rows("SELECT partition, colour FROM leasehold_ownership", {}) == [("0", None)]

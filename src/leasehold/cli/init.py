@@ -21,9 +21,9 @@ _COLUMNS = (Column("component", "For"), Column("outcome", "What was done"), Colu
 def init(url: str, timeout: float, output: Output) -> None:
     """Make what a store keeps its records in.
 
-    Tables for ownership and checkpoints, and those for leases, are made or brought up to date, in place; what is
-    as it should be is left alone. Instances do the same when they start. This is for doing it first, as a user who
-    may make tables, so that the instances' own need not.
+    Tables for ownership and checkpoints, and those for leases, are made or brought up to date, in place; what was
+    removed is made again, and what is as it should be is left alone. Instances do the same when they start. This is
+    for doing it first, as a user who may make tables, so that the instances' own need not.
 
     \b
     Example:
@@ -68,6 +68,9 @@ def _outcome(change: SchemaChange | None) -> tuple[str, int | None]:
         return "made, or was there", None
     if change.before == 0:
         return "made", change.after
+    if change.remade:
+        again = f"made again, empty: {', '.join(change.remade)}"
+        return again if change.before == change.after else f"{again}; version {change.before} before", change.after
     if change.before < change.after:
         return f"brought up from version {change.before}", change.after
     return "was there", change.after

@@ -48,11 +48,15 @@ class StoreFeatures:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """What `create_schema` did to the tables of a component: the versions before (0: none) and after."""
+    """What `create_schema` did to the tables of a component: the versions before (0: none) and after.
+
+    `remade` are the tables that should have been there and were not, and are made again, empty.
+    """
 
     component: str
     before: int
     after: int
+    remade: tuple[str, ...] = ()
 
 
 @runtime_checkable

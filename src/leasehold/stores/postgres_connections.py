@@ -5,6 +5,10 @@ whatever the server does (also one that is stopped, or that no packet reaches an
 that is back is used again without anything being done about it. Refuses to send anything again by itself
 unless the server has said that it rolled it back.
 
+What these promises need of the server is set after connecting, and so are the `options` of the URL: a pooler in between
+(PgBouncer) takes no such parameter at the start. They are the session's, so the pooler has to give each client a
+session of its own for as long as it is connected (`pool_mode = session`, PgBouncer's default).
+
 Concurrency. Any number of threads call at once; up to `MOST_CONNECTIONS` of them talk to the server, each on a
 connection that is its own meanwhile, and the others wait. One request is one statement and its own
 transaction, so that no lock outlives it: if this process stops for a minute, the server finishes the
@@ -15,6 +19,7 @@ process that made it: a forked child makes its own, and never closes or uses an 
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -33,7 +38,9 @@ from psycopg.rows import TupleRow
 
 from leasehold.backends import masked
 from leasehold.errors import StoreError, StoreUnavailable, lasting
+from leasehold.stores.postgres_place import find_place, qualified
 from leasehold.stores.server_urls import bad_url, check_server_url
+from leasehold.stores.table_versions import gone
 
 MOST_CONNECTIONS = 4
 """To one server at a time, by one store in one process."""
@@ -45,6 +52,10 @@ _ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFai
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 _UNKNOWN_HERE = re.compile(r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry)")
 """What a server says that does not let this user in. In another language it is waited for a moment, as an outage."""
+_SET = (
+    "SELECT pg_catalog.count(pg_catalog.set_config(name, value, false)) "
+    "FROM pg_catalog.json_each_text(%s::pg_catalog.json) AS given(name, value)"
+)
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -54,11 +65,16 @@ class _DeadlineMissed(Exception):
     """The server has not answered in time."""
 
 
-class _Connection(psycopg.Connection[TupleRow]):
+class Connection(psycopg.Connection[TupleRow]):
     """Gives up waiting at its deadline. Closes itself when it is forgotten, in the process that made it."""
 
     deadline = math.inf
     process = 0
+    schema = ""
+    """Where our tables are, once that is known; each of their names in a statement is qualified by it."""
+
+    def execute(self, query: Any, params: Any = None, **kwargs: Any) -> psycopg.Cursor[TupleRow]:
+        return super().execute(qualified(query, self.schema) if self.schema else query, params, **kwargs)
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         kwargs["interval"] = _TICK
@@ -87,18 +103,18 @@ class _Process:
     """What one process has open."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    idle: list[_Connection] = field(default_factory=list)
+    idle: list[Connection] = field(default_factory=list)
     slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(MOST_CONNECTIONS))
 
 
 class Connections:
     """The connections of one store. `prepare` is run on each new one before it is used."""
 
-    def __init__(self, url: str, timeout: float, prepare: Callable[[psycopg.Connection[TupleRow]], None]) -> None:
+    def __init__(self, url: str, timeout: float, prepare: Callable[[Connection], None]) -> None:
         self.shown = masked(url)
         self.timeout = timeout
         self._url = url
-        self._parameters = _parameters(url, timeout)
+        self._parameters, self._settings = _parameters(url, timeout)
         self._prepare = prepare
         self._processes: dict[int, _Process] = {}
 
@@ -106,7 +122,7 @@ class Connections:
         """Run one statement as one request and one transaction; return its rows."""
         return self.run(lambda connection: connection.execute(statement, values).fetchall())
 
-    def run(self, use: Callable[[_Connection], T]) -> T:
+    def run(self, use: Callable[[Connection], T]) -> T:
         """Use a connection until the deadline; again, if the server rolled back so that others could go on."""
         deadline = time.monotonic() + self.timeout
         pause = 0.002
@@ -123,7 +139,7 @@ class Connections:
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def once(self, use: Callable[[_Connection], T]) -> T:
+    def once(self, use: Callable[[Connection], T]) -> T:
         """Use a connection of its own that has not been prepared."""
         alone = Connections(self._url, self.timeout, lambda _: None)
         try:
@@ -142,7 +158,7 @@ class Connections:
             connection.close()
 
     @contextmanager
-    def _connection(self, deadline: float) -> Iterator[_Connection]:
+    def _connection(self, deadline: float) -> Iterator[Connection]:
         mine = self._processes.setdefault(os.getpid(), _Process())  # those of a parent are kept, and left alone
         if not mine.slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise StoreUnavailable(
@@ -172,7 +188,7 @@ class Connections:
             mine.slots.release()
 
     @staticmethod
-    def _idle(mine: _Process) -> _Connection | None:
+    def _idle(mine: _Process) -> Connection | None:
         """A connection that nobody uses and that the server has not closed, as far as can be seen from here."""
         while True:
             with mine.lock:
@@ -185,21 +201,21 @@ class Connections:
                 return connection
             connection.close()
 
-    def _open(self, deadline: float) -> _Connection:
+    def _open(self, deadline: float) -> Connection:
         """A new connection, made in a thread of its own: looking up a name and connecting know no deadline."""
-        outcome: list[_Connection | BaseException] = []
+        outcome: list[Connection | BaseException] = []
         decided = threading.Lock()
         done = threading.Event()
 
         def connect() -> None:
-            made: _Connection | BaseException
+            made: Connection | BaseException
             try:
-                made = _Connection.connect(**self._parameters, autocommit=True)
+                made = Connection.connect(**self._parameters, autocommit=True)
                 made.process = os.getpid()
             except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits
                 made = error
             with decided:
-                if done.is_set() and isinstance(made, _Connection):
+                if done.is_set() and isinstance(made, Connection):
                     made.close()
                 outcome.append(made)
                 done.set()
@@ -211,10 +227,12 @@ class Connections:
         if not outcome:
             raise _DeadlineMissed
         [made] = outcome
-        if not isinstance(made, _Connection):
+        if not isinstance(made, Connection):
             raise made
         try:
             made.deadline = deadline
+            made.execute(_SET, [json.dumps(self._settings)])
+            made.schema = find_place(made, self.shown)
             self._prepare(made)
         except BaseException:
             made.close()
@@ -239,10 +257,7 @@ class Connections:
             away = StoreUnavailable(f"{self.shown}: {_first_line(error)}")
             raise (lasting(away) if _UNKNOWN_HERE.search(str(error)) else away) from error
         except psycopg.errors.UndefinedTable as error:
-            raise StoreUnavailable(
-                f"{self.shown}: {_first_line(error)} (the tables of Leasehold were there and are gone: was the "
-                "database restored? Start anew to have them made)"
-            ) from error
+            raise gone(self.shown) from error
         except psycopg.Error as error:
             raise StoreError(f"{self.shown}: {_first_line(error)}") from error
 
@@ -257,8 +272,8 @@ def _first_line(error: psycopg.Error) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _parameters(url: str, timeout: float) -> dict[str, Any]:
-    """What to connect with: the URL's own settings, and those that the promises above stand on."""
+def _parameters(url: str, timeout: float) -> tuple[dict[str, Any], dict[str, str]]:
+    """What to connect with, and what to set then: the URL's own settings, and those that the promises stand on."""
     check_server_url(url, _FORM)
     try:
         stated = conninfo.conninfo_to_dict(url)
@@ -268,14 +283,30 @@ def _parameters(url: str, timeout: float) -> dict[str, Any]:
     settings = {
         "statement_timeout": str(milliseconds),
         "idle_in_transaction_session_timeout": str(milliseconds),
-        "default_transaction_isolation": r"read\ committed",
+        "default_transaction_isolation": "read committed",
         "jit": "off",
     }
-    options = [str(stated.get("options") or ""), *(f"-c {name}={value}" for name, value in settings.items())]
-    return {
+    own, rest = _split_options(str(stated.pop("options", None) or os.environ.get("PGOPTIONS", "")))
+    parameters = {
         "application_name": "leasehold",
         "target_session_attrs": "read-write",
         **stated,
-        "options": " ".join(options).strip(),
+        "options": rest,  # empty, or it is sent as it is: whoever asks for more than settings talks to a server
         "connect_timeout": max(2, math.ceil(timeout)),
     }
+    return parameters, own | settings
+
+
+def _split_options(options: str) -> tuple[dict[str, str], str]:
+    """The settings in libpq's `options` (`-c name=value`, `--name=value`, a backslash before a blank), and the rest."""
+    words = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r"(?:\\.|[^\s\\])+", options)]
+    settings = {}
+    while words:
+        word = words.pop(0)
+        if word == "-c" and words:
+            word += words.pop(0)
+        stated = re.fullmatch(r"(?:-c|--)\s*([\w.-]+)=(.*)", word, re.DOTALL)
+        if stated is None:
+            return {}, options
+        settings[stated[1].replace("-", "_")] = stated[2]
+    return settings, ""

@@ -1,7 +1,7 @@
 """The tables of the SQLite store, version by version.
 
 Owns what each version added. Version 1 had no presence, no asks and nothing about how a partition came to its
-owner; files of its time do not state a version, and are known by their columns.
+owner; files of its time do not state a version. A file that states none is known by its columns.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _VERSION_2 = (
 
 
 def _by_its_columns(connection: sqlite3.Connection) -> int:
-    """The version of a file that states none: its tables were made in one transaction, so one tells for all."""
-    if not has_table(connection, "leasehold_ownership"):
-        return 0
+    """The version of a file that states none: the highest that has left a trace in what is still there."""
     columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(leasehold_ownership)")}
-    return 2 if "nonce" in columns else 1
+    if "nonce" in columns or has_table(connection, "leasehold_presence"):
+        return 2
+    return 1 if columns or has_table(connection, "leasehold_checkpoint") else 0
 
 
 SCHEMA = Schema("stores", (_VERSION_1, _VERSION_2), _by_its_columns)

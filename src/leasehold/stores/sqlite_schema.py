@@ -6,6 +6,9 @@ transaction, by whichever process opens it first; the others find it done. Refus
 with a `StoreError`, and changes nothing in it; who only reads is refused an older one too, since bringing it up to
 date stops the instances of the older release.
 
+A table that should be there and was removed is made again, empty, by whoever opens the file next: levels are kept in
+the ownership and in the checkpoint, so that the one knows what the other has forgotten.
+
 A migration is never edited once it was released: a new one is added at the end of the list.
 """
 
@@ -13,14 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.base import SchemaChange
-from leasehold.stores.table_versions import newer, older
+from leasehold.stores.table_versions import Steps, makings, newer, older, removed, tables
 
 _TABLE = "CREATE TABLE IF NOT EXISTS leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 
@@ -33,12 +36,14 @@ def _nothing(connection: sqlite3.Connection) -> int:
 class Schema:
     """The tables of one component: `migrations[n]` are the statements that lead from version n to n + 1.
 
-    `unversioned` tells the version of a file that says none, because it was made before versions were kept.
+    `unversioned` tells the version of a file that says none, because it was made before versions were kept, or its
+    table of versions was removed. `again` is what to do, beside making it, to a table that was removed.
     """
 
     component: str
-    migrations: Sequence[Sequence[str]]
+    migrations: Steps
     unversioned: Callable[[sqlite3.Connection], int] = _nothing
+    again: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -60,18 +65,29 @@ class Schema:
             (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
             raise newer(path, self.component, version, self.version)
 
-    def lay_out(self, connection: sqlite3.Connection) -> int:
-        """Bring the file to this version, and return the one it had: 0 for none.
+    def missing(self, connection: sqlite3.Connection, version: int) -> list[str]:
+        """The tables that a file of this version should have, and has not."""
+        listed = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return [name for name in tables(self.migrations[:version]) if (name,) not in listed]
 
-        A file that is there already is only read, which waits for no writer.
+    def lay_out(self, connection: sqlite3.Connection) -> SchemaChange:
+        """Bring the file to this version, and say what was done.
+
+        A file that is as it should be is only read, which waits for no writer.
         """
-        if self.stated(connection) == self.version:
-            return self.version
+        if self.stated(connection) == self.version and not self.missing(connection, self.version):
+            return SchemaChange(self.component, self.version, self.version)
         connection.execute("BEGIN IMMEDIATE")
         try:
             self.check(connection)
             stated = self.stated(connection)
             before = self.unversioned(connection) if stated is None else stated
+            remade = self.missing(connection, before)
+            for statement in makings(self.migrations[:before], remade):
+                connection.execute(statement)
+            for name in remade:
+                if name in self.again:
+                    connection.execute(self.again[name])
             for migration in self.migrations[before:]:
                 for statement in migration:
                     connection.execute(statement)
@@ -84,7 +100,7 @@ class Schema:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-        return before
+        return SchemaChange(self.component, before, self.version, tuple(remade))
 
     def is_there(self, path: Path, timeout: float) -> bool:
         """Whether these tables are in the file. Refuses those of another version. Makes and changes nothing."""
@@ -99,6 +115,8 @@ class Schema:
                 raise _NothingThere
             if version < self.version:
                 raise older(str(path), self.component, version, self.version)
+            if missing := self.missing(connection, version):
+                raise removed(str(path), missing)
 
         file = DatabaseFile(path, schema=(), check=look, unavailable=StoreUnavailable, create=False, timeout=timeout)
         try:
@@ -114,11 +132,11 @@ class Schema:
 
     def create(self, path: Path, timeout: float) -> SchemaChange:
         """Make the file and these tables, as far as they are not there, and say what was."""
-        before = self.version
+        done = SchemaChange(self.component, self.version, self.version)
 
         def lay_out(connection: sqlite3.Connection) -> None:
-            nonlocal before
-            before = self.lay_out(connection)
+            nonlocal done
+            done = self.lay_out(connection)
 
         file = DatabaseFile(
             path, schema=lay_out, check=self.check, unavailable=StoreUnavailable, create=True, timeout=timeout
@@ -126,7 +144,7 @@ class Schema:
         with file.reading():
             pass
         file.close()
-        return SchemaChange(self.component, before, self.version)
+        return done
 
 
 class _NothingThere(Exception):

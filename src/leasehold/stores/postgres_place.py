@@ -1,0 +1,126 @@
+"""Where in a Postgres database the tables are, and whether they are to be trusted.
+
+Owns the choice of the schema, and the refusal of what somebody else has put there. Promises that nothing of ours is
+looked for by the search path: every name is qualified (`qualified`), and the path of the connection is left with the
+system's own functions and operators, so that nobody's function of the same name runs in their place. A table runs what
+its owner hangs on it, triggers and defaults, with the rights of whoever writes to it. So, before a row is touched, each
+table and sequence has to be owned by one of these: the current user, a role that it is a member of, the owner of the
+schema, or a superuser, who may do anything as it is. Being a superuser oneself makes nobody else trusted.
+
+The place is the first schema of the search path that has anything of ours; where none has, the first of all, and there
+it is made. A schema that the path finds because it is named like the user (`"$user"`, by default the first) may have
+been made by anybody: its owner has to be trusted too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+
+from leasehold.errors import UsageError
+
+RELATIONS = (
+    *("leasehold_schema", "leasehold_ownership", "leasehold_presence", "leasehold_ask", "leasehold_checkpoint"),
+    *("leasehold_binding", "leasehold_session", "leasehold_lease", "leasehold_fence"),
+)
+"""Every table and sequence of a store of ownership, checkpoints or leases."""
+
+_KINDS = {"r": "table", "S": "sequence", "v": "view", "m": "view", "f": "foreign table", "p": "partitioned table"}
+_FIT = ("r", "S")
+
+_PATH = "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]"
+_NO_PATH = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+_LOOK = """
+WITH RECURSIVE mine AS (
+    SELECT oid FROM pg_roles WHERE rolname = current_user
+    UNION SELECT roleid FROM pg_auth_members JOIN mine ON member = mine.oid),
+  trusted AS (SELECT oid FROM mine UNION SELECT oid FROM pg_roles WHERE rolsuper),
+  places AS (
+    SELECT spaces.oid, nspname, number, CASE
+        WHEN pg_get_userbyid(nspowner) = 'pg_database_owner'::name
+        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE nspowner END AS owner
+    FROM unnest(%(path)s::name[]) WITH ORDINALITY AS path(name, number)
+    JOIN pg_namespace AS spaces ON nspname = path.name)
+SELECT nspname::text, nspname = current_user, places.owner IN (SELECT oid FROM trusted),
+  pg_get_userbyid(places.owner)::text, relname::text, relkind::text, pg_get_userbyid(relowner)::text,
+  relowner = places.owner OR relowner IN (SELECT oid FROM trusted)
+FROM places LEFT JOIN pg_class ON relnamespace = places.oid AND relname = ANY(%(names)s::name[])
+ORDER BY number, relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A row of what was looked for: a schema of the path and, unless `name` is None, something of our name in it."""
+
+    schema: str
+    is_users: bool
+    schema_trusted: bool
+    schema_owner: str
+    name: str | None
+    kind: str
+    owner: str
+    trusted: bool
+
+
+def find_place(connection: psycopg.Connection[Any], shown: str) -> str:
+    """The schema that the tables are in, or are to be made in. Leaves the connection without a search path.
+
+    Raises `UsageError` for a schema, a table or a sequence that is not to be trusted, and where there is no schema.
+    """
+    [[path]] = connection.execute(_PATH).fetchall()
+    connection.execute(_NO_PATH)
+    names = [name for name in path if name != "pg_catalog"]
+    rows = connection.execute(_LOOK, {"path": names, "names": list(RELATIONS)}).fetchall()
+    return place_among([_Found(*row) for row in rows], shown)
+
+
+def place_among(found: Sequence[_Found], shown: str) -> str:
+    """The place, from what was found in the schemas of the path, in their order."""
+    ours = next((row.schema for row in found if row.name is not None), None)
+    place = found[0].schema if ours is None and found else ours
+    if place is None:
+        raise UsageError(
+            f"{shown}: the search path names no schema that is there. Make one, and name it with "
+            "?options=-csearch_path%3DNAME"
+        )
+    for row in found:
+        if row.schema == place:
+            _check(row, shown)
+    return place
+
+
+def _check(row: _Found, shown: str) -> None:
+    if re.search(r"['%\0]", row.schema):
+        raise UsageError(f"{shown}: the schema {row.schema!r} has a quote or a percent sign in its name: take another")
+    if row.is_users and not row.schema_trusted:
+        raise UsageError(
+            f"{shown}: the schema {row.schema}, which is found because it is named like this user, belongs to "
+            f"{row.schema_owner}: what is kept there would run its owner's triggers with this user's rights. Remove "
+            "it, or name another with ?options=-csearch_path%3DNAME"
+        )
+    if row.name is None:
+        return
+    what = f"{_KINDS.get(row.kind, 'relation')} {row.schema}.{row.name}"
+    if row.kind not in _FIT:
+        raise UsageError(
+            f"{shown}: there is a {what}, and Leasehold has not made it. Remove it, or name another schema"
+        )
+    if not row.trusted:
+        raise UsageError(
+            f"{shown}: the {what} belongs to {row.owner}, who is neither this user, nor a role of its own, nor the "
+            "owner of the schema: its triggers would run with this user's rights. If somebody else has put it there, "
+            "remove it. If not, ALTER … OWNER TO the schema's owner, or make this user a member of that role"
+        )
+
+
+@lru_cache(maxsize=512)
+def qualified(statement: str, schema: str) -> str:
+    """The statement with each of our names in this schema."""
+    quoted = '"' + schema.replace('"', '""') + '"'
+    return re.sub(r'(?<![\w."])(leasehold_\w+)', lambda name: f"{quoted}.{name[1]}", statement)

@@ -1,0 +1,1 @@
+"""Tests beside other parts that are real, and are taken from packages of the system: `make peers`."""

@@ -1,0 +1,106 @@
+"""Stores in Postgres behind a real PgBouncer, with its default settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from leasehold.model import Checkpoint, Presence
+from leasehold.stores import open_lease_store, open_store
+from leasehold.stores.postgres_connections import Connections
+from leasehold.testing.groups import at_once, new_group
+from leasehold.testing.stores import claim, records
+from tests.peers.debian import environment, unpacked
+from tests.stores.azurite import free_port
+from tests.stores.conftest import postgres_server
+from tests.stores.servers import PATIENCE, PostgresServer
+
+__all__ = ["postgres_server"]
+
+pytestmark = pytest.mark.peers
+
+PATIENT = 60.0
+
+
+@pytest.fixture(scope="module")
+def behind(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of the database behind the pooler, as it is configured by default: a session for each client."""
+    folder = unpacked("pgbouncer", "pgbouncer", "libc-ares2")
+    here = Path(tempfile.mkdtemp(prefix="leasehold-pgbouncer-"))
+    parts = urlsplit(postgres_server.url)
+    [socket], port = parse_qs(parts.query)["host"], free_port()
+    (here / "users").write_text('"postgres" ""\n')
+    (here / "pgbouncer.ini").write_text(
+        f"[databases]\npostgres = host={socket} user=postgres\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+        f"auth_type = trust\nauth_file = {here}/users\nlogfile = {here}/log\n"
+    )
+    owner = Path(socket).stat().st_uid
+    for path in (here, *here.iterdir()):
+        os.chown(path, owner, -1)
+    process = subprocess.Popen(
+        [folder / "usr" / "sbin" / "pgbouncer", here / "pgbouncer.ini"],
+        env=environment(folder),
+        user=owner,  # it refuses to run as the superuser of the system
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while "listening on" not in ((here / "log").read_text() if (here / "log").exists() else ""):
+            assert process.poll() is None, f"pgbouncer has ended with {process.returncode}"
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(here, ignore_errors=True)
+
+
+def test_everything_works_behind_it(behind: str) -> None:
+    store, group = open_store(behind, timeout=PATIENT), new_group()
+    claimed = claim(store, group)
+    assert store.renew_ownership([claimed], Presence(group, "me"))
+    assert store.raise_owner_level([Checkpoint(group, "0", 1, 1)])
+    assert list(records(store, group)) == ["0"]
+    leases = open_lease_store(behind, timeout=PATIENT)
+    assert leases.acquire(leases.open_session("me", 60.0), "behind", [group.hub])
+
+
+def test_what_calls_stand_on_is_set_there_and_what_the_url_asks_for(behind: str) -> None:
+    connections = Connections(f"{behind}?options=-cwork_mem%3D7MB", 5.0, lambda _: None)
+    [seen] = connections.rows(
+        "SELECT current_setting('statement_timeout'), current_setting('jit'), current_setting('work_mem'), "
+        "current_setting('search_path')",
+        {},
+    )
+    assert seen == ("5s", "off", "7MB", "pg_catalog, pg_temp")
+    connections.close()
+
+
+def test_who_comes_after_us_finds_nothing_of_ours(behind: str) -> None:
+    """A session of the server is used by the next client: the pooler resets it in between."""
+    import psycopg
+
+    claim(open_store(behind), new_group())
+    for _ in range(5):
+        with psycopg.connect(behind) as other:
+            seen = other.execute("SHOW statement_timeout").fetchall() + other.execute("SHOW search_path").fetchall()
+            assert seen == [("0",), ('"$user", public',)]
+
+
+def test_many_threads_share_its_pool(behind: str) -> None:
+    stores, group = [open_store(behind, timeout=PATIENT) for _ in range(4)], new_group()
+    won = at_once([lambda n=n: claim(stores[n % 4], group, str(n)) for n in range(16)])  # type: ignore[misc]
+    assert len(won) == len(records(stores[0], group)) == 16
+    for store in stores:
+        store.close()  # type: ignore[attr-defined]

@@ -1,0 +1,139 @@
+"""Tables that somebody has removed: `init` and a start make them again, a running store and who only reads do not."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from leasehold.cli.app import app
+from leasehold.errors import StoreUnavailable, UsageError
+from leasehold.model import Checkpoint, Presence
+from leasehold.stores import PipelineBinding, open_existing, open_lease_store, open_store
+from leasehold.stores.sqlite_layout import SCHEMA as SQLITE_STORES
+from leasehold.stores.table_versions import tables
+from leasehold.testing.groups import new_group
+from leasehold.testing.stores import claim, records
+from tests.stores.servers import PostgresServer
+
+TABLES = tables(SQLITE_STORES.migrations)
+Run = Callable[[str], None]
+
+
+class Place:
+    """A store of its own. `run` runs a statement beside it."""
+
+    def __init__(self, url: str, run: Run) -> None:
+        self.url, self.run = url, run
+
+    def init(self) -> dict[str, str]:
+        done = CliRunner().invoke(app, ["init", self.url, "--json"])
+        assert done.exit_code == 0, done.stderr
+        return {one["component"]: one["outcome"] for one in json.loads(done.stdout)["components"]}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        path = tmp_path / "store.db"
+
+        def run_here(statement: str) -> None:
+            with closing(sqlite3.connect(path)) as file, file:
+                file.execute(statement)
+
+        return Place(f"sqlite:///{path}", run_here)
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = f"removed_{time.monotonic_ns()}"
+    url = f"{server.url}&options={quote(f'-csearch_path={name}')}"
+
+    def run_there(statement: str) -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(statement)
+
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    return Place(url, run_there)
+
+
+def use(store: Any) -> None:
+    """Everything that a store keeps."""
+    group = new_group()
+    claimed = claim(store, group)
+    assert store.renew_ownership([claimed], Presence(group, "me"))
+    store.ask([])
+    store.withdraw_asks([])
+    assert store.raise_owner_level([Checkpoint(group, "0", 1, 1)])
+    assert store.bind_pipeline(group, PipelineBinding("p", "s"))
+
+
+@pytest.mark.parametrize("table", [*TABLES, "leasehold_schema"])
+def test_init_makes_a_removed_table_again(place: Place, table: str) -> None:
+    group = new_group()
+    open_store(place.url).raise_owner_level([Checkpoint(group, "0", 17, 3)])
+    place.init()
+    place.run(f"DROP TABLE {table}")
+    outcome = place.init()["stores"]
+    assert outcome == ("was there" if table == "leasehold_schema" else f"made again, empty: {table}")
+    assert place.init()["stores"] == "was there"
+    use(open_store(place.url))
+    kept = open_store(place.url).list_checkpoints(group)
+    assert kept == ([] if table == "leasehold_checkpoint" else [Checkpoint(group, "0", 17, 3)])
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_start_makes_a_removed_table_again(place: Place, table: str) -> None:
+    use(open_store(place.url))
+    place.run(f"DROP TABLE {table}")
+    use(open_store(place.url))
+
+
+def test_levels_go_on_above_what_the_other_table_knows(place: Place) -> None:
+    """What a claim's level is computed from is in two tables, of which one is left."""
+    group = new_group()
+    store = open_store(place.url)
+    claim(store, group, level=5)
+    store.raise_owner_level([Checkpoint(group, "0", 17, 5)])
+    place.run("DROP TABLE leasehold_ownership")
+    again = open_store(place.url)
+    assert records(again, group) == {}
+    assert [one.owner_level for one in again.list_checkpoints(group)] == [5]
+
+
+def test_a_running_store_says_what_is_wrong_and_goes_on_once_it_is_mended(place: Place) -> None:
+    group = new_group()
+    store = open_store(place.url)
+    claim(store, group)
+    place.run("DROP TABLE leasehold_ownership")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match=r"gone|removed"):
+            store.list_ownership(group)
+    place.init()
+    assert records(store, group) == {}
+    claim(store, group)
+
+
+def test_who_only_reads_is_told_what_to_do(place: Place) -> None:
+    use(open_store(place.url))
+    place.run("DROP TABLE leasehold_ask")
+    with pytest.raises(UsageError, match=r"leasehold_ask is gone.*leasehold init"):
+        open_existing(place.url)
+
+
+def test_fences_rise_although_their_count_was_removed(place: Place) -> None:
+    leases = open_lease_store(place.url)
+    session = leases.open_session("me", 60.0)
+    before = leases.acquire(session, "scope", ["a"])[0].fence
+    place.run("DROP TABLE leasehold_fence" if place.url.startswith("sqlite") else "DROP SEQUENCE leasehold_fence")
+    assert "made again, empty: leasehold_fence" in place.init()["leases"]
+    again = open_lease_store(place.url)
+    [after] = again.acquire(again.open_session("me", 60.0), "scope", ["b"])
+    assert after.fence > before + 1_000_000_000, "far above whatever may have been counted"
