@@ -1,0 +1,229 @@
+"""One value of a JSON body to one value of a column.
+
+Owns which JSON value each type takes, and exactly which value comes of it. A value is taken as it is or not at
+all: what a type cannot hold to the last digit is a `Misfit`, except that FLOAT and DOUBLE take the nearest number
+that they have, which is what floating point is for. `json_columns` must agree with every line here.
+
+A converter gets what `json_rows` decodes: None, bool, `str`, `Whole` or `Real` (numbers, as they are written),
+`Verbatim` (JSON text, for STRING), dict and list. It never gets None: null is null in every type.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from leasehold.formats.misfits import Misfit, shown, type_name
+
+Convert = Callable[[Any], Any]
+
+_DIGITS = 38  # of a DECIMAL
+_EXACT = Context(prec=2 * _DIGITS)
+_NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIMESTAMP = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[T ]([0-9]{2})(?::([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?)?(?:(Z)|([+-])([0-9]{2}):?([0-9]{2})?)?)?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECONDS = 6  # digits of a second
+
+
+class Whole(str):
+    """A number without fraction and exponent, as it is written."""
+
+    __slots__ = ()
+
+
+class Real(str):
+    """A number with a fraction or an exponent, as it is written."""
+
+    __slots__ = ()
+
+
+class Verbatim(str):
+    """The JSON text of an object or array, as it is written."""
+
+    __slots__ = ()
+
+
+class AsWritten(Exception):
+    """The body has to be decoded again, with the text of what a STRING or the rescue column keeps."""
+
+
+def converter(type_: pa.DataType) -> Convert:
+    """The converter of a type that holds no others."""
+    if types.is_string(type_):
+        return _string
+    if types.is_binary(type_):
+        return _binary
+    if types.is_boolean(type_):
+        return _boolean
+    if types.is_integer(type_):
+        return partial(_integer, bits=type_.bit_width, name=type_name(type_))
+    if types.is_floating(type_):
+        return _double if types.is_float64(type_) else _float
+    if types.is_decimal(type_):
+        return partial(_decimal, precision=type_.precision, scale=type_.scale, name=type_name(type_))
+    if types.is_date32(type_):
+        return _date
+    return _timestamp if type_.tz else _timestamp_ntz
+
+
+def misfit(value: object, name: str) -> Misfit:
+    """The value is of another kind than the type."""
+    return Misfit(f"is {shown(value)}, which is not {'an' if name[0] in 'AI' else 'a'} {name}")
+
+
+def _too_much(value: object, name: str) -> Misfit:
+    return Misfit(f"is {shown(value)}, which no {name} holds")
+
+
+def _string(value: Any) -> str:
+    if isinstance(value, str):
+        return value if type(value) is str else str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    raise AsWritten
+
+
+def _binary(value: Any) -> bytes:
+    if type(value) is not str:
+        raise misfit(value, "BINARY")
+    try:
+        decoded = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        decoded = None
+    if decoded is None or base64.b64encode(decoded).decode() != value:
+        raise Misfit(f"is {shown(value)}, which is not base64, as a BINARY must be")
+    return decoded
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise misfit(value, "BOOLEAN")
+
+
+def _integer(value: Any, bits: int, name: str) -> int:
+    if type(value) is not Whole:
+        raise misfit(value, name)
+    number = int(value) if len(value) <= _DIGITS else None
+    if number is None or not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise _too_much(value, name)
+    return number
+
+
+def _double(value: Any, name: str = "DOUBLE") -> float:
+    if type(value) is not Whole and type(value) is not Real:
+        raise misfit(value, name)
+    number = float(value)
+    if abs(number) == float("inf"):
+        raise _too_much(value, name)
+    return number
+
+
+def _float(value: Any) -> float:
+    _double(value, "FLOAT")
+    number: float = pa.scalar(str(value)).cast(pa.float32()).as_py()  # straight from the digits: rounded once
+    if abs(number) == float("inf"):
+        raise _too_much(value, "FLOAT")
+    return number
+
+
+def _decimal(value: Any, precision: int, scale: int, name: str) -> Decimal:
+    found = _NUMBER.fullmatch(value) if isinstance(value, str) and type(value) is not Verbatim else None
+    if found is None:
+        raise misfit(value, name)
+    unscaled = _unscaled(found, precision, scale)
+    if unscaled is None:
+        raise _too_much(value, name)
+    return Decimal(unscaled).scaleb(-scale, _EXACT)
+
+
+def _unscaled(found: re.Match[str], precision: int, scale: int) -> int | None:
+    """The number times ten to the `scale`, if it is whole and has at most `precision` digits."""
+    sign, whole, fraction, bare, exponent = found.groups(default="")
+    written = (whole + fraction + bare).lstrip("0")
+    digits = written.rstrip("0")
+    if not digits:
+        return 0
+    if len(exponent) > _DIGITS:
+        return None
+    power = int(exponent or "0") - len(fraction + bare) + len(written) - len(digits) + scale
+    if power < 0 or len(digits) + power > precision:
+        return None
+    unscaled: int = int(sign + digits) * 10**power
+    return unscaled
+
+
+def _date(value: Any) -> date:
+    if type(value) is not str:
+        raise misfit(value, "DATE")
+    try:
+        if _DATE.fullmatch(value):
+            return date.fromisoformat(value)
+    except ValueError:
+        pass
+    raise Misfit(f"is {shown(value)}, which is not a DATE such as 2026-02-03")
+
+
+def _timestamp(value: Any) -> datetime:
+    if type(value) is Whole or type(value) is Real:
+        return _since_epoch(value)
+    return _read_timestamp(value, "TIMESTAMP", "2026-02-03T04:05:06.000007Z")
+
+
+def _timestamp_ntz(value: Any) -> datetime:
+    read = _read_timestamp(value, "TIMESTAMP_NTZ", "2026-02-03T04:05:06.000007, without a zone")
+    return read.replace(tzinfo=None)
+
+
+def _since_epoch(value: str) -> datetime:
+    found = _NUMBER.fullmatch(value)
+    microseconds = _unscaled(found, _DIGITS, _MICROSECONDS) if found else None
+    try:
+        if microseconds is not None:
+            return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        pass
+    raise Misfit(
+        f"is {shown(value)}, which as seconds since 1970 is finer than a microsecond or outside the years 1 to 9999"
+    )
+
+
+def _read_timestamp(value: Any, name: str, example: str) -> datetime:
+    if type(value) is not str:
+        raise misfit(value, name)
+    wrong = Misfit(f"is {shown(value)}, which is not a {name} such as {example}")
+    found = _TIMESTAMP.fullmatch(value)
+    if found is None:
+        raise wrong
+    day, hour, minute, second, fraction, zulu, sign, hours, minutes = found.groups(default="")
+    if (zulu or sign) and name == "TIMESTAMP_NTZ":
+        raise wrong
+    if fraction[_MICROSECONDS:].strip("0"):
+        raise Misfit(f"is {shown(value)}, which is finer than the microseconds of a {name}")
+    try:
+        local = datetime.fromisoformat(day).replace(
+            hour=int(hour or 0),
+            minute=int(minute or 0),
+            second=int(second or 0),
+            microsecond=int(fraction[:_MICROSECONDS].ljust(_MICROSECONDS, "0")),
+            tzinfo=UTC,
+        )
+        if int(hours or 0) > 23 or int(minutes or 0) > 59:
+            raise wrong
+        offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+        return local + offset if sign == "-" else local - offset
+    except (ValueError, OverflowError):
+        raise wrong from None

@@ -1,0 +1,78 @@
+"""Words for what is wrong with a body, and for the types it does not fit.
+
+Owns every reason of a reject. Promises that a reason is short and printable whatever the body holds, names the
+field by its path, and calls types what Spark's DDL calls them.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyarrow import types
+
+NO_BODY = "the event has no body"
+NOT_UTF8 = "the body is not valid UTF-8"
+NOT_AN_OBJECT = "the body is not a JSON object"
+MORE_THAN_ONE = "the body is more than one JSON object"
+
+_SHOWN = 40  # characters of a value or a name
+_NAMES = (
+    (types.is_string, "STRING"),
+    (types.is_binary, "BINARY"),
+    (types.is_boolean, "BOOLEAN"),
+    (types.is_int8, "TINYINT"),
+    (types.is_int16, "SMALLINT"),
+    (types.is_int32, "INT"),
+    (types.is_int64, "BIGINT"),
+    (types.is_float32, "FLOAT"),
+    (types.is_float64, "DOUBLE"),
+    (types.is_date32, "DATE"),
+    (types.is_list, "ARRAY"),
+    (types.is_struct, "STRUCT"),
+    (types.is_map, "MAP"),
+)
+
+
+class Misfit(Exception):
+    """A body that does not become a row. `what` tells of the value; the path grows on the way out of it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path = ""
+
+    def within(self, name: str | int) -> Misfit:
+        """The same, seen from the object or array that holds the value."""
+        step = f"[{name}]" if isinstance(name, int) else printable(name)
+        self.path = step + (self.path if not self.path or self.path.startswith("[") else f".{self.path}")
+        return self
+
+    @property
+    def reason(self) -> str:
+        """The reason of the reject."""
+        return f"the field {self.path} {self.what}" if self.path else f"the body {self.what}"
+
+
+def type_name(type_: pa.DataType) -> str:
+    """What Spark's DDL calls a type, without what is in it."""
+    if types.is_decimal128(type_):
+        return f"DECIMAL({type_.precision},{type_.scale})"
+    if types.is_timestamp(type_):
+        return "TIMESTAMP" if type_.tz else "TIMESTAMP_NTZ"
+    return next((name for test, name in _NAMES if test(type_)), str(type_))
+
+
+def shown(value: object) -> str:
+    """A value of a body as a reason shows it: short, and printable."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f'"{printable(value)}"' if type(value) is str else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text, cut, with escapes for what cannot be printed."""
+    cut = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)
