@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from leasehold.config import OwnershipSettings
-from leasehold.errors import NotTheOwner, StoreUnavailable
+from leasehold.errors import NotTheOwner, StoreError, StoreUnavailable
 from leasehold.hubs.log import LogHub
 from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.processor import DeliverySettings, EventBatch, PartitionContext, StopReason
@@ -55,6 +55,8 @@ class TellingStore(MemoryStore):
         self.told = [] if told is None else told
         self.away = threading.Event()
         self.checkpoints_away = threading.Event()
+        self.checkpoints_refused = threading.Event()
+        self.checkpoints_tried = 0
 
     def renew_ownership(self, held: Sequence[Ownership], presence: object = None) -> list[Ownership]:
         if self.away.is_set():
@@ -64,6 +66,9 @@ class TellingStore(MemoryStore):
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         if self.away.is_set() or self.checkpoints_away.is_set():
             raise StoreUnavailable("the checkpoints are away")
+        self.checkpoints_tried += 1
+        if self.checkpoints_refused.is_set():
+            raise StoreError("the checkpoints may not be written: grant the right")
         self.told += [(f"checkpoint {one.sequence_number}", one.partition) for one in checkpoints]
         return super().update_checkpoints(checkpoints)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import ConfigError, HubUnavailable, SinkUnavailable, UsageError
+from leasehold.errors import ConfigError, HubUnavailable, SinkUnavailable, StoreError, UsageError
 from leasehold.hubs.log import LogHub
 from leasehold.model import Event, EventPosition
 from leasehold.notices import EventsLost
@@ -297,6 +297,83 @@ def test_a_checkpoint_that_cannot_be_written_is_written_later(tmp_path: Path, ma
         send(hub, 1)
         until(lambda: store.checkpoints(hub)["0"] == 6, "the checkpoint")
     assert set(handler.errors) == {("0", "StoreUnavailable: the checkpoints are away")}
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_partition_whose_checkpoints_are_refused_comes_to_a_bad_end(
+    tmp_path: Path, make: Start, caplog: pytest.LogCaptureFixture, single: bool
+) -> None:
+    """A right that was taken, a container that was deleted: it was tried without a pause, with a line for each try."""
+    hub, store, handler = log(tmp_path, partitions=2, each=5), TellingStore(), Handler()
+    store.checkpoints_refused.set()
+    given: dict[str, Any] = {"on_event": lambda event, context: None} if single else {}
+    with make(hub, store, handler, delivery=replace(DELIVERY, attempts=3), **given):
+        until(lambda: {p for p, r in store.records(hub).items() if r.last_error} == {"0", "1"}, "the bad ends")
+        tried = store.checkpoints_tried
+        send(hub, 5)
+    assert handler.stopped[0][1:] == (1, StopReason.FAILED)
+    assert "could not be written 3 times in a row" in store.records(hub)["0"].last_error
+    assert "grant the right" in store.records(hub)["0"].last_error
+    ends = len([1 for *_, reason in handler.stopped if reason is StopReason.FAILED])
+    assert tried <= 3 * (2 + ends)  # it may have begun anew already
+    assert len(caplog.records) <= 6 + 3 * ends
+    assert "Traceback" not in caplog.text
+
+
+def test_checkpoints_that_are_refused_and_mend_are_written_and_said_once(
+    tmp_path: Path, make: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub, store, handler = log(tmp_path, partitions=1, each=5), TellingStore(), Handler()
+    store.checkpoints_refused.set()
+    with make(hub, store, handler, delivery=replace(DELIVERY, attempts=1_000)):
+        until(lambda: store.checkpoints_tried >= 5, "some tries")
+        store.checkpoints_refused.clear()
+        until(lambda: store.checkpoints(hub).get("0") == 4, "the checkpoint")
+        until(lambda: "written after all" in caplog.text, "the line")
+    assert len([1 for line in caplog.messages if "grant the right" in line]) == 1
+    assert len(handler.errors) >= 5
+    assert handler.stopped == [("0", 1, StopReason.SHUTDOWN)]
+
+
+def test_a_stop_does_not_wait_for_checkpoints_that_are_refused(tmp_path: Path, make: Start) -> None:
+    hub, store, handler = log(tmp_path, partitions=1, each=5), TellingStore(), Handler()
+    slow = replace(DELIVERY, attempts=1_000, restart_backoff=60.0, longest_backoff=60.0)
+    processor = make(hub, store, handler, delivery=slow, checkpoint=ON_STOP)
+    processor.start()
+    handler.wait(5)
+    store.checkpoints_refused.set()
+    assert processor.stop(30)
+    assert store.checkpoints_tried == 1
+    assert store.records(hub)["0"].owner_id == ""
+
+
+class RefusingStore(TellingStore):
+    """A store whose ownership may not be read for a time."""
+
+    refused = False
+
+    def list_ownership(self, group: Any) -> Any:
+        if self.refused:
+            raise StoreError("the records may not be read: grant the right")
+        return super().list_ownership(group)
+
+
+def test_a_store_that_refuses_the_balancer_is_said_once(
+    tmp_path: Path, make: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub, store, handler = log(tmp_path, partitions=1, each=5), RefusingStore(), Handler()
+    with make(hub, store, handler) as processor:
+        handler.wait(5)
+        store.refused = True
+        until(lambda: len(handler.errors) >= 3, "three cycles that fail")
+        store.refused = False
+        until(lambda: "dispatch cycles work again" in caplog.text, "the end of it")
+        send(hub, 5)
+        handler.wait(10)
+        assert processor.partitions == {"0": 1}
+    assert [line for line in caplog.messages if "grant the right" in line] == [
+        "dispatch cycle failed: the records may not be read: grant the right"
+    ]
 
 
 # The order of an ending

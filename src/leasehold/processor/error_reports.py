@@ -2,7 +2,8 @@
 
 Owns one thread that calls `on_error`, one error after another, so that a slow one delays neither renewals nor
 handlers. Promises that reporting never waits, and that what was reported before the end is delivered before it.
-Keeps the latest `MOST` if they come faster than they are heard.
+Keeps the latest `MOST` if they come faster than they are heard. What comes again and again in the same words is
+delivered each time, and logged once in `LOGGED_AGAIN`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from leasehold.errors import is_transient
+from leasehold.clock import Clock
+from leasehold.errors import HubError, StoreError, is_transient
 
 logger = logging.getLogger(__name__)
 
@@ -20,13 +22,17 @@ OnError = Callable[[BaseException, "str | None"], object]
 """Takes an error and the partition that it is about: None for the hub, the stores, or the balancing."""
 
 MOST = 1_000
+LOGGED_AGAIN = 300.0
+"""Seconds until an error is logged again that is reported in the same words about the same partition."""
 
 
 class ErrorReports:
     """Logs errors, and hands them to `on_error` in a thread of its own."""
 
-    def __init__(self, on_error: OnError | None) -> None:
+    def __init__(self, on_error: OnError | None, clock: Clock) -> None:
         self._on_error = on_error
+        self._clock = clock
+        self._logged: dict[str | None, tuple[str, float]] = {}
         self._changed = threading.Condition()
         self._waiting: deque[tuple[BaseException, str | None]] = deque(maxlen=MOST)
         self._ended = False
@@ -37,17 +43,25 @@ class ErrorReports:
         if self._on_error is not None:
             self.thread.start()
 
-    def report(self, error: BaseException, partition: str | None = None) -> None:
-        """Log an error and have it delivered. Never waits."""
-        about = "the processor" if partition is None else f"partition {partition}"
-        logger.warning(
-            "%s: %s: %s", about, type(error).__name__, error, exc_info=None if is_transient(error) else error
-        )
+    def report(self, error: BaseException, partition: str | None = None, *, logged: bool = False) -> None:
+        """Log an error, unless somebody has, and have it delivered. Never waits."""
+        if not logged:
+            self._log(error, partition)
         if self._on_error is None:
             return
         with self._changed:
             self._waiting.append((error, partition))
             self._changed.notify_all()
+
+    def _log(self, error: BaseException, partition: str | None) -> None:
+        said, now = f"{type(error).__name__}: {error}", self._clock.monotonic()
+        before, at = self._logged.get(partition, ("", 0.0))
+        if said == before and now < at + LOGGED_AGAIN:
+            return
+        self._logged[partition] = said, now
+        about = "the processor" if partition is None else f"partition {partition}"
+        traced = not (is_transient(error) or isinstance(error, StoreError | HubError))  # those say it all themselves
+        logger.warning("%s: %s", about, said, exc_info=error if traced else None)
 
     def close(self) -> None:
         """Deliver what has been reported, and end."""

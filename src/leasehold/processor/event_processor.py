@@ -139,7 +139,7 @@ class EventProcessor:
         else:
             self._hub, self._group = hub, hub.consumer_group(consumer_group)
         self._ownership, checkpoints = stores_of(stores, self._settings.request_timeout)
-        self._errors = ErrorReports(on_error)
+        self._errors = ErrorReports(on_error, self._clock)
         self._manager = PartitionManager(
             self._hub,
             self._group,
@@ -451,7 +451,7 @@ class EventProcessor:
         self._attention.set()
 
     def _report_cycle(self, notice: CycleFailed) -> None:
-        self._errors.report(notice.error)
+        self._errors.report(notice.error, logged=True)
         self._wake_oversight()
 
     def _say_delayed(self, error: LeaseholdError, patience: float) -> None:

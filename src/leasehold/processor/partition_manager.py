@@ -41,7 +41,7 @@ from leasehold.balancing import STRATEGIES, Limits, Me, View, make_view, target,
 from leasehold.balancing.sightings import Sightings
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
-from leasehold.errors import HubUnavailable, StoreUnavailable, UsageError
+from leasehold.errors import HubError, HubUnavailable, StoreError, UsageError
 from leasehold.hubs.base import Hub, ProgressMirror
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
 from leasehold.notices import (
@@ -144,6 +144,7 @@ class PartitionManager:
         self._unserved: tuple[str, ...] = ()
         self._last_progress = clock.monotonic()
         self._failure: UsageError | None = None
+        self._trouble = self._told_before = ""
 
     # What others ask
 
@@ -222,7 +223,7 @@ class PartitionManager:
         """Record that events up to `sequence_number` are processed, as the owner at `owner_level`.
 
         Does nothing and returns False when that level is not held (any more) or is refused by the store as
-        superseded. May raise `StoreUnavailable`; the same call may be made again.
+        superseded. May raise `StoreError`; if it is transient, the same call may be made again.
         """
         checkpoint = Checkpoint(self._group, partition, sequence_number, owner_level, offset)
         return bool(self.update_checkpoints([checkpoint]))
@@ -259,25 +260,28 @@ class PartitionManager:
     def tick(self) -> bool:
         """Run one dispatch cycle: renew, list, plan, claim. Returns whether anything was won.
 
-        A store or hub that is away ends the cycle with a `CycleFailed` notice and nothing else: what is held
-        stays held as long as it is trusted. The first one only announces this instance, if there is a settle delay.
+        A store or hub that is away or refuses ends the cycle with a `CycleFailed` notice and nothing else: what is
+        held stays held as long as it is trusted. It is logged when it begins, changes and ends. The first cycle only
+        announces this instance, if there is a settle delay.
         """
         started = self._clock.monotonic()
+        self._told_before, self._trouble = self._trouble, ""
         outcome = Outcome.FAILED
         try:
             outcome = self._cycle() if self._settled() else self._announce()
-        except (StoreUnavailable, HubUnavailable) as error:
-            if isinstance(error, StoreUnavailable):
+        except (StoreError, HubError) as error:
+            if isinstance(error, StoreError):
                 self._suspect_store()
             elif self._partition_ids:
                 self._membership.unable = True
-            self.notices.publish(CycleFailed(error))
-            logger.warning("dispatch cycle failed: %s", error)
+            self._tell_trouble("dispatch cycle failed", error)
         except UsageError as error:
             self._failure = error
             self.notices.publish(CycleFailed(error))
         finally:
             self._end_cycle(started, outcome)
+        if self._told_before and not self._trouble:
+            logger.warning("dispatch cycles work again")
         return outcome is Outcome.WON
 
     def relinquish(self, errors: Mapping[str, str] | None = None) -> None:
@@ -420,7 +424,7 @@ class PartitionManager:
         """The checkpoints. Who cannot see them could not take what it asks for or claims, and tells the others so."""
         try:
             return {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.list_checkpoints(self._group)}
-        except StoreUnavailable:
+        except StoreError:
             self._membership.unable = True
             raise
 
@@ -428,8 +432,13 @@ class PartitionManager:
         try:
             self._checkpoints.list_checkpoints(self._group)
             self._hub.partition_properties()
-        except (StoreUnavailable, HubUnavailable) as error:
-            self.notices.publish(CycleFailed(error))
-            logger.warning("acquiring nothing: %s", error)
+        except (StoreError, HubError) as error:
+            self._tell_trouble("acquiring nothing", error)
             return False
         return True
+
+    def _tell_trouble(self, what: str, error: Exception) -> None:
+        self.notices.publish(CycleFailed(error))
+        self._trouble = f"{what}: {error}"
+        if self._trouble != self._told_before:
+            logger.warning("%s", self._trouble)

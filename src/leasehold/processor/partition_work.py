@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from leasehold.clock import Clock
-from leasehold.errors import LeaseholdError, NotTheOwner, StoreUnavailable, UsageError
+from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, may_pass
 from leasehold.hubs.base import Hub, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
@@ -35,7 +35,7 @@ from leasehold.processor.holds import Hold
 from leasehold.processor.hub_watch import HubWatch, Report
 from leasehold.processor.partition_manager import PartitionManager
 from leasehold.processor.prefetch import Prefetch
-from leasehold.processor.restarts import pause_after_failures
+from leasehold.processor.restarts import Restarts
 from leasehold.processor.stopping import StopReason, reason_to_stop
 
 logger = logging.getLogger(__name__)
@@ -77,11 +77,16 @@ class PartitionWork:
         self._reason: StopReason | None = None
         self._trusted_until = -math.inf
         self._changed_since = False
-        self._checkpoint_failures = 0
+        self._recording = Restarts(
+            shared.delivery.attempts, shared.delivery.restart_backoff, shared.delivery.longest_backoff
+        )
+        self._trouble: LeaseholdError | None = None
         self._checkpoint_not_before = 0.0
         self._active = shared.clock.monotonic()
         self._closed = threading.Event()
         self._prefetch = self._fetching(hold.start)
+        self.unrecordable: LeaseholdError | None = None
+        """Why its checkpoints are not tried any more, if they are not: the partition is to be given up."""
 
     # What is asked
 
@@ -204,15 +209,20 @@ class PartitionWork:
         return None if wait is None else max(wait, self._checkpoint_not_before - now)
 
     def checkpoint_if_due(self) -> None:
-        """Write the checkpoint that the policy wants now. One that cannot be written stays due."""
+        """Write the checkpoint that the policy wants now. One that cannot be written stays due, for a later try.
+
+        Raises `unrecordable` after the last try.
+        """
         now = self._active  # a moment ago: an event was processed, or the waiting for one ended
         if now >= self._checkpoint_not_before and (place := self._account.due(now)) is not None:
             self._try_recording(place)
+            if self.unrecordable is not None:
+                raise self.unrecordable
 
     def record_owed(self) -> None:
-        """Write what the policy owes at the end, as long as the partition is trusted."""
-        while (place := self._account.owed()) is not None and self.trusted:
-            if self._try_recording(place):
+        """Write what the policy owes at the end, as long as the partition is trusted. A refusal is tried once."""
+        while (place := self._account.owed()) is not None and self.trusted and self.unrecordable is None:
+            if self._try_recording(place) or (self._trouble is not None and not may_pass(self._trouble)):
                 return
             with self._changed:
                 while self.trusted and (left := self._checkpoint_not_before - self._clock.monotonic()) > 0:
@@ -274,19 +284,28 @@ class PartitionWork:
         return True
 
     def _try_recording(self, place: Place) -> bool:
-        """Write a checkpoint. Returns whether it is decided: written, or not ours to write."""
+        """Write a checkpoint. Returns whether it is decided: written, not ours to write, or not to be tried again.
+
+        A store that is away is tried again for as long as the partition is held; what no waiting mends, a right that
+        was taken or a container that was deleted, as often as a handler that fails.
+        """
         try:
             self._record(place)
-        except StoreUnavailable as error:
-            self._checkpoint_failures += 1
-            delivery = self._shared.delivery
-            pause = pause_after_failures(self._checkpoint_failures, delivery.restart_backoff, delivery.longest_backoff)
+        except LeaseholdError as error:
+            self._trouble = error
+            self._shared.report(error, self.partition)
+            pause = self._recording.failed(self._account.recorded.sequence_number, transient=may_pass(error))
+            if pause is None:
+                self.unrecordable = StoreError(
+                    f"partition {self.partition} is given up: its checkpoint could not be written "
+                    f"{self._shared.delivery.attempts} times in a row ({described(error)})"
+                )
+                return True
             self._checkpoint_not_before = self._clock.monotonic() + pause
-            self._shared.report(error, self.partition)
             return False
-        except LeaseholdError as error:  # what keeps the whole instance from working is told by the oversight
-            self._shared.report(error, self.partition)
-        self._checkpoint_failures = 0
+        if self._trouble is not None:
+            self._trouble = None
+            logger.warning("partition %s: its checkpoint has been written after all", self.partition)
         return True
 
     def _fetching(self, position: int) -> Prefetch:

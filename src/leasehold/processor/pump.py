@@ -82,7 +82,8 @@ class Pump:
             pause = None
             if ended.error is not None:
                 self._report(ended.error, self._work.partition)
-                if ended.reason is StopReason.FAILED and not isinstance(ended.error, DataLoss):
+                final = isinstance(ended.error, DataLoss) or ended.error is self._work.unrecordable
+                if ended.reason is StopReason.FAILED and not final:
                     pause = self._restarts.failed(self._work.reached, transient=is_transient(ended.error))
             self._end(ended, again=pause is not None)
             if pause is None:
