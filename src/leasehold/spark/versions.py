@@ -1,0 +1,220 @@
+"""Which PySpark is here, and what one has that another lacks.
+
+Owns every line that depends on PySpark's version: the range that Leasehold works with, which Java each release runs
+on, a DataFrame as an Arrow table, the types and settings that not all of them have. Promises that a PySpark outside
+of the range is named before anything else is done, with the way out, and that what a release lacks is refused by
+name. Goes by what is there wherever that can be looked at, and not by the number: platforms put parts of later
+releases into their own. The number decides where there is nothing to look at yet.
+
+Importing this module imports no PySpark.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from leasehold.errors import ConfigError, MissingDependency, SchemaMismatch, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+logger = logging.getLogger(__name__)
+
+
+class Release(NamedTuple):
+    """A minor release of Spark: 4.3.0 and 4.3.1 are both 4.3."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+OLDEST, NEWEST = Release(3, 5), Release(4, 3)
+"""Entity tables and micro-batches work from the one to the other."""
+FIRST_WITH_SOURCE = Release(4, 2)
+"""The first with `format("leasehold")`: before, Spark tells a streaming reader neither where to start nor a limit."""
+
+_CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+# Which release
+
+
+def parse_release(version: str) -> Release:
+    """The release that a version is of: 4.1 for `4.1.0.dev4`, 3.5 for `3.5.0-amzn-1`. Raises `ConfigError`."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is None:
+        raise ConfigError("PySpark", version, "not a version", "It is what pyspark.__version__ says")
+    return Release(int(match[1]), int(match[2]))
+
+
+@functools.cache
+def release() -> Release:
+    """The release of the PySpark that is installed. Raises `MissingDependency` where there is none."""
+    try:
+        return parse_release(str(importlib.import_module("pyspark").__version__))
+    except ModuleNotFoundError as error:
+        raise MissingDependency("leasehold.spark", "spark") from error
+
+
+@functools.cache
+def check_release(found: Release | None = None) -> None:
+    """Refuse a PySpark that is too old, and warn of one that came later than this release of Leasehold, once.
+
+    Raises `ConfigError`, and `MissingDependency` where there is none.
+    """
+    found = found or release()
+    fitting = f"pip install 'pyspark>={OLDEST},<{NEWEST.major}.{NEWEST.minor + 1}'"
+    if found < OLDEST:
+        raise ConfigError(
+            "PySpark",
+            str(found),
+            f"Leasehold works with PySpark {OLDEST} to {NEWEST}",
+            f"Install one of these: {fitting}",
+        )
+    if found < (4, 0) and importlib.util.find_spec("distutils") is None:
+        raise ConfigError(
+            "PySpark",
+            str(found),
+            f"needs the module distutils, which Python {sys.version_info.major}.{sys.version_info.minor} lacks",
+            "pip install setuptools, which brings it, or use Python 3.11",
+        )
+    if found > NEWEST:
+        logger.warning(
+            "PySpark %s is later than what this release of Leasehold was tested with (%s to %s). Look for a later "
+            "release of Leasehold, or: %s",
+            found,
+            OLDEST,
+            NEWEST,
+            fitting,
+        )
+
+
+# What a release runs on, and with
+
+
+def newest_java(found: Release) -> int | None:
+    """The newest major version of Java that a release runs on; None where each one does that was tried.
+
+    Arrow in 3.5 does not know Java 21. Hadoop in 4.0 and 4.1 asks Java for what has been removed from it since.
+    """
+    if found < (4, 0):
+        return 17
+    return 21 if found < (4, 2) else None
+
+
+def session_defaults(found: Release) -> dict[str, str]:
+    """The settings that take an empty trigger from 146-309 ms to 58-200 ms, by the names that they have there."""
+    package = "org.apache.spark.sql.execution.streaming." + ("checkpointing." if found >= (4, 1) else "")
+    settings = {_CHECKPOINT_FILES: f"{package}FileSystemBasedCheckpointFileManager"}
+    if found >= (4, 1):
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
+    return settings
+
+
+# The source
+
+
+def check_source() -> None:
+    """Refuse `format("leasehold")` where Spark's Python data sources cannot do what it needs. Raises `ConfigError`."""
+    check_release()
+    if not has_source():
+        raise ConfigError(
+            'format("leasehold")',
+            None,
+            f"needs PySpark {FIRST_WITH_SOURCE} or newer, and this is {release()}, whose streaming readers are told "
+            "neither where a batch starts nor how large it may be",
+            "Use leasehold.spark.MicroBatches, which leasehold run stands on, or: pip install "
+            f"'pyspark>={FIRST_WITH_SOURCE}'",
+        )
+
+
+def has_source() -> bool:
+    """Whether `format("leasehold")` works here."""
+    try:
+        limits: Any = importlib.import_module("pyspark.sql.streaming.datasource")
+    except ModuleNotFoundError:
+        return False
+    return all(hasattr(limits, name) for name in ("ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"))
+
+
+# Types and tables
+
+
+def has_function(name: str) -> bool:
+    """Whether Spark SQL has a function here, for example `is_valid_utf8` or `try_parse_json`, which came with 4.0."""
+    return hasattr(importlib.import_module("pyspark.sql.functions"), name)
+
+
+def types_named(*names: str) -> tuple[type[DataType], ...]:
+    """Those of these classes of `pyspark.sql.types` that there are here."""
+    home = importlib.import_module("pyspark.sql.types")
+    return tuple(getattr(home, name) for name in names if hasattr(home, name))
+
+
+def schema_of(df: DataFrame) -> StructType:
+    """The schema of `df`. Raises `SchemaMismatch` for a type that this Spark has and its Python has not."""
+    from pyspark.errors import PySparkValueError
+
+    try:
+        return df.schema
+    except PySparkValueError as error:  # 3.5 of a calendar interval
+        raise SchemaMismatch(
+            f"PySpark {release()} does not know the type of a column: {str(error).splitlines()[0]} Cast it to a string."
+        ) from error
+
+
+def to_arrow(df: DataFrame) -> pa.Table:
+    """The rows of `df`, computed now, as an Arrow table whose types follow from its schema; timestamps are in UTC.
+
+    Also over Spark Connect, from 4.0 on. Raises what Spark raises, `SchemaMismatch` for a struct with two fields of
+    one name, and `UsageError` over Spark Connect 3.5.
+    """
+    if hasattr(df, "toArrow"):
+        return df.toArrow()
+    if not hasattr(df, "_collect_as_arrow"):
+        raise UsageError(
+            f"Spark Connect in PySpark {release()} cannot give a DataFrame as an Arrow table. Use PySpark 4.0 or "
+            "newer on both sides, or a session that is not a remote one."
+        )
+    return _collected(df)
+
+
+def _collected(df: Any) -> pa.Table:
+    """What `DataFrame.toArrow` does, for a Spark that has not got it."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    twice = sorted(set(_names_given_twice(df.schema)))
+    if twice:
+        raise SchemaMismatch(f"a struct has two fields of the name {', '.join(twice)}: rename one of them")
+    schema = to_arrow_schema(df.schema)
+    batches = df._collect_as_arrow()
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+def _names_given_twice(type_: DataType, *, inside: bool = False) -> Iterator[str]:
+    """Names that two fields of one struct have; those of the columns themselves do not count."""
+    from pyspark.sql import types as T  # noqa: N812 -- its name in every Spark program
+
+    if isinstance(type_, T.StructType):
+        if inside:
+            yield from (name for name in type_.names if type_.names.count(name) > 1)
+        for field in type_:
+            yield from _names_given_twice(field.dataType, inside=True)
+    elif isinstance(type_, T.ArrayType):
+        yield from _names_given_twice(type_.elementType, inside=True)
+    elif isinstance(type_, T.MapType):
+        yield from _names_given_twice(type_.keyType, inside=True)
+        yield from _names_given_twice(type_.valueType, inside=True)
