@@ -15,71 +15,69 @@ Owns the knowledge of where the two differ:
    and cast. Years outside 1 to 9999 are left out.
 6. It reads no MAP from an object, and no STRUCT without fields: `reads` tells.
 
-Refused: vouching for more than it knows. A body that is left out is not a bad one: `json_rows` decides. Where a
-body stands in the way of the others, it is found by what Arrow's error says of its row, or else by bisection; what
-the error says is only ever a hint, since the others are read again without it.
+Refused: vouching for more than it knows. A body that is left out is not a bad one: `json_rows` decides. Bodies that
+stand in the way of the others are found by what Arrow's error says of its row, by reading all of them as looser
+types, or else by bisection. All of that is only ever a hint, since the others are read again without them.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json, types
 
+from leasehold.formats.json_column_types import holds, loosely_read_as, read_as, strict, unfit
 from leasehold.formats.json_rows import DEPTH, SPACE
 
+Read = tuple[pa.Array, pa.RecordBatch]
+"""Rows, and which they are."""
+
 _ROW = re.compile(r" in row ([0-9]+)$")
+_VALUE = re.compile(r"couldn't parse:(.+)$", re.DOTALL)
 _UNKNOWN_FIELD = "JSON parse error: unexpected field"
-_WIDE = 76  # digits of the widest decimal
-_LONG_NUMBER = r"[eE][+-]?[0-9]{2}|[0-9]{30}|\\u"
-_NOT_JSON = r"NaN|Inf"
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01, 9999-12-31
-_DAY = 86_400_000_000  # microseconds
+_LONG_NUMBER = r"[eE][+-]?0*(?:[4-9][0-9]|[1-9][0-9]{2})|[0-9]{30}|\\u"
+"""What may become a decimal of a scale beyond Arrow's table of 76 powers, also behind escapes in a string."""
+_NOT_JSON = "NaN|Inf"
 _BLOCK = 32 << 20  # bytes that are read at once
+_TURNS = 4
+"""So often bodies that stand in the way are looked for, each time of another kind; then the rest are bisected."""
 _FEW = 48
 """So many bodies are read one by one in less time than it takes to find the one that stands in the way."""
 _ONE_IN = 12
-"""If more than each twelfth body stands in the way, it takes less time to read all of them one by one."""
-
-Strict = Callable[[Any], tuple[Any, list[int]]]
-"""From what Arrow's reader made to the column, and the positions of values that are not to be vouched for."""
+"""If more than each twelfth body is one that Arrow stops at, it takes less time to read all of them one by one."""
 
 
 class _Doubt(Exception):
-    """Not to be vouched for, because of `rows`, as far as that is known."""
+    """Not to be vouched for: because of `rows`, or of the row that Arrow's reader `stopped` at or its `value`."""
 
-    def __init__(self, rows: Sequence[int] = ()) -> None:
-        super().__init__(rows)
-        self.rows = rows
+    def __init__(self, rows: Sequence[int] = (), stopped: int | None = None, value: str | None = None) -> None:
+        super().__init__(rows, stopped, value)
+        self.rows, self.stopped, self.value = rows, stopped, value
 
 
-class _UnknownField(_Doubt):
-    """A field that the schema does not know."""
+class _UnknownField(Exception):
+    """There is a field that the schema does not know."""
 
 
 class ColumnReader:
     """Reads bodies by a schema; `rescue` leaves out those with fields that the schema does not know."""
 
     def __init__(self, schema: pa.Schema, *, rescue: bool) -> None:
-        self.reads = len(schema) > 0 and not any(_holds(_is_beyond_arrow, field.type) for field in schema)
+        self.reads = len(schema) > 0 and not any(holds(_is_beyond_arrow, field.type) for field in schema)
         self._schema = schema
         self._rescue = rescue
         if self.reads:
-            self._read_as = pa.schema([pa.field(field.name, _read_as(field.type)) for field in schema])
-            self._strict = [_strict(field.type) for field in schema]
-            self._decimals = any(_holds(types.is_decimal, field.type) for field in schema)
+            self._read_as = pa.schema([pa.field(field.name, read_as(field.type)) for field in schema])
+            self._loosely = pa.schema([pa.field(field.name, loosely_read_as(field.type)) for field in schema])
+            self._strict = [strict(field.type) for field in schema]
+            self._decimals = any(holds(types.is_decimal, field.type) for field in schema)
 
-    def read(self, bodies: pa.Array, rows: pa.Array) -> list[tuple[pa.Array, pa.RecordBatch]]:
+    def read(self, bodies: pa.Array, rows: pa.Array) -> list[Read]:
         """What is surely good among `bodies`, which are strings without nulls, with the `rows` that it is of."""
-        read: list[tuple[pa.Array, pa.RecordBatch]] = []
+        read: list[Read] = []
         if self.reads:
             bodies, rows = _objects(bodies, rows)
             if self._decimals:
@@ -91,91 +89,94 @@ class ColumnReader:
                 self._vouch(*_plain(bodies, rows), False, read)
         return read
 
-    def _vouch(
-        self, bodies: pa.Array, rows: pa.Array, closed: bool, read: list[tuple[pa.Array, pa.RecordBatch]]
-    ) -> None:
-        """Read all of these, or as many as can be had without taking longer than one by one would."""
-        if not len(bodies):
-            return
-        if bodies.nbytes > _BLOCK:
-            self._halves(bodies, rows, closed, read)
-            return
-        try:
-            read.append((rows, self._attempt(bodies, closed)))
-        except _UnknownField:
-            raise
-        except _Doubt as doubt:
-            if len(bodies) <= _FEW:
+    def _vouch(self, bodies: pa.Array, rows: pa.Array, closed: bool, read: list[Read]) -> None:
+        """Read as many of these as can be had without taking longer than one by one would."""
+        for _ in range(_TURNS if bodies.nbytes < _BLOCK else 0):
+            if not len(bodies):
                 return
-            in_the_way = doubt.rows and self._in_the_way(bodies, closed, doubt.rows)
+            try:
+                read.append((rows, self._attempt(bodies, closed)))
+                return
+            except _Doubt as doubt:
+                if len(bodies) <= _FEW:
+                    return
+                in_the_way = self._in_the_way(bodies, closed, doubt)
+            if in_the_way is None:
+                return
             if not in_the_way:
-                self._halves(bodies, rows, closed, read)
-            elif len(in_the_way) * _ONE_IN < len(bodies):
-                others = _without(_mask(in_the_way, len(bodies)), bodies, rows)
-                try:
-                    read.append((others[1], self._attempt(others[0], closed)))
-                except _UnknownField:
-                    raise
-                except _Doubt:
-                    self._halves(*others, closed, read)
-
-    def _halves(self, bodies: pa.Array, rows: pa.Array, closed: bool, read: list[Any]) -> None:
+                break
+            bodies, rows = _without(_mask(in_the_way, len(bodies)), bodies, rows)
         half = len(bodies) // 2
         if half:
             self._vouch(bodies[:half], rows[:half], closed, read)
             self._vouch(bodies[half:], rows[half:], closed, read)
 
     def _attempt(self, bodies: pa.Array, closed: bool) -> pa.RecordBatch:
-        table = self._table(_lines(bodies), closed)
+        table = self._table(_lines(bodies), closed, self._read_as)
         if table.num_rows != len(bodies):
             raise _Doubt
-        columns, doubtful = [], set()
-        for column, strict in zip(table.columns, self._strict, strict=True):
-            made, positions = strict(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
-            columns.append(made)
-            doubtful.update(positions)
+        made = [strict(column) for column, strict in zip(_whole(table), self._strict, strict=True)]
+        doubtful = {row for _, rows in made for row in rows}
         if doubtful:
             raise _Doubt(sorted(doubtful))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return pa.RecordBatch.from_arrays([column for column, _ in made], schema=self._schema)
 
-    def _in_the_way(self, bodies: pa.Array, closed: bool, first: Sequence[int]) -> list[int]:
-        """Those bodies because of which the others could not be read; more than enough of them if there are many."""
-        found = list(first)
-        if len(found) > 1:  # told by the columns, hence all
-            return found
+    def _in_the_way(self, bodies: pa.Array, closed: bool, doubt: _Doubt) -> Sequence[int] | None:
+        """Bodies because of which the others could not be read; none if they are not known, None if they are many."""
+        if doubt.rows:
+            return doubt.rows
+        if doubt.stopped is not None:
+            return self._stops(bodies, closed, doubt.stopped)
+        found = self._unfit(bodies, closed)
+        if not found and doubt.value:
+            found = pc.indices_nonzero(pc.match_substring(bodies, doubt.value)).to_pylist()
+        return found
+
+    def _stops(self, bodies: pa.Array, closed: bool, first: int) -> list[int] | None:
+        """The bodies that Arrow's reader stops at: it reads the others up to there."""
+        found = [first]
         lines = _lines(bodies)
         starts = memoryview(bodies.buffers()[1]).cast("i")[bodies.offset :]
-        while (after := found[-1] + 1) < len(bodies) and len(found) * _ONE_IN < len(bodies):
+        while (after := found[-1] + 1) < len(bodies):
+            if len(found) > _FEW // _ONE_IN + after // _ONE_IN:
+                return None
             try:
-                self._table(lines[starts[after] - starts[0] + after :], closed)
+                self._table(lines[starts[after] - starts[0] + after :], closed, self._read_as)
             except _Doubt as doubt:
-                if not doubt.rows:
+                if doubt.stopped is None:
                     break
-                found.append(after + doubt.rows[0])
+                found.append(after + doubt.stopped)
             else:
                 break
         return [row for row in found if row < len(bodies)]
 
-    def _table(self, lines: pa.Buffer, closed: bool) -> pa.Table:
+    def _unfit(self, bodies: pa.Array, closed: bool) -> list[int]:
+        """The bodies with numbers and times that are out of range, or the like."""
+        long: list[int] = pc.indices_nonzero(pc.match_substring_regex(bodies, _LONG_NUMBER)).to_pylist()
+        if long:  # not to be read as a decimal
+            return long
+        try:
+            columns = _whole(self._table(_lines(bodies), closed, self._loosely))
+        except _Doubt:
+            return []
+        found = {row for column, field in zip(columns, self._schema, strict=True) for row in unfit(column, field.type)}
+        return [row for row in sorted(found) if row < len(bodies)]
+
+    def _table(self, lines: pa.Buffer, closed: bool, schema: pa.Schema) -> pa.Table:
         try:
             return json.read_json(
                 pa.BufferReader(lines),
                 read_options=json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
                 parse_options=json.ParseOptions(
-                    explicit_schema=self._read_as, unexpected_field_behavior="error" if closed else "ignore"
+                    explicit_schema=schema, unexpected_field_behavior="error" if closed else "ignore"
                 ),
             )
         except pa.ArrowInvalid as error:
             said = str(error)
         if said.startswith(_UNKNOWN_FIELD) and not self._rescue:
             raise _UnknownField
-        found = _ROW.search(said)
-        raise _Doubt([int(found[1])] if found else [])
-
-
-def _holds(test: Callable[[pa.DataType], bool], type_: pa.DataType) -> bool:
-    inner = range(type_.num_fields)
-    return test(type_) or any(_holds(test, type_.field(place).type) for place in inner)
+        row, value = _ROW.search(said), _VALUE.search(said)
+        raise _Doubt(stopped=int(row[1]) if row else None, value=value[1] if value else None)
 
 
 def _is_beyond_arrow(type_: pa.DataType) -> bool:
@@ -197,12 +198,13 @@ def _braced(bodies: pa.Array) -> pa.Array:
 
 def _plain(bodies: pa.Array, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Those in which nothing can be hidden in fields that nobody looks at."""
-    hidden = pc.match_substring_regex(bodies, _NOT_JSON)
-    lengths = pc.binary_length(bodies)
-    if (pc.max(lengths).as_py() or 0) > 2 * DEPTH:
+    text = _lines(bodies).to_pybytes()
+    if any(word.encode() in text for word in _NOT_JSON.split("|")):
+        bodies, rows = _without(pc.match_substring_regex(bodies, _NOT_JSON), bodies, rows)
+    if (pc.max(pc.binary_length(bodies)).as_py() or 0) > 2 * DEPTH:
         brackets = pc.add(pc.count_substring(bodies, "{"), pc.count_substring(bodies, "["))
-        hidden = pc.or_(hidden, pc.greater(brackets, DEPTH))
-    return _without(hidden, bodies, rows)
+        bodies, rows = _without(pc.greater(brackets, DEPTH), bodies, rows)
+    return bodies, rows
 
 
 def _without(mask: pa.Array, bodies: pa.Array, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -212,7 +214,7 @@ def _without(mask: pa.Array, bodies: pa.Array, rows: pa.Array) -> tuple[pa.Array
     return bodies.filter(others), rows.filter(others)
 
 
-def _mask(positions: Iterable[int], length: int) -> pa.Array:
+def _mask(positions: Sequence[int], length: int) -> pa.Array:
     marked = bytearray(length)
     for position in positions:
         marked[position] = 1
@@ -226,101 +228,5 @@ def _lines(bodies: pa.Array) -> pa.Buffer:
     return pc.binary_join(whole, "\n")[0].as_buffer()
 
 
-def _read_as(type_: pa.DataType) -> pa.DataType:
-    """The type that Arrow's reader is asked for in place of this one."""
-    if types.is_struct(type_):
-        return pa.struct([pa.field(field.name, _read_as(field.type)) for field in type_])
-    if types.is_list(type_):
-        return pa.list_(_read_as(type_.value_type))
-    if types.is_decimal(type_):
-        return pa.decimal256(_WIDE - type_.scale, type_.scale)
-    if types.is_date(type_) or types.is_binary(type_) or (types.is_timestamp(type_) and type_.tz is None):
-        return pa.string()
-    return type_
-
-
-def _strict(type_: pa.DataType) -> Strict:
-    if types.is_struct(type_):
-        return partial(_strict_struct, type_=type_, inner=[_strict(field.type) for field in type_])
-    if types.is_list(type_):
-        return partial(_strict_list, type_=type_, inner=_strict(type_.value_type))
-    if types.is_floating(type_):
-        return _finite
-    if types.is_decimal(type_):
-        return partial(_within_precision, type_=type_)
-    if types.is_binary(type_):
-        return _from_base64
-    if types.is_date(type_):
-        return partial(_cast, type_=type_, number=pa.int32(), least=_FIRST_DAY, most=_LAST_DAY)
-    if types.is_timestamp(type_):
-        return partial(_cast, type_=type_, number=pa.int64(), least=_FIRST_DAY * _DAY, most=(_LAST_DAY + 1) * _DAY - 1)
-    return lambda column: (column, [])
-
-
-def _strict_struct(column: Any, type_: pa.DataType, inner: list[Strict]) -> tuple[Any, list[int]]:
-    parts = []
-    for place, strict in enumerate(inner):
-        made, doubtful = strict(column.field(place))
-        if doubtful:
-            raise _Doubt
-        parts.append(made)
-    return pa.StructArray.from_arrays(parts, fields=list(type_), mask=column.is_null()), []
-
-
-def _strict_list(column: Any, type_: pa.DataType, inner: Strict) -> tuple[Any, list[int]]:
-    made, doubtful = inner(column.values)
-    if doubtful:
-        raise _Doubt
-    return pa.ListArray.from_arrays(column.offsets, made, type=type_, mask=column.is_null()), []
-
-
-def _positions(doubtful: pa.Array) -> list[int]:
-    positions: list[int] = pc.indices_nonzero(pc.fill_null(doubtful, False)).to_pylist()
-    return positions
-
-
-def _finite(column: Any) -> tuple[Any, list[int]]:
-    finite = pc.is_finite(column)
-    return column, [] if pc.all(finite).as_py() is not False else _positions(pc.invert(finite))
-
-
-def _within_precision(column: Any, type_: pa.DataType) -> tuple[Any, list[int]]:
-    bound = pa.scalar(Decimal(10 ** (type_.precision - type_.scale)), pa.decimal256(_WIDE, type_.scale))
-    doubtful = _positions(pc.greater_equal(pc.abs(column), bound))
-    return (column, doubtful) if doubtful else (column.cast(type_), [])
-
-
-def _from_base64(column: Any) -> tuple[Any, list[int]]:
-    values: list[bytes | None] = []
-    doubtful = []
-    for place, text in enumerate(column.to_pylist()):
-        try:
-            value = None if text is None else base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            value = None
-        if value is not None and base64.b64encode(value).decode() != text:
-            value = None
-        if value is None and text is not None:
-            doubtful.append(place)
-        values.append(value)
-    return pa.array(values, pa.binary()), doubtful
-
-
-def _cast(column: Any, type_: pa.DataType, number: pa.DataType, least: int, most: int) -> tuple[Any, list[int]]:
-    doubtful = _uncastable(column, type_)
-    if doubtful:
-        return column, doubtful
-    made = column.cast(type_)
-    numbers = made.cast(number)
-    return made, _positions(pc.or_(pc.less(numbers, least), pc.greater(numbers, most)))
-
-
-def _uncastable(column: Any, type_: pa.DataType, first: int = 0) -> list[int]:
-    try:
-        column.cast(type_)
-    except pa.ArrowInvalid:
-        half = len(column) // 2
-        if not half:
-            return [first]
-        return _uncastable(column[:half], type_, first) + _uncastable(column[half:], type_, first + half)
-    return []
+def _whole(table: pa.Table) -> list[pa.Array]:
+    return [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]

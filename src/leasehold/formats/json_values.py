@@ -31,8 +31,9 @@ _EXACT = Context(prec=2 * _DIGITS)
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"(?:[T ]([0-9]{2})(?::([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?)?(?:(Z)|([+-])([0-9]{2}):?([0-9]{2})?)?)?"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"(?:[T ](?:[01][0-9]|2[0-3])(?::[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6}(0*)([0-9]*))?)?)?"
+    r"(Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?)?"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = 6  # digits of a second
@@ -184,8 +185,7 @@ def _timestamp(value: Any) -> datetime:
 
 
 def _timestamp_ntz(value: Any) -> datetime:
-    read = _read_timestamp(value, "TIMESTAMP_NTZ", "2026-02-03T04:05:06.000007, without a zone")
-    return read.replace(tzinfo=None)
+    return _read_timestamp(value, "TIMESTAMP_NTZ", "2026-02-03T04:05:06.000007, without a zone").replace(tzinfo=None)
 
 
 def _since_epoch(value: str) -> datetime:
@@ -204,26 +204,13 @@ def _since_epoch(value: str) -> datetime:
 def _read_timestamp(value: Any, name: str, example: str) -> datetime:
     if type(value) is not str:
         raise misfit(value, name)
-    wrong = Misfit(f"is {shown(value)}, which is not a {name} such as {example}")
     found = _TIMESTAMP.fullmatch(value)
-    if found is None:
-        raise wrong
-    day, hour, minute, second, fraction, zulu, sign, hours, minutes = found.groups(default="")
-    if (zulu or sign) and name == "TIMESTAMP_NTZ":
-        raise wrong
-    if fraction[_MICROSECONDS:].strip("0"):
+    if found and found[2]:
         raise Misfit(f"is {shown(value)}, which is finer than the microseconds of a {name}")
-    try:
-        local = datetime.fromisoformat(day).replace(
-            hour=int(hour or 0),
-            minute=int(minute or 0),
-            second=int(second or 0),
-            microsecond=int(fraction[:_MICROSECONDS].ljust(_MICROSECONDS, "0")),
-            tzinfo=UTC,
-        )
-        if int(hours or 0) > 23 or int(minutes or 0) > 59:
-            raise wrong
-        offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
-        return local + offset if sign == "-" else local - offset
-    except (ValueError, OverflowError):
-        raise wrong from None
+    if found and not (found[3] and name == "TIMESTAMP_NTZ"):
+        try:
+            moment = datetime.fromisoformat(value)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):  # no such day, or a year beyond 1 to 9999
+            pass
+    raise Misfit(f"is {shown(value)}, which is not a {name} such as {example}")

@@ -1,0 +1,159 @@
+"""What Arrow's JSON reader is asked for in place of each type, and what is made of that.
+
+Owns the types that Arrow's reader takes more for, or other things, than `json_values` does: these are read in another
+form, looked through, and only then cast. Promises the positions of all values that are not to be vouched for,
+however deeply nested: positions of rows, not of values.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+Strict = Callable[[Any], tuple[Any, list[int]]]
+"""From what Arrow's reader made to the column, and the rows of it that are not to be vouched for, if there are any."""
+
+_WIDE = 76  # digits of the widest decimal
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01, 9999-12-31
+_DAY = 86_400_000_000  # microseconds
+_ZONED = r"[T ].*(Z|[+-][0-9:]+)$"
+
+
+def holds(test: Callable[[pa.DataType], bool], type_: pa.DataType) -> bool:
+    """Whether the type, or one in it, is such a type."""
+    return test(type_) or any(holds(test, type_.field(place).type) for place in range(type_.num_fields))
+
+
+def read_as(type_: pa.DataType) -> pa.DataType:
+    """The type that Arrow's reader is asked for in place of this one."""
+    if types.is_decimal(type_):
+        return pa.decimal256(_WIDE - type_.scale, type_.scale)
+    if types.is_date(type_) or types.is_binary(type_) or (types.is_timestamp(type_) and type_.tz is None):
+        return pa.string()
+    return _nested(type_, read_as)
+
+
+def strict(type_: pa.DataType) -> Strict:
+    """What makes a column of this type of what has been read as `read_as(type_)`."""
+    if types.is_struct(type_):
+        return partial(_strict_struct, type_=type_, inner=[strict(field.type) for field in type_])
+    if types.is_list(type_):
+        return partial(_strict_list, type_=type_, inner=strict(type_.value_type))
+    if types.is_floating(type_):
+        return _finite
+    if types.is_decimal(type_):
+        return partial(_within_precision, type_=type_)
+    if types.is_binary(type_):
+        return _from_base64
+    if types.is_date(type_):
+        return partial(_cast, type_=type_, number=pa.int32(), least=_FIRST_DAY, most=_LAST_DAY)
+    if types.is_timestamp(type_):
+        return partial(_cast, type_=type_, number=pa.int64(), least=_FIRST_DAY * _DAY, most=(_LAST_DAY + 1) * _DAY - 1)
+    return lambda column: (column, [])
+
+
+def loosely_read_as(type_: pa.DataType) -> pa.DataType:
+    """A type that Arrow's reader makes of nearly all that it would refuse for this one."""
+    if types.is_integer(type_) or types.is_decimal(type_):
+        return pa.decimal256(_WIDE, _WIDE // 2)
+    return pa.string() if types.is_timestamp(type_) else _nested(read_as(type_), loosely_read_as)
+
+
+def unfit(column: Any, type_: pa.DataType) -> list[int]:
+    """The rows of what has been read as `loosely_read_as(type_)` that Arrow's reader would refuse, most of them."""
+    if types.is_struct(type_):
+        return sorted({row for place, field in enumerate(type_) for row in unfit(column.field(place), field.type)})
+    if types.is_list(type_):
+        return _rows_of(unfit(column.values, type_.value_type), column)
+    if types.is_timestamp(type_) and type_.tz is not None:
+        zoned = pc.match_substring_regex(column, _ZONED)
+        plain = uncastable(pc.if_else(zoned, None, column), pa.timestamp("us"))
+        return sorted({*plain, *uncastable(pc.if_else(zoned, column, None), type_)})
+    return uncastable(column, type_) if types.is_integer(type_) or types.is_decimal(type_) else []
+
+
+def uncastable(column: Any, type_: pa.DataType, first: int = 0) -> list[int]:
+    """The positions of values that have no cast to the type."""
+    try:
+        column.cast(type_)
+    except pa.ArrowInvalid:
+        half = len(column) // 2
+        if not half:
+            return [first]
+        return uncastable(column[:half], type_, first) + uncastable(column[half:], type_, first + half)
+    return []
+
+
+def _nested(type_: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if types.is_struct(type_):
+        return pa.struct([pa.field(field.name, inner(field.type)) for field in type_])
+    return pa.list_(inner(type_.value_type)) if types.is_list(type_) else type_
+
+
+def _strict_struct(column: Any, type_: pa.DataType, inner: list[Strict]) -> tuple[Any, list[int]]:
+    made = [strict(column.field(place)) for place, strict in enumerate(inner)]
+    doubtful = sorted({row for _, rows in made for row in rows})
+    if doubtful:
+        return column, doubtful
+    return pa.StructArray.from_arrays([part for part, _ in made], fields=list(type_), mask=column.is_null()), []
+
+
+def _strict_list(column: Any, type_: pa.DataType, inner: Strict) -> tuple[Any, list[int]]:
+    made, doubtful = inner(column.values)
+    if doubtful:
+        return column, _rows_of(doubtful, column)
+    return pa.ListArray.from_arrays(column.offsets, made, type=type_, mask=column.is_null()), []
+
+
+def _rows_of(items: list[int], column: Any) -> list[int]:
+    """The rows of a list column whose values these are."""
+    return sorted(set(pc.list_parent_indices(column).take(pa.array(items, pa.int64())).to_pylist()))
+
+
+def _positions(doubtful: pa.Array) -> list[int]:
+    positions: list[int] = pc.indices_nonzero(pc.fill_null(doubtful, False)).to_pylist()
+    return positions
+
+
+def _finite(column: Any) -> tuple[Any, list[int]]:
+    finite = pc.is_finite(column)
+    return column, [] if pc.all(finite).as_py() is not False else _positions(pc.invert(finite))
+
+
+def _within_precision(column: Any, type_: pa.DataType) -> tuple[Any, list[int]]:
+    bound = pa.scalar(Decimal(10 ** (type_.precision - type_.scale)), pa.decimal256(_WIDE, type_.scale))
+    doubtful = _positions(pc.greater_equal(pc.abs(column), bound))
+    return (column, doubtful) if doubtful else (column.cast(type_), [])
+
+
+def _from_base64(column: Any) -> tuple[Any, list[int]]:
+    values: list[bytes | None] = []
+    doubtful = []
+    for place, text in enumerate(column.to_pylist()):
+        try:
+            value = None if text is None else base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            value = None
+        if value is not None and base64.b64encode(value).decode() != text:
+            value = None
+        if value is None and text is not None:
+            doubtful.append(place)
+        values.append(value)
+    return pa.array(values, pa.binary()), doubtful
+
+
+def _cast(column: Any, type_: pa.DataType, number: pa.DataType, least: int, most: int) -> tuple[Any, list[int]]:
+    doubtful = uncastable(column, type_)
+    if doubtful:
+        return column, doubtful
+    made = column.cast(type_)
+    numbers = made.cast(number)
+    return made, _positions(pc.or_(pc.less(numbers, least), pc.greater(numbers, most)))
