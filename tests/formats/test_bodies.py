@@ -251,8 +251,8 @@ def test_a_reason_is_short_and_printable() -> None:
 
 RESCUED: list[tuple[str, str | None]] = [
     ('{"id":"a","o":{"x":1},"l":[{"x":1}]}', None),
-    ('{"id":"a", "more" : {"b" : 1.50} ,"y":null}', '{"more":{"b" : 1.50},"y":null}'),
-    ('{"o":{"x":1,"deep":[1, 2]},"z":"\\u00e9"}', '{"o":{"deep":[1, 2]},"z":"\\u00e9"}'),
+    ('{"id":"a", "more" : {"b" : 1.50} ,"y":null}', '{"more":{"b":1.50},"y":null}'),
+    ('{"o":{"x":1,"deep":[1, 2]},"z":"\\u00e9"}', '{"o":{"deep":[1,2]},"z":"é"}'),
     ('{"l":[{"x":1},{"x":2,"q":3},null]}', '{"l":[null,{"q":3},null]}'),
     ('{"m":{"k":{"x":1,"q":2},"n":{"x":1}}}', '{"m":{"k":{"q":2}}}'),
     ('{"id":{"a": 1},"ID":2}', '{"ID":2}'),
@@ -269,8 +269,10 @@ def test_rescue_keeps_what_the_schema_does_not_know() -> None:
         assert read.reasons is None
         assert read.columns.schema.names == [*fields.names, "rest"]
         assert read.columns.column("rest").to_pylist() == kept
-    only = BodyReader(pa.schema([]), rescue="all").read(pa.array([b'{"a":1,"a":2}', b'{"a": {"b":1,"b":2}}', b"{}"]))
-    assert only.columns.column("all").to_pylist() == [None, '{"a":{"b":1,"b":2}}', None]
+    only = BodyReader(pa.schema([]), rescue="all").read(
+        pa.array([b'{"a":1,"a":2}', b'{"a": {"b":1, "b":2E+05}}', b"{}"])
+    )
+    assert only.columns.column("all").to_pylist() == [None, '{"a":{"b":1,"b":2E+05}}', None]
     assert only.reasons is not None
     assert only.reasons.to_pylist() == ["the field a occurs twice in one object", None, None]
 

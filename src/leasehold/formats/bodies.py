@@ -66,8 +66,9 @@ class BodyReader:
     """Reads JSON bodies into the columns of `schema`, the Arrow form of a Spark schema. May be pickled.
 
     With `rescue`, the name of one more column, of strings, the fields that the schema does not know are kept there,
-    at any depth, as one JSON object in their own words; null if there are none. Without it they are dropped. Every
-    field may be null, whatever the schema says. Raises `UsageError` if the schema cannot be read from JSON.
+    at any depth, as one JSON object, numbers as they are written; null if there are none. Without it they are
+    dropped. Every field may be null, whatever the schema says. Raises `UsageError` if the schema cannot be read from
+    JSON.
     """
 
     def __init__(self, schema: pa.Schema, *, rescue: str | None = None) -> None:

@@ -46,6 +46,8 @@ _TURNS = 4
 """So often bodies that stand in the way are looked for, each time of another kind; then the rest are bisected."""
 _FEW = 48
 """So many bodies are read one by one in less time than it takes to find the one that stands in the way."""
+_PIECES = 8
+"""Among so many parts of a chunk those are looked for in which nothing is left over for the rescue column."""
 _ONE_IN = 12
 """If more than each twelfth body is one that Arrow stops at, it takes less time to read all of them one by one."""
 
@@ -58,7 +60,7 @@ class _Doubt(Exception):
         self.rows, self.stopped, self.value = rows, stopped, value
 
 
-class _UnknownField(Exception):
+class _UnknownField(_Doubt):
     """There is a field that the schema does not know."""
 
 
@@ -83,13 +85,13 @@ class ColumnReader:
             if self._decimals:
                 bodies, rows = _without(pc.match_substring_regex(bodies, _LONG_NUMBER), bodies, rows)
             try:
-                self._vouch(bodies, rows, True, read)
+                self._vouch(bodies, rows, True, read, len(bodies) // _PIECES)
             except _UnknownField:
                 read.clear()
                 self._vouch(*_plain(bodies, rows), False, read)
         return read
 
-    def _vouch(self, bodies: pa.Array, rows: pa.Array, closed: bool, read: list[Read]) -> None:
+    def _vouch(self, bodies: pa.Array, rows: pa.Array, closed: bool, read: list[Read], piece: int = 0) -> None:
         """Read as many of these as can be had without taking longer than one by one would."""
         for _ in range(_TURNS if bodies.nbytes < _BLOCK else 0):
             if not len(bodies):
@@ -98,7 +100,9 @@ class ColumnReader:
                 read.append((rows, self._attempt(bodies, closed)))
                 return
             except _Doubt as doubt:
-                if len(bodies) <= _FEW:
+                if isinstance(doubt, _UnknownField) and not self._rescue:
+                    raise
+                if len(bodies) <= (piece if isinstance(doubt, _UnknownField) else _FEW):
                     return
                 in_the_way = self._in_the_way(bodies, closed, doubt)
             if in_the_way is None:
@@ -108,8 +112,8 @@ class ColumnReader:
             bodies, rows = _without(_mask(in_the_way, len(bodies)), bodies, rows)
         half = len(bodies) // 2
         if half:
-            self._vouch(bodies[:half], rows[:half], closed, read)
-            self._vouch(bodies[half:], rows[half:], closed, read)
+            self._vouch(bodies[:half], rows[:half], closed, read, piece)
+            self._vouch(bodies[half:], rows[half:], closed, read, piece)
 
     def _attempt(self, bodies: pa.Array, closed: bool) -> pa.RecordBatch:
         table = self._table(_lines(bodies), closed, self._read_as)
@@ -123,7 +127,7 @@ class ColumnReader:
 
     def _in_the_way(self, bodies: pa.Array, closed: bool, doubt: _Doubt) -> Sequence[int] | None:
         """Bodies because of which the others could not be read; none if they are not known, None if they are many."""
-        if doubt.rows:
+        if doubt.rows or isinstance(doubt, _UnknownField):
             return doubt.rows
         if doubt.stopped is not None:
             return self._stops(bodies, closed, doubt.stopped)
@@ -143,6 +147,8 @@ class ColumnReader:
             try:
                 self._table(lines[starts[after] - starts[0] + after :], closed, self._read_as)
             except _Doubt as doubt:
+                if isinstance(doubt, _UnknownField) and not self._rescue:
+                    raise
                 if doubt.stopped is None:
                     break
                 found.append(after + doubt.stopped)
@@ -173,7 +179,7 @@ class ColumnReader:
             )
         except pa.ArrowInvalid as error:
             said = str(error)
-        if said.startswith(_UNKNOWN_FIELD) and not self._rescue:
+        if said.startswith(_UNKNOWN_FIELD):
             raise _UnknownField
         row, value = _ROW.search(said), _VALUE.search(said)
         raise _Doubt(stopped=int(row[1]) if row else None, value=value[1] if value else None)

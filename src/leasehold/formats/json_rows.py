@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from json.encoder import encode_basestring
 from typing import Any
 
 import pyarrow as pa
@@ -36,9 +37,13 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class _Doubled(dict[str, Any]):
-    """An object in which `names` occur twice."""
+    """An object in which names occur twice, as its `pairs` show."""
 
-    names: frozenset[str]
+    pairs: Sequence[tuple[str, Any]]
+
+    def names(self) -> frozenset[str]:
+        """Those that occur twice."""
+        return frozenset(name for name, count in Counter(name for name, _ in self.pairs).items() if count > 1)
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -46,7 +51,7 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) == len(pairs):
         return made
     doubled = _Doubled(made)
-    doubled.names = frozenset(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+    doubled.pairs = pairs
     return doubled
 
 
@@ -55,6 +60,9 @@ def _constant(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=Whole, parse_float=Real, parse_constant=_constant)
+Rescue = Callable[[Any], str | None]
+
+_quoted = encode_basestring
 
 
 class _Unread(Exception):
@@ -67,6 +75,7 @@ class RowReader:
     def __init__(self, schema: pa.Schema, *, rescue: bool) -> None:
         self._type = pa.struct(list(schema))
         self._names = schema.names
+        self._unknown = _rescuer(self._type) if rescue else None
         self._convert = _converter(self._type, rescue)
         self._nothing = [None] * len(self._names)
 
@@ -74,11 +83,11 @@ class RowReader:
         """The values of the columns, what the rescue column keeps, and the reason if the body is rejected."""
         try:
             text, value = _decode(body)
-            unknown = None
+            unknown = self._unknown(value) if self._unknown else None
             try:
                 row = self._convert(value)
             except AsWritten:
-                value, _, unknown = _located(text, 0, self._type)
+                value, _ = _located(text, 0, self._type)
                 row = self._convert(value)
         except _Unread as error:
             return self._nothing, None, str(error)
@@ -164,9 +173,7 @@ def _struct(value: Any, fields: list[tuple[str, Convert]], known: frozenset[str]
     if not isinstance(value, dict):
         raise misfit(value, "STRUCT")
     if type(value) is _Doubled:
-        _refuse_doubled(value.names if rescue else value.names & known)
-    if rescue and not value.keys() <= known:
-        raise AsWritten
+        _refuse_doubled(value.names() if rescue else value.names() & known)
     row = {}
     for name, convert in fields:
         inner = value.get(name)
@@ -182,7 +189,7 @@ def _map(value: Any, convert: Convert) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
         raise misfit(value, "MAP")
     if type(value) is _Doubled:
-        _refuse_doubled(value.names)
+        _refuse_doubled(value.names())
     return [(name, None if inner is None else _within(name, convert, inner)) for name, inner in value.items()]
 
 
@@ -197,67 +204,81 @@ def _refuse_doubled(names: frozenset[str]) -> None:
         raise Misfit("occurs twice in one object").within(min(names))
 
 
-def _located(text: str, start: int, type_: pa.DataType) -> tuple[Any, int, str | None]:
-    """The value at `start` of a text that is JSON, where it ends, and the fields in it that `type_` does not know.
+def _rescuer(type_: pa.DataType) -> Rescue:
+    """What gives the fields in a value that `type_` does not know, as JSON; None if there are none."""
+    if types.is_struct(type_):
+        known = {field.name: _rescuer(field.type) for field in type_}
+        return lambda value: _rescued_object(value, known, _text) if isinstance(value, dict) else None
+    if types.is_map(type_):
+        inner = _rescuer(type_.item_type)
+        return lambda value: _rescued_object(value, {}, inner) if isinstance(value, dict) else None
+    if types.is_list(type_):
+        inner = _rescuer(type_.value_type)
+        return lambda value: _rescued_list(value, inner) if isinstance(value, list) else None
+    return lambda value: None
 
-    Unlike the decoder it keeps the text of objects and arrays where the type is STRING. An object has the names
-    that its type knows; names that occur twice are told of as the decoder does it.
+
+def _rescued_object(value: dict[str, Any], known: dict[str, Rescue], other: Rescue) -> str | None:
+    members = [(name, known.get(name, other)(inner)) for name, inner in value.items()]
+    kept = [f"{_quoted(name)}:{text}" for name, text in members if text is not None]
+    return f"{{{','.join(kept)}}}" if kept else None
+
+
+def _rescued_list(value: list[Any], inner: Rescue) -> str | None:
+    items = [inner(item) for item in value]
+    return f"[{','.join([item or 'null' for item in items])}]" if any(items) else None
+
+
+def _text(value: Any) -> str:
+    """A decoded value as JSON without blanks, its numbers as they are written."""
+    if isinstance(value, str):
+        return _quoted(value) if type(value) is str else value
+    if isinstance(value, dict):
+        pairs = value.pairs if isinstance(value, _Doubled) else value.items()
+        return f"{{{','.join([f'{_quoted(name)}:{_text(inner)}' for name, inner in pairs])}}}"
+    if isinstance(value, list):
+        return f"[{','.join([_text(inner) for inner in value])}]"
+    return "null" if value is None else "true" if value else "false"
+
+
+def _located(text: str, start: int, type_: pa.DataType) -> tuple[Any, int]:
+    """The value at `start` of a text that is JSON, and where it ends.
+
+    Unlike the decoder it keeps the text of objects and arrays where the type is STRING.
     """
     opening = text[start]
     if types.is_string(type_) and opening in "{[":
         _, end = _DECODER.raw_decode(text, start)
-        return Verbatim(text[start:end]), end, None
+        return Verbatim(text[start:end]), end
     if types.is_list(type_) and opening == "[":
         return _located_list(text, start, type_.value_type)
     if opening == "{" and types.is_map(type_):
-        return _located_object(text, start, None, type_.item_type)
+        return _located_object(text, start, {}, type_.item_type)
     if opening == "{" and types.is_struct(type_):
-        return _located_object(text, start, {field.name: field.type for field in type_}, None)
-    value, end = _DECODER.raw_decode(text, start)
-    return value, end, None
+        return _located_object(text, start, {field.name: field.type for field in type_}, pa.null())
+    return _DECODER.raw_decode(text, start)
 
 
-def _located_list(text: str, start: int, item: pa.DataType) -> tuple[Any, int, str | None]:
+def _located_list(text: str, start: int, item: pa.DataType) -> tuple[Any, int]:
     values: list[Any] = []
-    kept: list[str | None] = []
     place = _skip(text, start + 1)
     while text[place] != "]":
-        value, place, unknown = _located(text, place, item)
+        value, end = _located(text, place, item)
         values.append(value)
-        kept.append(unknown)
-        place = _next(text, place)
-    return values, place + 1, f"[{','.join(each or 'null' for each in kept)}]" if any(kept) else None
+        place = _next(text, end)
+    return values, place + 1
 
 
-def _located_object(
-    text: str, start: int, known: dict[str, pa.DataType] | None, item: pa.DataType | None
-) -> tuple[Any, int, str | None]:
+def _located_object(text: str, start: int, known: dict[str, pa.DataType], other: pa.DataType) -> tuple[Any, int]:
     pairs: list[tuple[str, Any]] = []
-    unknown_names: list[tuple[str, Any]] = []
-    kept: list[str] = []
     place = _skip(text, start + 1)
     while text[place] != "}":
         name, end = _DECODER.raw_decode(text, place)
-        written = text[place:end]
         place = _skip(text, _skip(text, end) + 1)
-        type_ = item if known is None else known.get(name)
-        if type_ is None:
-            _, end = _DECODER.raw_decode(text, place)
-            unknown_names.append((name, None))
-            kept.append(f"{written}:{text[place:end]}")
-        else:
-            value, end, unknown = _located(text, place, type_)
-            pairs.append((name, value))
-            if unknown is not None:
-                kept.append(f"{written}:{unknown}")
+        value, end = _located(text, place, known.get(name, other))
+        pairs.append((name, value))
         place = _next(text, end)
-    made = _object(pairs)
-    doubled = _object(unknown_names)
-    if type(doubled) is _Doubled:
-        names = made.names if type(made) is _Doubled else frozenset()
-        made = _Doubled(made)
-        made.names = names | doubled.names
-    return made, place + 1, "{" + ",".join(kept) + "}" if kept else None
+    return _object(pairs), place + 1
 
 
 def _skip(text: str, place: int) -> int:

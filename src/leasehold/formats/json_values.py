@@ -58,7 +58,7 @@ class Verbatim(str):
 
 
 class AsWritten(Exception):
-    """The body has to be decoded again, with the text of what a STRING or the rescue column keeps."""
+    """The body has to be decoded again, with the text of the objects and arrays that a STRING keeps."""
 
 
 def converter(type_: pa.DataType) -> Convert:
