@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,14 @@ def test_a_batch_that_is_not_full_waits_no_longer_than_it_should(tmp_path: Path,
     assert [len(batch) for batch in handler.batches] == [3]
 
 
+def test_a_start_function_that_gives_no_position_ends_the_instance_with_the_reason(tmp_path: Path, make: Start) -> None:
+    """It was accepted, and failed each cycle for ever."""
+    for wrong in (None, 45.0, "somewhere"):
+        processor = make(log(tmp_path, 1, each=1), TellingStore(), Handler(), start=lambda partition, w=wrong: w)
+        with pytest.raises(ConfigError, match=r"start\('0'\).*a position is earliest"):
+            processor.run()
+
+
 class CountedHub(LogHub):
     """A log that counts what has been fetched of it."""
 
@@ -233,6 +242,9 @@ def test_where_a_group_starts(tmp_path: Path, make: Start) -> None:
     starts: list[tuple[Any, dict[str, list[int]]]] = [
         ("latest", {}),
         ({"0": "15", "1": "latest", "*": EventPosition.parse("18")}, {"0": [*range(15, 20)], "2": [18, 19]}),
+        (17, {partition: [17, 18, 19] for partition in "012"}),
+        (datetime.now(UTC) + timedelta(hours=1), {}),
+        (lambda p: str(17 + int(p)), {"0": [17, 18, 19], "1": [18, 19], "2": [19]}),
         (lambda p: EventPosition.parse(f"{17 + int(p)}"), {"0": [17, 18, 19], "1": [18, 19], "2": [19]}),
     ]
     for number, (start, expected) in enumerate(starts):

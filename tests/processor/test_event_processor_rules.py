@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from leasehold.errors import ConfigError
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, EventPosition, Ownership, Positions
 from leasehold.processor import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, Hold, every
-from leasehold.processor.arguments import policy_of, positions_of
+from leasehold.processor.arguments import handlers_of, policy_of, positions_of
 from leasehold.processor.checkpointer import Checkpointer, Place
 from leasehold.processor.restarts import Restarts, pause_after_failures
 from leasehold.processor.stopping import Step, StopReason, reason_to_stop, steps
@@ -132,7 +135,7 @@ def test_policies_that_make_no_sense() -> None:
             make()
         assert caught.value.field == field
     assert policy_of(None, pulls=True) is MANUAL
-    assert policy_of(None, pulls=False) is EACH_BATCH
+    assert policy_of(None, pulls=False) == every(seconds=1.0)
 
 
 # Restarts
@@ -211,6 +214,54 @@ def test_start_positions_in_every_form() -> None:
     assert [asked.of(partition) for partition in "01"] == [LATEST, at_five]
     with pytest.raises(ConfigError, match="start"):
         positions_of({"0": "somewhere"})
+    assert positions_of(5) == positions_of("5") == Positions(at_five)
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert positions_of(noon) == positions_of("2026-01-31T12:00:00Z")
+    assert positions_of({"0": 5, "*": noon}).of("0") == at_five
+    for answer in ("5", 5, at_five):
+        assert positions_of(lambda partition, answer=answer: answer).of("1") == at_five  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("wrong", [None, True, -1, 45.0, date(2026, 1, 31), b"latest", ["5"], datetime(2026, 1, 31)])
+def test_what_is_no_position_is_refused_where_it_is_given(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^start[ :].*(a position is earliest|needs an offset)"):
+        positions_of(wrong)
+    with pytest.raises(ConfigError, match=r"^start\['0'\]"):
+        positions_of({"0": wrong})
+    with pytest.raises(ConfigError, match=r"^start\('7'\)"):
+        positions_of(lambda partition: wrong).of("7")
+
+
+async def _coroutine(batch: object, context: object) -> None: ...
+
+
+def _generator(batch: object, context: object) -> Iterator[None]:
+    yield
+
+
+class _Callable:
+    async def __call__(self, batch: object, context: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("print", "a function"),
+        (_coroutine, "coroutine"),
+        (_generator, "coroutine or a generator"),
+        (_Callable(), "coroutine"),
+        (lambda batch: None, "called with a batch and a context: too many positional"),
+        (lambda batch, context, more: None, "called with a batch and a context: missing.*more"),
+    ],
+)
+def test_what_cannot_handle_events_is_refused(wrong: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"on_events = .*{said}"):
+        handlers_of(wrong, None, None, None)
+
+
+@pytest.mark.parametrize("fits", [print, lambda *given: None, partial(print, 1), max])
+def test_what_can_is_taken(fits: Any) -> None:
+    assert handlers_of(fits, None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ from leasehold.notices import (
     OwnershipLost,
     StartDelayed,
 )
-from leasehold.processor.arguments import Start, Stores, handlers_of, policy_of, positions_of, stores_of
+from leasehold.processor.arguments import Start, Stores, check_handler, handlers_of, policy_of, positions_of, stores_of
 from leasehold.processor.checkpointer import CheckpointPolicy
 from leasehold.processor.delivery import DeliverySettings
 from leasehold.processor.dispatch import DispatchThread
@@ -90,8 +90,8 @@ class EventProcessor:
     name                of this instance; a new one of the name takes the old one's partitions at once. Default: host,
                         process id and a number
     start               where to begin if the group has no checkpoint yet: default earliest
-    checkpoint          the policy: `EACH_BATCH` (the default with handlers), `every(events=…, seconds=…)`, `ON_STOP`,
-                        or `MANUAL` (without handlers: always)
+    checkpoint          the policy: `every(events=…, seconds=…)` (once a second is the default with handlers),
+                        `EACH_BATCH`, `ON_STOP`, or `MANUAL` (without handlers: always)
     ownership           how partitions are held, and how many at most
     delivery            batches, prefetch, and what happens after failures
     pipeline            what this instance works for: two that name different ones do not share a group
@@ -125,6 +125,8 @@ class EventProcessor:
         rng: Random | None = None,
     ) -> None:
         self._handlers = handlers_of(on_events, on_event, on_partition_start, on_partition_stop)
+        check_handler("on_error", on_error, "an error and a partition")
+        positions = positions_of(start)
         policy = policy_of(checkpoint, pulls=self._handlers is None)
         self._settings = ownership or OwnershipSettings()
         self._delivery = delivery or DeliverySettings()
@@ -147,7 +149,7 @@ class EventProcessor:
             checkpoints,
             owner_id=OwnerId(name or f"{socket.gethostname()[:60]}-{os.getpid()}-{next(_numbers)}"),
             settings=self._settings,
-            positions=positions_of(start),
+            positions=positions,
             clock=self._clock,
             rng=rng or Random(),
             notices=self.notices,

@@ -44,6 +44,8 @@ def check_owner(owner: str) -> None:
 def check_keys(scope: str, keys: Sequence[str]) -> None:
     """Refuse names that not every store can keep, and more keys than one call may name. Raises `ConfigError`."""
     _check("scope", scope, LONGEST_SCOPE)
+    if isinstance(keys, str | bytes):  # a sequence of its own characters
+        raise ConfigError("keys", keys, "a list of keys, and this is one key", "Put it into a list")
     _check_count(len(keys))
     # One pass over all of them: ASCII without a NUL is as many bytes as characters, and what most keys are.
     if keys and not (max(map(len, keys)) <= LONGEST_KEY and all(keys) and _plain("".join(keys))):
