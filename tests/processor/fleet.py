@@ -53,6 +53,7 @@ class Hub:
 
     def __init__(self, partitions: int = 4) -> None:
         self.ends = {str(p): 0 for p in range(partitions)}
+        self.begins: dict[str, int] = {}
         self.away = False
 
     def consumer_group(self, name: str) -> ConsumerGroup:
@@ -66,13 +67,13 @@ class Hub:
     def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
         known = self.partition_ids()
         wanted = known if partitions is None else partitions
-        return {p: PartitionProperties(p, 0, self.ends[p]) for p in wanted}
+        return {p: PartitionProperties(p, self.begins.get(p, 0), self.ends[p]) for p in wanted}
 
     def resolve(self, partition: str, position: EventPosition) -> int:
         if self.away:
             raise HubUnavailable("the hub is away")
         if position.kind is PositionKind.EARLIEST:
-            return 0
+            return self.begins.get(partition, 0)
         if position.kind is PositionKind.LATEST:
             return self.ends[partition]
         if position.sequence_number > self.ends[partition]:

@@ -159,7 +159,7 @@ def test_nobody_takes_what_a_reset_has_claimed() -> None:
             x.manager.tick()  # announces itself
             return dict(self.marks)
 
-        def set_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
             scene.clock.advance(1)
             x.manager.tick()
             self.marks.update(marks)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from leasehold.errors import UsageError
-from leasehold.model import EARLIEST, Checkpoint, Ownership, Positions, Presence
+from leasehold.model import EARLIEST, LATEST, Checkpoint, Ownership, Positions, Presence
 from leasehold.processor.resetting import Moved, reset_group
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.memory import MemoryStore
 from tests.processor.fleet import GROUP, Hub
+
+BEGINNING = Positions(EARLIEST)
 
 
 class Sink:
@@ -20,21 +22,25 @@ class Sink:
 
     def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.marks = {"0": Watermark(99, 1)}
+        self.anew: list[bool] = []
         self._meanwhile = meanwhile
 
     def watermarks(self, hub: str) -> dict[str, Watermark]:
         self._meanwhile()
         return dict(self.marks)
 
-    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
+        self.anew.append(anew)
         self.marks.update(marks)
 
 
-def reset(store: MemoryStore, sink: Sink) -> list[Moved]:
+def reset(
+    store: MemoryStore, sink: Sink, to: Positions | None = BEGINNING, begin: int = 0, end: int = 100
+) -> list[Moved]:
     hub = Hub(1)
-    hub.ends["0"] = 100
+    hub.begins["0"], hub.ends["0"] = begin, end
     binding = PipelineBinding("p", "s")
-    return reset_group(hub, GROUP, store, store, sink, binding, to=Positions(EARLIEST), expiration=30)
+    return reset_group(hub, GROUP, store, store, sink, binding, to=to, expiration=30)
 
 
 def worked_on() -> MemoryStore:
@@ -50,6 +56,27 @@ def test_a_reset_moves_checkpoints_and_watermarks_at_a_new_level() -> None:
     assert reset(store, sink) == [Moved("0", 100, 0)]
     assert sink.marks == {"0": Watermark(-1, 2)}
     assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", -1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("to", "begin", "end", "anew"),
+    [
+        (Positions(EARLIEST), 0, 100, True),
+        (Positions(EARLIEST), 50, 100, True),
+        (Positions(EARLIEST), 100, 100, True),
+        (Positions.parse("50"), 50, 100, True),
+        (Positions.parse("51"), 50, 100, False),
+        (Positions(LATEST), 0, 100, False),
+        (Positions(LATEST), 100, 100, False),
+        (None, 0, 100, False),
+    ],
+)
+def test_only_a_reading_from_the_hubs_beginning_is_a_first_one(
+    to: Positions | None, begin: int, end: int, anew: bool
+) -> None:
+    sink = Sink()
+    reset(worked_on(), sink, to, begin, end)
+    assert sink.anew == [anew]
 
 
 def test_an_instance_that_owns_nothing_yet_stops_it_too() -> None:

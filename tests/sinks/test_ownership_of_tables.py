@@ -38,9 +38,7 @@ def test_a_zombie_is_dropped_with_a_warning_where_nobody_can_be_asked(
     table.apply(batch([E("a", level=3)]))
     result = table.apply(batch([E("z", number=1, level=2), E("b", partition="1", level=1)]))
     assert result == BatchResult(applied=1, refused=(RefusedRange("h", "0", 2, 3, 1),))
-    all_refused = batch(
-        [E("z", number=1, level=2)], by_version=True, deletes=True, rejected=[E("y", number=2, level=1)]
-    )
+    all_refused = batch([E("z", number=1, level=2)], rejected=[E("y", number=2, level=1)])
     assert table.apply(all_refused).refused_rows == 2
     assert "dropped 1 rows of partition 0" in caplog.text
     assert caplog.records[-1].levelno == logging.WARNING

@@ -240,12 +240,6 @@ def test_orders_that_cannot_be_compared_are_refused(path: Path) -> None:
         sink(path, "append", name="log").apply(batch([E("a")], by_version=True))
 
 
-def test_what_was_remembered_without_an_order_is_older_than_anything_with_one(path: Path) -> None:
-    table = sink(path)
-    table.apply(batch([E("a", number=5)]))
-    assert table.apply(batch([E("a", "new", partition="1", version=-9)], by_version=True)).applied == 1
-
-
 def test_keys_of_all_kinds(path: Path) -> None:
     it = batch([E(f"k{n}", number=n) for n in range(1200)])
     rows = it.rows.append_column("x", pa.array([n / 2 for n in range(1200)])).append_column(

@@ -1,7 +1,8 @@
 """Files of earlier formats, as the releases that wrote them left them: read, brought up to date, gone on with.
 
 `files/format-1.sqlite` has a table `flights` (upsert by version, with deletes; constraints of its own) that was filled,
-reset to the beginning and filled again, and a table `log` (append).
+reset to the beginning and filled again, and a table `log` (append). `files/format-2.sqlite` has the same, of which
+partition 1 was written with ranges last, and a table `plain` (upsert without an order).
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from leasehold.errors import ConfigError
 from leasehold.sinks.base import BatchResult
 from leasehold.sinks.fence import Watermark
-from tests.sinks.events import E, batch, look, run, sink
+from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 from tests.sinks.test_processes import ROOT
 from tests.sinks.test_ranges import of, read
 
 FILES = Path(__file__).parent / "files"
-FORMATS = (1,)
+FORMATS = (1, 2)
 FORMAT_OF = "SELECT name, format FROM leasehold_table ORDER BY name"
 
 Old = Callable[[int], Path]
@@ -40,8 +42,9 @@ def test_an_old_table_is_read_and_gone_on_with(old: Old, version: int) -> None:
     path = old(version)
     table = sink(path)
     assert table.row_count() == 2
-    assert table.watermarks("h") == {"0": Watermark(5, 4), "1": Watermark(3, 5)}
-    assert table.identity() == "e9b899f6-9b15-4eab-a8b4-9235cc0bc977"
+    assert table.watermarks("h") == {"0": Watermark(5, 4), "1": Watermark(3, 5, whole=version > 1)}
+    ((identity,),) = look(path, "SELECT sink_id FROM leasehold_table WHERE name = 'flights'")
+    assert table.identity() == identity
     replay = [E("a", "again", 1, level=4, version=1), E("c", "older", partition="1", level=5, version=4)]
     assert table.apply(batch(replay, by_version=True, deletes=True)) == BatchResult(replayed=2)
     late = [E("d", "late", number=6, level=4, version=2), E("c", "new", 2, "1", 4, 5, version=6)]
@@ -57,20 +60,61 @@ def test_where_a_range_begins_is_not_held_against_an_old_table(old: Old, version
 
 
 @pytest.mark.parametrize("version", FORMATS)
+def test_rejected_rows_of_an_old_table_are_there_once(old: Old, version: int) -> None:
+    """The release that wrote them doubled them at its reset."""
+    path = old(version)
+    before = look(path, "SELECT max(rejected_at) FROM flights_rejected")
+    assert len(look(path, "SELECT * FROM flights_rejected")) == 8
+    table = sink(path)
+    table.check(SCHEMA)
+    assert look(path, "SELECT partition, sequence_number, place, source FROM flights_rejected ORDER BY 1, 2, 3") == [
+        ("0", 1, 0, None),
+        ("0", 3, 0, None),
+        ("0", 3, 1, None),
+        ("1", 3, 0, None),
+    ]
+    assert look(path, "SELECT DISTINCT rejected_at FROM flights_rejected") == before
+    table.set_watermarks("h", {"0": Watermark(2, 7)})
+    again = batch([], by_version=True, deletes=True, rejected=[E("?", number=3, level=7), E("?", number=4, level=7)])
+    assert table.apply(again).rejected == 2
+    assert look(path, "SELECT sequence_number, place, source FROM flights_rejected WHERE sequence_number > 2") == [
+        (3, 0, None),  # of partition 1
+        (3, 0, "{}"),
+        (4, 0, "{}"),
+    ]
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_the_order_of_an_old_table_is_recorded_when_it_is_said(old: Old, version: int) -> None:
+    path = old(version)
+    with pytest.raises(ConfigError, match=r"by an expression that its writer did not name so far.*without sequence_by"):
+        sink(path).apply(batch([E("a", number=9, level=4)]))
+    named = sink(path, sequence_by="version")
+    named.apply(batch([E("a", number=9, level=4, version=9)], by_version=True))
+    with pytest.raises(ConfigError, match="ordered by version so far"):
+        sink(path, sequence_by="version + 1").apply(batch([E("a", number=10, level=4)], by_version=True))
+
+
+def test_an_old_table_without_an_order_says_so(old: Old) -> None:
+    with pytest.raises(ConfigError, match="ordered without sequence_by so far"):
+        sink(old(2), name="plain").apply(batch([E("a", number=10)], by_version=True))
+
+
+@pytest.mark.parametrize("version", FORMATS)
 def test_tables_are_brought_up_to_date_one_by_one(old: Old, version: int) -> None:
     """An earlier release may go on with the other table of the same file: what it reads and writes is still there."""
     path = old(version)
-    sink(path).apply(batch([E("a", number=9, level=4)]))
-    ((flights, newest), (log, still)) = look(path, FORMAT_OF)
-    assert (flights, log, still) == ("flights", "log", version)
-    assert newest > version
+    sink(path).apply(batch([E("a", number=9, level=4)], by_version=True))
+    formats = dict(look(path, FORMAT_OF))
+    newest = formats["flights"]
+    assert newest > version == formats["log"]
     run(
         path,
         "INSERT OR REPLACE INTO leasehold_watermark (pipeline, entity_table, hub, consumer_group, partition, "
         "sequence_number, owner_level) VALUES ('p', 'log', 'h', '$Default', '0', 7, 2)",
     )
     assert sink(path, "append", name="log").watermarks("h") == {"0": Watermark(7, 2)}
-    assert look(path, FORMAT_OF) == [("flights", newest), ("log", newest)]
+    assert dict(look(path, FORMAT_OF)) | {"plain": newest} == dict.fromkeys(("flights", "log", "plain"), newest)
 
 
 @pytest.mark.parametrize("version", FORMATS)
@@ -130,7 +174,7 @@ def stop(*arguments):
     print("brought up to date, not committed", flush=True)
     os.kill(os.getpid(), 9)
 bookkeeping.remember_keys = stop
-sink(Path(sys.argv[1])).apply(batch([E("a", number=9, level=4)], by_version=True))
+sink(Path(sys.argv[1])).apply(batch([E("a", number=9, level=4, version=7)], by_version=True))
 """
 
 
@@ -143,5 +187,5 @@ def test_a_process_that_is_killed_while_it_does_so_leaves_the_old_format(old: Ol
     )
     assert (ran.returncode, ran.stdout) == (-9, "brought up to date, not committed\n"), ran.stderr
     assert look(path, "SELECT name, sql FROM sqlite_master ORDER BY name") == before
-    assert dict(look(path, FORMAT_OF)) == {"flights": version, "log": version}
+    assert {each for _, each in look(path, FORMAT_OF)} == {version}
     assert sink(path).apply(batch([E("a", number=9, level=4)], by_version=True)).superseded == 1

@@ -8,7 +8,7 @@ import click
 
 from leasehold.cli.output import Column, Output, Result, Table, output_option
 from leasehold.cli.wait_option import patiently, wait_option
-from leasehold.errors import ConfigError, UsageError
+from leasehold.errors import ConfigError
 from leasehold.model import Positions
 
 _COLUMNS = (
@@ -38,7 +38,9 @@ def reset(file: Path, to: str, wait: float, output: Output) -> None:
     been emptied. Refused while an instance is alive.
 
     --to sink makes the checkpoints follow the table, after a store was wiped or restored from an older copy.
-    --to earliest fills a new table from the beginning, after its database was deleted.
+    --to earliest fills a new table from the beginning, after its database was deleted, and an upserted table anew: what
+    is known of its keys is forgotten, so that sequence_by and delete_when may be others from then on. The rows stay,
+    and come out as the events say that the hub still has.
 
     \b
     Example:
@@ -61,15 +63,6 @@ def reset(file: Path, to: str, wait: float, output: Output) -> None:
     settings = pipeline.ownership.settings()
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
-    if pipeline.sink.mode == "append" and sink.row_count():
-        marks = sink.watermarks(hub.identity)
-        for partition, mark in marks.items():
-            if positions and hub.resolve(partition, positions.of(partition)) <= mark.sequence_number:
-                raise UsageError(
-                    f"partition {partition}: the table {pipeline.sink.table} holds its events up to sequence number "
-                    f"{mark.sequence_number}, and reading them again would append them twice. Empty the table first: "
-                    f"DELETE FROM {pipeline.sink.table}"
-                )
     moves = reset_group(
         hub,
         hub.consumer_group(pipeline.source.consumer_group),

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from leasehold.errors import UsageError
 from leasehold.hubs.base import Hub, offset_of
-from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions, Presence
+from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership, PositionKind, Positions, Presence
 from leasehold.processor.progress import PartitionProgress, group_progress
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
@@ -26,8 +26,12 @@ class Watermarked(Protocol):
         """The watermark of each partition of `hub` that has one."""
         ...
 
-    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
-        """Write watermarks as they are given, also lower ones."""
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
+        """Write watermarks as they are given, also lower ones; `anew` if all events are read as if for the first time.
+
+        Raises `UsageError`, with nothing changed, where a higher owner level has been, and where a table would hold
+        events twice.
+        """
         ...
 
 
@@ -79,7 +83,9 @@ def reset_group(
         claimed = _claim_all(group, ownership, owner, records, rows, marks)
         levels = {record.partition: record.owner_level for record in claimed}
         sink.set_watermarks(
-            hub.identity, {move.partition: Watermark(move.after - 1, levels[move.partition]) for move in moves}
+            hub.identity,
+            {move.partition: Watermark(move.after - 1, levels[move.partition]) for move in moves},
+            anew=_is_first_reading(to, rows, moves),
         )
         refused = checkpoints.update_checkpoints(
             [_checkpoint(hub, group, move.partition, move.after - 1, levels[move.partition]) for move in moves]
@@ -106,6 +112,14 @@ def _target(hub: Hub, row: PartitionProgress, marks: Mapping[str, Watermark], to
     if row.partition in marks:
         return marks[row.partition].sequence_number + 1
     return row.begin if row.checkpoint is None else row.checkpoint
+
+
+def _is_first_reading(to: Positions | None, rows: Sequence[PartitionProgress], moves: Sequence[Moved]) -> bool:
+    """Whether all that the hub has will be read. "Latest" does not mean that, where the hub is empty."""
+    return to is not None and all(
+        move.after <= row.begin and to.of(row.partition).kind is not PositionKind.LATEST
+        for row, move in zip(rows, moves, strict=True)
+    )
 
 
 def _claim_all(

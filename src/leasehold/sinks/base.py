@@ -7,6 +7,7 @@ that was exploded into three rows counts three times.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,7 @@ class TableSpec:
     mode            `upsert` keeps the last event of each key, `append` every event
     keys            the columns that name an entity (`upsert` only, and then at least one)
     keep            which of the fence's columns are stored as well
+    sequence_by     what the values of `Batch.sequence_by` are, as text: the table remembers it, and refuses another
     """
 
     name: str
@@ -52,6 +54,7 @@ class TableSpec:
     mode: str = "upsert"
     keys: Sequence[str] = ()
     keep: Sequence[str] = ()
+    sequence_by: str | None = None
 
     def __post_init__(self) -> None:
         for field, value in (("table", self.name), ("pipeline", self.pipeline)):
@@ -71,6 +74,8 @@ class TableSpec:
             if twice := repeated(names):
                 raise ConfigError(field, tuple(names), f"{twice[0]} is named twice", "Name each column once")
             object.__setattr__(self, field, tuple(names))
+        if self.sequence_by is not None:
+            object.__setattr__(self, "sequence_by", _spaced(self.sequence_by))
         self._check_columns()
 
     def _check_columns(self) -> None:
@@ -109,6 +114,19 @@ class TableSpec:
     def rejected(self) -> str:
         """The name of the table of rejected events."""
         return f"{self.name}_rejected"
+
+    @property
+    def memory(self) -> str | None:
+        """The name of the memory of keys, None for a table without keys."""
+        return f"leasehold_key_{self.name}" if self.keys else None
+
+
+_QUOTED_OR_SPACE = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)|\s+""", re.DOTALL)
+
+
+def _spaced(expression: str) -> str:
+    """The expression with single spaces wherever it has white space outside of quotes."""
+    return _QUOTED_OR_SPACE.sub(lambda found: found[1] or " ", expression).strip()
 
 
 def _check_name(field: str, value: object) -> None:

@@ -23,7 +23,7 @@ from leasehold.sinks.fence import Lane, Plan, Range
 from leasehold.sinks.values import Column, Kind, kind_of
 
 REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")
-"""The columns of rows that the caller could not parse."""
+"""The columns of rows that the caller could not parse; whatever else the source gave may come with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +230,9 @@ def _check_rejected(table: pa.Table) -> None:
         type_ = table[find(table.schema, name)].type
         if kind_of(type_) not in kinds:
             raise SchemaMismatch(f"the DataFrame of rejected events: {name} is of type {type_}, not {kinds[0]}")
+    for field in table.schema:
+        if kind_of(field.type) is None:
+            raise SchemaMismatch(
+                f"the DataFrame of rejected events: {field.name} is of type {field.type}, which cannot be kept: cast "
+                "it to a string, or leave it out"
+            )

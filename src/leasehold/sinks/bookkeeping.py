@@ -2,11 +2,11 @@
 
 Owns these tables, and their SQL:
 
-    leasehold_table        one row a table: format, pipeline, mode, keys, identity of the sink
+    leasehold_table        one row a table: format, pipeline, mode, keys, identity of the sink, and what orders it
     leasehold_watermark    one row a pipeline, table, hub, consumer group and partition
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last; also after the
                            entity was deleted, so that a late older event does not bring it back
-    <table>_rejected       the events that were set aside, with a reason
+    <table>_rejected       the events that were set aside (`rejected`)
 
 Promises that a table has one owner: another pipeline, mode or set of keys is refused. Refuses to go on
 when the entity table is gone and its watermarks are not: what was applied would be missing for good. Every
@@ -21,28 +21,25 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 
-from leasehold.errors import AlreadyInUse, SchemaMismatch, SinkError
+from leasehold.errors import AlreadyInUse, SinkError
+from leasehold.sinks import rejected, remembered_order
 from leasehold.sinks.base import TableSpec, folded
 from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.ordering import UNKNOWN, Claim, Key
-from leasehold.sinks.shape import ordered_keys, quoted
+from leasehold.sinks.shape import exists, ordered_keys, quoted
 from leasehold.sinks.upgrades import FORMAT, bring_up_to_date, widen
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS leasehold_table (
         name TEXT COLLATE NOCASE PRIMARY KEY, format INTEGER NOT NULL, pipeline TEXT NOT NULL,
         mode TEXT NOT NULL, keys TEXT NOT NULL, sequence_by TEXT, made INTEGER NOT NULL DEFAULT 0,
-        sink_id TEXT NOT NULL) WITHOUT ROWID""",
+        sink_id TEXT NOT NULL, ordered_by TEXT, deletes INTEGER) WITHOUT ROWID""",  # sequence_by is the values' kind
     """CREATE TABLE IF NOT EXISTS leasehold_watermark (
         pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, consumer_group TEXT, partition TEXT,
         sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL, whole INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (pipeline, entity_table, hub, consumer_group, partition)) WITHOUT ROWID""",
 )
-_REJECTED = ("hub", "partition", "sequence_number", "body", "reason", "rejected_at")
 _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
-
-Rejected = tuple[str, str, int, object, str]
-"""Hub, partition, sequence number, body and reason."""
 
 
 def claim(connection: sqlite3.Connection, spec: TableSpec) -> str:
@@ -111,9 +108,18 @@ def forget_dropped(connection: sqlite3.Connection, spec: TableSpec) -> None:
     """If the entity table has been dropped, forget that it was there, and what is known of its keys."""
     if exists(connection, spec.name):
         return
-    connection.execute("UPDATE leasehold_table SET made = 0, sequence_by = NULL WHERE name = ?", (spec.name,))
+    connection.execute("UPDATE leasehold_table SET made = 0 WHERE name = ?", (spec.name,))
+    remembered_order.forget(connection, spec)
     for name in _companion(spec):
         connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
+
+
+def forget_keys(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Forget what is known of keys, and what they were ordered by."""
+    remembered_order.forget(connection, spec)
+    for name in _companion(spec):
+        if exists(connection, name):
+            connection.execute(f"DELETE FROM {quoted(name)}")
 
 
 def make_companions(connection: sqlite3.Connection, spec: TableSpec) -> None:
@@ -125,35 +131,8 @@ def make_companions(connection: sqlite3.Connection, spec: TableSpec) -> None:
             "sequence_number INTEGER NOT NULL, sequence_by, deleted INTEGER NOT NULL, "
             f"PRIMARY KEY ({columns})) WITHOUT ROWID"
         )
-    connection.execute(
-        f"CREATE TABLE IF NOT EXISTS {quoted(spec.rejected)} (hub TEXT NOT NULL, partition TEXT NOT NULL, "
-        "sequence_number INTEGER NOT NULL, body, reason TEXT NOT NULL, rejected_at TEXT NOT NULL)"
-    )
-    there = {folded(name) for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (spec.rejected,))}
-    if there != set(_REJECTED):
-        raise SchemaMismatch(
-            f"{spec.rejected} is where rejected events go, and has other columns than {', '.join(_REJECTED)}. "
-            "Rename it, or the entity table"
-        )
+    rejected.make(connection, spec)
     connection.execute("UPDATE leasehold_table SET made = 1 WHERE name = ? AND NOT made", (spec.name,))
-
-
-def exists(connection: sqlite3.Connection, name: str) -> bool:
-    """Whether there is a table or view of this name."""
-    query = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
-    return connection.execute(query, (name,)).fetchone() is not None
-
-
-def check_order(connection: sqlite3.Connection, spec: TableSpec, kind: str) -> None:
-    """Refuse values of `sequence_by` that cannot be compared with those remembered."""
-    (before,) = connection.execute("SELECT sequence_by FROM leasehold_table WHERE name = ?", (spec.name,)).fetchone()
-    if before is None:
-        connection.execute("UPDATE leasehold_table SET sequence_by = ? WHERE name = ?", (kind, spec.name))
-    elif before != kind:
-        raise SchemaMismatch(
-            f"sequence_by gives a {kind}, and the table {spec.name} remembers a {before} of each key, which it cannot "
-            f"be compared with. Cast it to a {before}"
-        )
 
 
 def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[str]) -> dict[Lane, Watermark]:
@@ -229,16 +208,8 @@ def remember_keys(connection: sqlite3.Connection, spec: TableSpec, rows: Iterabl
         connection.executemany(f"INSERT OR REPLACE INTO {quoted(name)} VALUES ({bound})", rows)
 
 
-def add_rejected(connection: sqlite3.Connection, spec: TableSpec, rows: Sequence[Rejected], at: str) -> None:
-    """Write events to the table of rejected events."""
-    connection.executemany(
-        f"INSERT INTO {quoted(spec.rejected)} ({', '.join(_REJECTED)}) VALUES (?, ?, ?, ?, ?, ?)",
-        [(*row, at) for row in rows],
-    )
-
-
 def _companion(spec: TableSpec) -> tuple[str, ...]:
-    return (f"leasehold_key_{spec.name}",) if spec.keys else ()
+    return (spec.memory,) if spec.memory else ()
 
 
 def _key_columns(spec: TableSpec) -> list[str]:

@@ -7,22 +7,32 @@ has no form in SQLite. A delete binds its key only, so nothing else of it is loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.base import folded
-from leasehold.sinks.batch import Batch, Kept, find
-from leasehold.sinks.bookkeeping import Rejected
+from leasehold.sinks.batch import REJECTED_COLUMNS, Batch, Kept, find
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.ordering import Claim, Key, KeyOrder
+from leasehold.sinks.rejected import Rejected
 from leasehold.sinks.shape import Layout
 from leasehold.sinks.values import Converted, as_json, convert, order_kind, order_values
 from leasehold.sinks.writing import EveryEvent, Order, Rows
+
+
+class SetAside(NamedTuple):
+    """A row to reject: where it is among the kept rows, its body, why, and what else it was given with, as JSON."""
+
+    at: int
+    body: object
+    reason: str
+    source: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +40,11 @@ class Content:
     """A batch's new rows, ready to be written.
 
     `data` is what they were made of and `places[i]` where row `i` is in it, since some are left out; those
-    are in `unfit`, by place and with a reason. `unparsed` are the rows that the caller could not parse.
+    are in `unfit`, by place and with a reason. `unparsed` are the rows that the caller could not parse. All are
+    among the rows `kept`, those of `data` at the places `at`.
     """
 
+    kept: Kept
     data: pa.Table
     at: Sequence[int]
     lanes: Sequence[Lane]
@@ -41,7 +53,7 @@ class Content:
     places: Sequence[int]
     order_values: Sequence[Any] | None
     unfit: Mapping[int, str]
-    unparsed: Sequence[tuple[int, Rejected]]
+    unparsed: Sequence[SetAside]
 
     def order(self, load: Callable[[Sequence[Key]], Mapping[Key, Claim]], *, keyed: bool) -> Order:
         """What decides which rows count; `load` is asked for what is known of the keys, each once."""
@@ -61,10 +73,11 @@ class Content:
         """All rows to set aside, in the order of the batch; `broken` are those that the table refused."""
         reasons = {**self.unfit, **{self.places[index]: reason for index, reason in broken.items()}}
         places = sorted(reasons)
-        found = list(self.unparsed)
-        for place, body in zip(places, _bodies(self.data.take(pa.array(places, pa.int64()))), strict=True):
-            found.append((self.at[place], (*self.lanes[place], self.numbers[place], body, reasons[place])))
-        return [row for _, row in sorted(found, key=lambda each: each[0])]
+        bodies = _bodies(self.data.take(pa.array(places, pa.int64())))
+        found = [
+            SetAside(self.at[place], body, reasons[place], None) for place, body in zip(places, bodies, strict=True)
+        ]
+        return list(_identified(sorted([*self.unparsed, *found], key=attrgetter("at")), self.kept))
 
     def remembered(self, order: Order) -> Iterator[tuple[object, ...]]:
         """What to note of each key that was written."""
@@ -101,7 +114,7 @@ def content_of(batch: Batch, layout: Layout, kept: Kept) -> Content:
     *of_rows, ordered = of_fit
     rows = Rows(*of_rows)
     shown = data.select(layout.columns)
-    return Content(shown, at, lanes, numbers, rows, places, ordered, unfit, unparsed)
+    return Content(kept, shown, at, lanes, numbers, rows, places, ordered, unfit, unparsed)
 
 
 def kind_of_order(batch: Batch) -> str | None:
@@ -120,7 +133,19 @@ def kind_of_order(batch: Batch) -> str | None:
     return kind
 
 
-def _parted(batch: Batch, kept: Kept) -> tuple[Sequence[int], pa.Array, list[tuple[int, Rejected]]]:
+def _identified(rows: Iterable[SetAside], kept: Kept) -> Iterator[Rejected]:
+    """The rows with their place among all rows of their event, which stand together and are kept together."""
+    event, first = None, 0
+    for row in rows:
+        its = kept.lanes[row.at], kept.numbers[row.at]
+        if its != event:
+            event, first = its, row.at
+            while first and (kept.lanes[first - 1], kept.numbers[first - 1]) == its:
+                first -= 1
+        yield Rejected(*its[0], its[1], row.at - first, row.body, row.reason, row.source)
+
+
+def _parted(batch: Batch, kept: Kept) -> tuple[Sequence[int], pa.Array, list[SetAside]]:
     """Where among the kept rows those to store are, their sources, and the unparsed rows with their places."""
     parsed = batch.rows.num_rows
     if batch.rejected is None or not batch.rejected.num_rows:
@@ -129,11 +154,18 @@ def _parted(batch: Batch, kept: Kept) -> tuple[Sequence[int], pa.Array, list[tup
     others = kept.source.filter(pc.invert(is_parsed))
     table = batch.rejected.take(pc.subtract(others, pa.scalar(parsed, others.type)))
     bodies, reasons = (convert(table[find(table.schema, name)]).values for name in ("body", "reason"))
-    unparsed: list[tuple[int, Rejected]] = [
-        (at, (*kept.lanes[at], kept.numbers[at], body, reason or "no reason was given"))
-        for at, body, reason in zip(pc.indices_nonzero(pc.invert(is_parsed)).to_pylist(), bodies, reasons, strict=True)
+    places = pc.indices_nonzero(pc.invert(is_parsed)).to_pylist()
+    unparsed = [
+        SetAside(at, body, reason or "no reason was given", source)
+        for at, body, reason, source in zip(places, bodies, reasons, _sources(table), strict=True)
     ]
     return pc.indices_nonzero(is_parsed).to_pylist(), kept.source.filter(is_parsed), unparsed
+
+
+def _sources(table: pa.Table) -> Sequence[str]:
+    """What rows were given with besides what has a column of its own, as JSON objects."""
+    others = [name for name in table.schema.names if folded(name) not in map(folded, REJECTED_COLUMNS)]
+    return as_json({name: table[name] for name in others}) if others else ["{}"] * table.num_rows
 
 
 def _is_whole(source: pa.Array, rows: int) -> bool:

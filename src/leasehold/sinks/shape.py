@@ -43,6 +43,12 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def exists(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether there is a table or view of this name."""
+    query = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
+    return connection.execute(query, (name,)).fetchone() is not None
+
+
 def ordered_keys(spec: TableSpec) -> tuple[str, ...]:
     """The key columns in one order, however the spec writes them."""
     return tuple(sorted(spec.keys, key=folded))

@@ -37,12 +37,13 @@ from leasehold.backends import local_file_of
 from leasehold.clock import Clock, SystemClock
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import AlreadyInUse, ConfigError, SinkError, SinkUnavailable, UsageError
-from leasehold.sinks import bookkeeping, fence
+from leasehold.sinks import bookkeeping, fence, rejected
 from leasehold.sinks.base import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.batch import Arrangement, Batch, arrange
 from leasehold.sinks.content import content_of, kind_of_order
 from leasehold.sinks.fence import Watermark
-from leasehold.sinks.shape import Layout, fit, quoted
+from leasehold.sinks.remembered_order import check_order, check_spec, order_of, record
+from leasehold.sinks.shape import Layout, exists, fit, quoted
 from leasehold.sinks.writing import RowWriter
 
 logger = logging.getLogger(__name__)
@@ -119,8 +120,12 @@ class SqliteSink:
             return result
 
     def check(self, schema: pa.Schema) -> None:
-        """Make the table, or compare it with what is there, before there is any row. Raises `SchemaMismatch`."""
+        """Make the table, or compare it with what is there, before there is any row.
+
+        Raises `SchemaMismatch`, and `ConfigError` for another `sequence_by` than the table's.
+        """
         with self._claimed() as connection:
+            check_spec(connection, self.spec)
             version, layout = self._layout(connection, schema)
         self._checked = (connection, version, schema, layout)
 
@@ -135,12 +140,16 @@ class SqliteSink:
             marks = bookkeeping.watermarks(connection, self.spec, [hub])
         return {partition: mark for (_, partition), mark in marks.items()}
 
-    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
         """Write the watermarks of these partitions as they are given, also lower ones: for a person's reset.
 
-        The rows of the table stay. Events above a lowered watermark are applied again: an upserted table comes
-        out right, an appended one holds them twice. If the table has been dropped, it will be made anew.
-        Raises `UsageError`, with nothing changed, where a higher owner level has been: its owner goes on from there.
+        The rows of the table stay, and events above a lowered watermark are applied again. `anew` says that all
+        events of the hub will be: then what is known of keys is forgotten, with what they were ordered by, and the
+        outcome is that of a first reading into the table (`remembered_order`, rule 3). If the table has been
+        dropped, it will be made anew.
+
+        Raises `UsageError`, with nothing changed, where a higher owner level has been, since its owner goes on from
+        there; and where a watermark is lowered below events that an appended table holds, and would hold twice.
         """
         with self._claimed() as connection:
             bookkeeping.check_reader(connection, self.spec, [hub])
@@ -152,13 +161,33 @@ class SqliteSink:
                         f"level {mark.owner_level}, and level {level} has been here meanwhile. Nothing was changed. "
                         "Stop every instance and try again"
                     )
+            self._check_appended(connection, {name: stored.get((hub, name)) for name in marks}, marks)
             bookkeeping.forget_dropped(connection, self.spec)
+            if anew:
+                bookkeeping.forget_keys(connection, self.spec)
             bookkeeping.set_watermarks(connection, self.spec, {(hub, name): mark for name, mark in marks.items()})
+
+    def _check_appended(
+        self, connection: sqlite3.Connection, stored: Mapping[str, Watermark | None], marks: Mapping[str, Watermark]
+    ) -> None:
+        name = self.spec.name
+        if self.spec.keys or not exists(connection, name):
+            return
+        if not connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 1").fetchone():
+            return
+        for partition, mark in marks.items():
+            before = stored[partition]
+            if before is not None and mark.sequence_number < before.sequence_number:
+                raise UsageError(
+                    f"partition {partition}: the table {name} holds its events up to sequence number "
+                    f"{before.sequence_number}, and reading them again would append them twice. Empty the table first: "
+                    f"DELETE FROM {name}"
+                )
 
     def row_count(self) -> int:
         """How many rows the table has; 0 if it has not been made yet."""
         with self._explained(), self._file.reading() as connection, self._inner():
-            if not bookkeeping.exists(connection, self.spec.name):
+            if not exists(connection, self.spec.name):
                 return 0
             (count,) = connection.execute(f"SELECT count(*) FROM {quoted(self.spec.name)}").fetchone()
         return int(count)
@@ -208,24 +237,26 @@ class SqliteSink:
 
         kept = arrangement.admitted(plan)
         kind = kind_of_order(batch)
-        if kind:
-            bookkeeping.check_order(connection, self.spec, kind)
+        table_order = order_of(self.spec, kind, deletes=batch.delete is not None)
+        check_order(connection, self.spec, table_order)
         content = content_of(batch, layout, kept)
         order = content.order(
             lambda keys: bookkeeping.known_claims(connection, self.spec, keys, by_value=kind is not None),
             keyed=bool(self.spec.keys),
         )
         written = RowWriter(connection, self.spec, layout, content.rows, order).write()
-        rejected = content.rejected(written.broken)
-        bookkeeping.add_rejected(connection, self.spec, rejected, self._now())
-        bookkeeping.remember_keys(connection, self.spec, content.remembered(order))
+        set_aside = content.rejected(written.broken)
+        rejected.replace(connection, self.spec, plan.admitted, set_aside, self._now())
+        if remembered := list(content.remembered(order)):
+            bookkeeping.remember_keys(connection, self.spec, remembered)
+            record(connection, self.spec, table_order)
         bookkeeping.set_watermarks(connection, self.spec, plan.watermarks)
         sizes = {stretch.range: stretch.end - stretch.begin for stretch in arrangement.stretches}
         refused = tuple(
             RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])
             for each in plan.refused
         )
-        return BatchResult(written.applied, kept.replayed, refused, written.superseded, len(rejected))
+        return BatchResult(written.applied, kept.replayed, refused, written.superseded, len(set_aside))
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock.wall(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -5,6 +5,7 @@ its pipeline uses it: an earlier release may go on with the others beside it, an
 brought up to date. What all tables share is therefore only ever widened, by columns with a default.
 
     2   watermarks know whether their last event is known from a range that was read whole (`fence`, rule 1)
+    3   rejected rows have an identity (`rejected`), and what orders the rows is recorded (`remembered_order`)
 
 Runs in the transaction of the first use, which locks the database from its first statement: of two processes that
 come at once, the second finds the new format; one that is killed at any line leaves the old one.
@@ -14,21 +15,37 @@ from __future__ import annotations
 
 import sqlite3
 
+from leasehold.sinks import rejected
 from leasehold.sinks.base import TableSpec
+from leasehold.sinks.shape import exists, quoted
 
-FORMAT = 2
+FORMAT = 3
 """The format of the bookkeeping that this version writes, and the highest that it reads."""
 
 
 def bring_up_to_date(connection: sqlite3.Connection, spec: TableSpec) -> None:
     """Make the bookkeeping of this table, which has an earlier format, one of format `FORMAT`."""
     widen(connection)
+    rejected.identify(connection, spec)
+    _say_that_there_was_no_order(connection, spec)
     connection.execute("UPDATE leasehold_table SET format = ? WHERE name = ?", (FORMAT, spec.name))
 
 
 def widen(connection: sqlite3.Connection) -> None:
     """Give what all tables of the database share the columns that have come since it was made."""
     _add_column(connection, "leasehold_watermark", "whole", "INTEGER NOT NULL DEFAULT 0")
+    _add_column(connection, "leasehold_table", "ordered_by", "TEXT")
+    _add_column(connection, "leasehold_table", "deletes", "INTEGER")
+
+
+def _say_that_there_was_no_order(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Keys were remembered, and never a value with them: that is all that can be told of what rows were ordered by."""
+    if not spec.memory or not exists(connection, spec.memory):
+        return
+    if connection.execute(f"SELECT 1 FROM {quoted(spec.memory)} LIMIT 1").fetchone():
+        connection.execute(
+            "UPDATE leasehold_table SET ordered_by = '' WHERE name = ? AND sequence_by IS NULL", (spec.name,)
+        )
 
 
 def _add_column(connection: sqlite3.Connection, table: str, column: str, declared: str) -> None:

@@ -58,7 +58,8 @@ class EntityTable:
     keys            `upsert` keeps the last event of each key; `append` every event, and takes no keys
     pipeline        the table belongs to the pipeline of this name; another one is refused
     sequence_by     a Spark SQL expression: of two events of a key the one with the higher value counts.
-                    Needed where events of one key come from several partitions
+                    Needed where events of one key come from several partitions. The table remembers it: another one,
+                    or a delete_when where there was none, is refused until all events are read again
     delete_when     a Spark SQL condition: an event for which it is true deletes its entity
     keep            which of hub, partition, sequenceNumber and ownerLevel are stored as well
     store, group    the ownership store, or its URL, and the consumer group of the hub that is read. With them
@@ -88,7 +89,13 @@ class EntityTable:
         self._arguments = {name: value for name, value in locals().items() if name != "self"}
         check_release()
         spec = TableSpec(
-            name=table, pipeline=pipeline, consumer_group=consumer_group, mode=mode, keys=keys or (), keep=keep
+            name=table,
+            pipeline=pipeline,
+            consumer_group=consumer_group,
+            mode=mode,
+            keys=keys or (),
+            keep=keep,
+            sequence_by=sequence_by,
         )
         for name, expression in (("sequence_by", sequence_by), ("delete_when", delete_when)):
             _check_expression(name, expression, mode)
@@ -164,9 +171,13 @@ class EntityTable:
         """How far each partition of `hub` has been applied, and the highest owner level that has been there."""
         return self._sink.watermarks(hub)
 
-    def set_watermarks(self, hub: str, watermarks: Mapping[str, Watermark]) -> None:
-        """Write the watermarks of these partitions as given, also lower ones: for a person's reset only."""
-        self._sink.set_watermarks(hub, watermarks)
+    def set_watermarks(self, hub: str, watermarks: Mapping[str, Watermark], *, anew: bool = False) -> None:
+        """Write the watermarks of these partitions as given, also lower ones: for a person's reset only.
+
+        `anew` says that all events of the hub will be read again: what is known of keys is forgotten, with what they
+        were ordered by. Raises `UsageError` where an appended table would hold events twice.
+        """
+        self._sink.set_watermarks(hub, watermarks, anew=anew)
 
     def row_count(self) -> int:
         """How many rows the table has; 0 if it has not been made yet."""

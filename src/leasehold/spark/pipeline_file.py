@@ -203,6 +203,7 @@ class PipelineFile(_Section):
                 mode=self.sink.mode,
                 keys=self.sink.keys,
                 keep=self.sink.keep,
+                sequence_by=self.sink.sequence_by,
             )
 
     def source_options(self) -> dict[str, str]:

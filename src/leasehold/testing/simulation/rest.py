@@ -8,6 +8,7 @@ be.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from leasehold.balancing.quotas import Member, quotas
@@ -199,7 +200,7 @@ class _Sink:
     def watermarks(self, hub: str) -> dict[str, Watermark]:
         return {partition: mark for (name, partition), mark in self._marks.items() if name == hub}
 
-    def set_watermarks(self, hub: str, marks: dict[str, Watermark]) -> None:
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
         self._marks.update({(hub, partition): mark for partition, mark in marks.items()})
 
 
@@ -210,7 +211,7 @@ def reset_to_sink(world: World) -> None:
         GROUP,
         world.ownership,
         world.checkpoints,
-        _Sink(world),  # type: ignore[arg-type]
+        _Sink(world),
         PipelineBinding("simulation", "simulated"),
         to=None,
         expiration=world.settings.partition_expiration,
