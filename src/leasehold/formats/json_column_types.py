@@ -24,7 +24,12 @@ Strict = Callable[[Any], tuple[Any, list[int]]]
 _WIDE = 76  # digits of the widest decimal
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01, 9999-12-31
 _DAY = 86_400_000_000  # microseconds
-_ZONED = r"[T ].*(Z|[+-][0-9:]+)$"
+_DAYS = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_HOURS, _MINUTES = "([01][0-9]|2[0-3])", "[0-5][0-9]"
+_ZONES = f"(Z|[+-]{_HOURS}(:?{_MINUTES})?)"
+_DATES = f"^{_DAYS}$"
+_TIMES = rf"^{_DAYS}([T ]{_HOURS}(:{_MINUTES}(:{_MINUTES}([.][0-9]{{1,6}})?)?)?{_ZONES}?)?$"
+_ZONED = rf"[T ].*{_ZONES}$"
 
 
 def holds(test: Callable[[pa.DataType], bool], type_: pa.DataType) -> bool:
@@ -77,19 +82,39 @@ def unfit(column: Any, type_: pa.DataType) -> list[int]:
         zoned = pc.match_substring_regex(column, _ZONED)
         plain = uncastable(pc.if_else(zoned, None, column), pa.timestamp("us"))
         return sorted({*plain, *uncastable(pc.if_else(zoned, column, None), type_)})
-    return uncastable(column, type_) if types.is_integer(type_) or types.is_decimal(type_) else []
+    if types.is_integer(type_):
+        most = 2 ** (type_.bit_width - 1)
+        return _positions(pc.or_(_out_of(column, -most, most - 1), pc.not_equal(pc.round(column), column)))
+    if types.is_decimal(type_):
+        most = min(10 ** (type_.precision - type_.scale), 10 ** (_WIDE // 2) - 1)
+        return _positions(pc.or_(_out_of(column, -most, most), pc.not_equal(pc.round(column, type_.scale), column)))
+    return []
 
 
-def uncastable(column: Any, type_: pa.DataType, first: int = 0) -> list[int]:
-    """The positions of values that have no cast to the type."""
+def uncastable(column: Any, type_: pa.DataType) -> list[int]:
+    """The positions of texts that have no cast to the type, a date or a timestamp."""
+    try:
+        column.cast(type_)
+        return []
+    except pa.ArrowInvalid:
+        shapely = pc.match_substring_regex(column, _DATES if types.is_date(type_) else _TIMES)
+    return sorted({*_positions(pc.invert(shapely)), *_bisected(pc.if_else(shapely, column, None), type_)})
+
+
+def _bisected(column: Any, type_: pa.DataType, first: int = 0) -> list[int]:
     try:
         column.cast(type_)
     except pa.ArrowInvalid:
         half = len(column) // 2
         if not half:
             return [first]
-        return uncastable(column[:half], type_, first) + uncastable(column[half:], type_, first + half)
+        return _bisected(column[:half], type_, first) + _bisected(column[half:], type_, first + half)
     return []
+
+
+def _out_of(column: Any, least: int, most: int) -> Any:
+    bounds = [pa.scalar(Decimal(bound), column.type) for bound in (least, most)]
+    return pc.or_(pc.less(column, bounds[0]), pc.greater(column, bounds[1]))
 
 
 def _nested(type_: pa.DataType, inner: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

@@ -48,6 +48,10 @@ _FEW = 48
 """So many bodies are read one by one in less time than it takes to find the one that stands in the way."""
 _PIECES = 8
 """Among so many parts of a chunk those are looked for in which nothing is left over for the rescue column."""
+_CALL = 75
+"""Calling Arrow's reader takes as long as so many bodies."""
+_TIMES = 12
+"""So many times all bodies are read before the rest go one by one, which takes about as long."""
 _ONE_IN = 12
 """If more than each twelfth body is one that Arrow stops at, it takes less time to read all of them one by one."""
 
@@ -62,6 +66,28 @@ class _Doubt(Exception):
 
 class _UnknownField(_Doubt):
     """There is a field that the schema does not know."""
+
+
+class _Work:
+    """What has been read of a chunk of `count` bodies, and what may still be read until one by one is faster.
+
+    `closed` tells whether a field that the schema does not know stops Arrow's reader.
+    """
+
+    def __init__(self, count: int, *, closed: bool) -> None:
+        self.read: list[Read] = []
+        self.closed = closed
+        self.piece = count // _PIECES
+        self._left = _TIMES * count + _TIMES * _CALL
+
+    def has_read(self, count: int) -> None:
+        """So many bodies more have been read, or something that takes as long."""
+        self._left -= count
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has taken about as long as one by one would have."""
+        return self._left <= 0
 
 
 class ColumnReader:
@@ -79,32 +105,34 @@ class ColumnReader:
 
     def read(self, bodies: pa.Array, rows: pa.Array) -> list[Read]:
         """What is surely good among `bodies`, which are strings without nulls, with the `rows` that it is of."""
-        read: list[Read] = []
-        if self.reads:
-            bodies, rows = _objects(bodies, rows)
-            if self._decimals:
-                bodies, rows = _without(pc.match_substring_regex(bodies, _LONG_NUMBER), bodies, rows)
-            try:
-                self._vouch(bodies, rows, True, read, len(bodies) // _PIECES)
-            except _UnknownField:
-                read.clear()
-                self._vouch(*_plain(bodies, rows), False, read)
-        return read
+        if not self.reads:
+            return []
+        bodies, rows = _objects(bodies, rows)
+        if self._decimals:
+            bodies, rows = _without(pc.match_substring_regex(bodies, _LONG_NUMBER), bodies, rows)
+        work = _Work(len(bodies), closed=True)
+        try:
+            self._vouch(bodies, rows, work)
+        except _UnknownField:
+            bodies, rows = _plain(bodies, rows)
+            work = _Work(len(bodies), closed=False)
+            self._vouch(bodies, rows, work)
+        return work.read
 
-    def _vouch(self, bodies: pa.Array, rows: pa.Array, closed: bool, read: list[Read], piece: int = 0) -> None:
+    def _vouch(self, bodies: pa.Array, rows: pa.Array, work: _Work) -> None:
         """Read as many of these as can be had without taking longer than one by one would."""
         for _ in range(_TURNS if bodies.nbytes < _BLOCK else 0):
-            if not len(bodies):
+            if not len(bodies) or work.is_spent:
                 return
             try:
-                read.append((rows, self._attempt(bodies, closed)))
+                work.read.append((rows, self._attempt(bodies, work)))
                 return
             except _Doubt as doubt:
                 if isinstance(doubt, _UnknownField) and not self._rescue:
                     raise
-                if len(bodies) <= (piece if isinstance(doubt, _UnknownField) else _FEW):
+                if len(bodies) <= (work.piece if isinstance(doubt, _UnknownField) else _FEW):
                     return
-                in_the_way = self._in_the_way(bodies, closed, doubt)
+                in_the_way = self._in_the_way(bodies, work, doubt)
             if in_the_way is None:
                 return
             if not in_the_way:
@@ -112,11 +140,12 @@ class ColumnReader:
             bodies, rows = _without(_mask(in_the_way, len(bodies)), bodies, rows)
         half = len(bodies) // 2
         if half:
-            self._vouch(bodies[:half], rows[:half], closed, read, piece)
-            self._vouch(bodies[half:], rows[half:], closed, read, piece)
+            self._vouch(bodies[:half], rows[:half], work)
+            self._vouch(bodies[half:], rows[half:], work)
 
-    def _attempt(self, bodies: pa.Array, closed: bool) -> pa.RecordBatch:
-        table = self._table(_lines(bodies), closed, self._read_as)
+    def _attempt(self, bodies: pa.Array, work: _Work) -> pa.RecordBatch:
+        table = self._table(_lines(bodies), self._read_as, work)
+        work.has_read(len(bodies))
         if table.num_rows != len(bodies):
             raise _Doubt
         made = [strict(column) for column, strict in zip(_whole(table), self._strict, strict=True)]
@@ -125,56 +154,62 @@ class ColumnReader:
             raise _Doubt(sorted(doubtful))
         return pa.RecordBatch.from_arrays([column for column, _ in made], schema=self._schema)
 
-    def _in_the_way(self, bodies: pa.Array, closed: bool, doubt: _Doubt) -> Sequence[int] | None:
+    def _in_the_way(self, bodies: pa.Array, work: _Work, doubt: _Doubt) -> Sequence[int] | None:
         """Bodies because of which the others could not be read; none if they are not known, None if they are many."""
         if doubt.rows or isinstance(doubt, _UnknownField):
             return doubt.rows
         if doubt.stopped is not None:
-            return self._stops(bodies, closed, doubt.stopped)
-        found = self._unfit(bodies, closed)
-        if not found and doubt.value:
-            found = pc.indices_nonzero(pc.match_substring(bodies, doubt.value)).to_pylist()
+            return self._stops(bodies, work, doubt.stopped)
+        work.has_read(len(bodies))
+        found = self._unfit(bodies, work)
+        if not found:
+            hint = pc.match_substring(bodies, doubt.value) if doubt.value else _uneven(bodies)
+            found = pc.indices_nonzero(hint).to_pylist()
         return found
 
-    def _stops(self, bodies: pa.Array, closed: bool, first: int) -> list[int] | None:
+    def _stops(self, bodies: pa.Array, work: _Work, first: int) -> list[int] | None:
         """The bodies that Arrow's reader stops at: it reads the others up to there."""
         found = [first]
         lines = _lines(bodies)
         starts = memoryview(bodies.buffers()[1]).cast("i")[bodies.offset :]
+        work.has_read(first)
         while (after := found[-1] + 1) < len(bodies):
             if len(found) > _FEW // _ONE_IN + after // _ONE_IN:
                 return None
             try:
-                self._table(lines[starts[after] - starts[0] + after :], closed, self._read_as)
+                self._table(lines[starts[after] - starts[0] + after :], self._read_as, work)
+                break
             except _Doubt as doubt:
                 if isinstance(doubt, _UnknownField) and not self._rescue:
                     raise
                 if doubt.stopped is None:
                     break
                 found.append(after + doubt.stopped)
-            else:
-                break
+                work.has_read(doubt.stopped)
+        work.has_read(len(bodies) - after)
         return [row for row in found if row < len(bodies)]
 
-    def _unfit(self, bodies: pa.Array, closed: bool) -> list[int]:
+    def _unfit(self, bodies: pa.Array, work: _Work) -> list[int]:
         """The bodies with numbers and times that are out of range, or the like."""
         long: list[int] = pc.indices_nonzero(pc.match_substring_regex(bodies, _LONG_NUMBER)).to_pylist()
         if long:  # not to be read as a decimal
             return long
+        work.has_read(2 * len(bodies))
         try:
-            columns = _whole(self._table(_lines(bodies), closed, self._loosely))
-        except _Doubt:
+            columns = _whole(self._table(_lines(bodies), self._loosely, work))
+            each = [unfit(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        except (_Doubt, pa.ArrowInvalid):
             return []
-        found = {row for column, field in zip(columns, self._schema, strict=True) for row in unfit(column, field.type)}
-        return [row for row in sorted(found) if row < len(bodies)]
+        return [row for row in sorted({row for rows in each for row in rows}) if row < len(bodies)]
 
-    def _table(self, lines: pa.Buffer, closed: bool, schema: pa.Schema) -> pa.Table:
+    def _table(self, lines: pa.Buffer, schema: pa.Schema, work: _Work) -> pa.Table:
+        work.has_read(_CALL)
         try:
             return json.read_json(
                 pa.BufferReader(lines),
                 read_options=json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
                 parse_options=json.ParseOptions(
-                    explicit_schema=schema, unexpected_field_behavior="error" if closed else "ignore"
+                    explicit_schema=schema, unexpected_field_behavior="error" if work.closed else "ignore"
                 ),
             )
         except pa.ArrowInvalid as error:
@@ -211,6 +246,12 @@ def _plain(bodies: pa.Array, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
         brackets = pc.add(pc.count_substring(bodies, "{"), pc.count_substring(bodies, "["))
         bodies, rows = _without(pc.greater(brackets, DEPTH), bodies, rows)
     return bodies, rows
+
+
+def _uneven(bodies: pa.Array) -> pa.Array:
+    """Those that may well be more than one object: Arrow's reader does not say where it met the end of one."""
+    braces = pc.not_equal(pc.count_substring(bodies, "{"), pc.count_substring(bodies, "}"))
+    return pc.or_(braces, pc.match_substring_regex(bodies, r"\}\s*\{"))
 
 
 def _without(mask: pa.Array, bodies: pa.Array, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
