@@ -159,6 +159,13 @@ def test_nobody_takes_what_a_reset_has_claimed() -> None:
             x.manager.tick()  # announces itself
             return dict(self.marks)
 
+        def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
+            self.marks |= {p: Watermark(99, level) for p, level in levels.items()}
+            return dict(self.marks)
+
+        def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+            pass
+
         def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
             scene.clock.advance(1)
             x.manager.tick()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,13 @@ class Sink:
         self._meanwhile()
         return dict(self.marks)
 
+    def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
+        self.marks |= {p: replace(self.marks.get(p, Watermark()), owner_level=level) for p, level in levels.items()}
+        return dict(self.marks)
+
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        pass
+
     def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
         self.anew.append(anew)
         self.marks.update(marks)
@@ -54,8 +62,8 @@ def worked_on() -> MemoryStore:
 def test_a_reset_moves_checkpoints_and_watermarks_at_a_new_level() -> None:
     store, sink = worked_on(), Sink()
     assert reset(store, sink) == [Moved("0", 100, 0)]
-    assert sink.marks == {"0": Watermark(-1, 2)}
-    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", -1, 2)]
+    assert sink.marks == {"0": Watermark(-1, 3, whole=True)}
+    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", -1, 3)]
 
 
 @pytest.mark.parametrize(

@@ -152,23 +152,54 @@ class SqliteSink:
         there; and where a watermark is lowered below events that an appended table holds, and would hold twice.
         """
         with self._claimed() as connection:
-            bookkeeping.check_reader(connection, self.spec, [hub])
-            stored = bookkeeping.watermarks(connection, self.spec, [hub])
-            for partition, mark in marks.items():
-                if (level := stored.get((hub, partition), mark).owner_level) > mark.owner_level:
-                    raise UsageError(
-                        f"partition {partition}: the watermarks of the table {self.spec.name} are to be set at owner "
-                        f"level {mark.owner_level}, and level {level} has been here meanwhile. Nothing was changed. "
-                        "Stop every instance and try again"
-                    )
-            self._check_appended(connection, {name: stored.get((hub, name)) for name in marks}, marks)
+            stored = self._check_set(
+                connection, hub, {partition: mark.owner_level for partition, mark in marks.items()}
+            )
+            self._check_appended(connection, stored, marks)
             bookkeeping.forget_dropped(connection, self.spec)
             if anew:
                 bookkeeping.forget_keys(connection, self.spec)
             bookkeeping.set_watermarks(connection, self.spec, {(hub, name): mark for name, mark in marks.items()})
 
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        """Raise the `UsageError` that `set_watermarks` would."""
+        with self._claimed() as connection:
+            stored = self._check_set(
+                connection, hub, {partition: mark.owner_level for partition, mark in marks.items()}
+            )
+            self._check_appended(connection, stored, marks)
+
+    def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
+        """Announce owner levels, so that batches of lower ones are refused; return the watermarks as they now stand.
+
+        A partition that has no watermark gets one, before the first event. Raises `UsageError`, with nothing changed,
+        where a higher level has been.
+        """
+        with self._claimed() as connection:
+            stored = self._check_set(connection, hub, levels)
+            raised = {
+                partition: replace(stored.get(partition, Watermark()), owner_level=level)
+                for partition, level in levels.items()
+            }
+            bookkeeping.set_watermarks(connection, self.spec, {(hub, name): mark for name, mark in raised.items()})
+        return {**stored, **raised}
+
+    def _check_set(self, connection: sqlite3.Connection, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
+        """The watermarks of `hub`, after a look whether those of these partitions may be set at these levels."""
+        bookkeeping.check_reader(connection, self.spec, [hub])
+        marks = bookkeeping.watermarks(connection, self.spec, [hub])
+        stored = {partition: mark for (_, partition), mark in marks.items()}
+        for partition, level in levels.items():
+            if partition in stored and (highest := stored[partition].owner_level) > level:
+                raise UsageError(
+                    f"partition {partition}: the watermarks of the table {self.spec.name} are to be set at owner "
+                    f"level {level}, and level {highest} has been here meanwhile. Nothing was changed. "
+                    "Stop every instance and try again"
+                )
+        return stored
+
     def _check_appended(
-        self, connection: sqlite3.Connection, stored: Mapping[str, Watermark | None], marks: Mapping[str, Watermark]
+        self, connection: sqlite3.Connection, stored: Mapping[str, Watermark], marks: Mapping[str, Watermark]
     ) -> None:
         name = self.spec.name
         if self.spec.keys or not exists(connection, name):
@@ -176,7 +207,7 @@ class SqliteSink:
         if not connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 1").fetchone():
             return
         for partition, mark in marks.items():
-            before = stored[partition]
+            before = stored.get(partition)
             if before is not None and mark.sequence_number < before.sequence_number:
                 raise UsageError(
                     f"partition {partition}: the table {name} holds its events up to sequence number "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leasehold.balancing.quotas import Member, quotas
@@ -199,6 +200,15 @@ class _Sink:
 
     def watermarks(self, hub: str) -> dict[str, Watermark]:
         return {partition: mark for (name, partition), mark in self._marks.items() if name == hub}
+
+    def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
+        marks = self.watermarks(hub)
+        raised = {p: replace(marks.get(p, Watermark()), owner_level=level) for p, level in levels.items()}
+        self.set_watermarks(hub, raised, anew=False)
+        return marks | raised
+
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        """Nothing is appended."""
 
     def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
         self._marks.update({(hub, partition): mark for partition, mark in marks.items()})
