@@ -17,8 +17,9 @@ checkpoint goes back at a higher level only.
 
 Who may be doing what: an instance that was stopped, or hangs, is in the middle of a batch at any of these lines and
 knows nothing of the reset. If its transaction commits before step 4, step 5 reads what it wrote; after step 4 it is
-refused; if it has the table locked, the reset waits, and fails with `SinkUnavailable` with no place changed. An instance
-that starts meanwhile sees somebody there, asks for its share, and takes it when nobody answers, at a higher level.
+refused; if it has the table locked, the reset waits, and fails with `SinkUnavailable` with no place changed. An
+instance that starts meanwhile sees somebody there, asks for its share, and takes it when nobody answers, at a higher
+level.
 
 If the reset stops for a minute, or for good, at any line: until step 7 no place is changed. Within step 7, or between 7
 and 8, some checkpoints are set and the table is as it was: whoever goes on from there has its events dropped up to the
