@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from leasehold.model import RecordKind
 from leasehold.notices import (
     CheckpointUpdated,
     CycleFailed,
@@ -19,6 +20,7 @@ from leasehold.notices import (
     OwnershipRelinquished,
     PartitionsUnserved,
     PartitionSuspected,
+    RecordSkipped,
     StartDelayed,
 )
 from leasehold.testing.groups import at_once
@@ -34,6 +36,7 @@ ALL: tuple[Notice, ...] = (
     CycleFailed(ValueError("x")),
     EventsLost("0", 1, 2),
     StartDelayed(ValueError("x"), 60.0),
+    RecordSkipped(RecordKind.PRESENCE, "a/1", "no capacity"),
 )
 
 

@@ -20,6 +20,8 @@ from leasehold.errors import ConfigError
 
 BEFORE_FIRST = -1
 """The sequence number of a checkpoint at which nothing of the partition has been processed."""
+HIGHEST = 2**63 - 1
+"""The highest sequence number, and the highest owner level, that every store can keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,31 @@ class Ask:
     asker: str
 
 
+class RecordKind(StrEnum):
+    """What a record in a store is about."""
+
+    OWNERSHIP = "ownership"
+    PRESENCE = "presence"
+    ASK = "ask"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that is there and cannot be read: what it is about, and why not.
+
+    `name` is the partition, or the owner of a presence. `etag` and `last_modified` are of an ownership record, where
+    they at least can be read: with them the record can be replaced once it has not been renewed for long enough.
+    """
+
+    group: ConsumerGroup
+    kind: RecordKind
+    name: str
+    reason: str
+    etag: str | None = None
+    last_modified: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class OwnershipListing:
     """All records of a group, and the store's own time at which they were read: 0 if it has no clock."""
@@ -134,6 +161,7 @@ class OwnershipListing:
     as_of: float
     presences: tuple[Presence, ...] = ()
     asks: tuple[Ask, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from leasehold.model import RecordKind
+
 logger = logging.getLogger(__name__)
 
 
@@ -96,6 +98,18 @@ class CycleFailed(Notice):
     """A dispatch cycle could not finish; held partitions stay held as long as they are trusted."""
 
     error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSkipped(Notice):
+    """A record of the group cannot be used, as `reason` says, and is left alone; the others are not concerned.
+
+    `kind` is what it is about, `name` its partition or the owner of a presence. Told once while it stays so.
+    """
+
+    kind: RecordKind
+    name: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,10 @@ class Sightings:
             listing,
             records=tuple(map(owned, listing.records)),
             presences=tuple(map(present, listing.presences)),
+            unreadable=tuple(
+                replace(one, last_modified=since((f"unreadable {one.kind}", one.name), one.etag))
+                for one in listing.unreadable
+            ),
             as_of=asked,
         )
         self._first, self._appeared = first, appeared

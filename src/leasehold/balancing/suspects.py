@@ -49,7 +49,7 @@ def backoff(count: int, interval: float) -> float:
     """Seconds to leave a partition alone after its last owner's end."""
     if count < SUSPECT_AFTER:
         return 0.0
-    return interval * min(LONGEST_BACKOFF, 1 << (count - SUSPECT_AFTER))
+    return interval * min(LONGEST_BACKOFF, 1 << min(count - SUSPECT_AFTER, 62))
 
 
 def patient(

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from leasehold.cli.checkpoint_moves import HIGHEST
 from leasehold.errors import UsageError
-from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
+from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup
 
 Document = Mapping[str, object]
 Parser = Callable[[Document, ConsumerGroup | None], Checkpoint]

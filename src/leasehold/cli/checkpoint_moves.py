@@ -16,10 +16,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leasehold.model import Checkpoint, PartitionProperties
-
-HIGHEST = 2**63 - 1
-"""The highest sequence number, and the highest owner level, that every store can keep."""
+from leasehold.model import HIGHEST, Checkpoint, PartitionProperties
 
 Places = Mapping[str, PartitionProperties]
 """What a hub has: each partition with its begin and end."""

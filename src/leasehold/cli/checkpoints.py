@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from leasehold.backends import masked
-from leasehold.cli.checkpoint_moves import HIGHEST
 from leasehold.cli.init import check_lasting
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
-from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
+from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup
 
 if TYPE_CHECKING:
     from leasehold.cli.checkpoint_moves import Move, Places

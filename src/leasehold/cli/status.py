@@ -46,6 +46,8 @@ def _owner(row: PartitionProgress) -> str:
 
 def _remark(row: PartitionProgress) -> str:
     remarks = []
+    if row.unreadable:
+        remarks.append(f"its ownership record cannot be read: {row.unreadable}")
     if row.asked_by:
         remarks.append(f"{row.asked_by} waits for it")
     if row.failures:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -24,6 +24,7 @@ from leasehold.errors import HubUnavailable
 from leasehold.hubs.base import Hub, offset_of
 from leasehold.model import (
     EARLIEST,
+    HIGHEST,
     Checkpoint,
     ConsumerGroup,
     OwnerId,
@@ -34,6 +35,7 @@ from leasehold.model import (
 )
 from leasehold.notices import Notices, OwnershipClaimed, PartitionSuspected
 from leasehold.processor.holds import Hold, Holds
+from leasehold.processor.skipping import Skipping
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,10 @@ class _Attempt:
     checkpoint: Checkpoint
     since: float
     previous_owner: str
+
+
+def _next_level(record: Ownership | None, checkpoint: Checkpoint) -> int:
+    return 1 + max(record.owner_level if record else 0, checkpoint.owner_level)
 
 
 class Acquisition:
@@ -67,6 +73,7 @@ class Acquisition:
         clock: Clock,
         rng: Random,
         notices: Notices,
+        skipping: Skipping,
         last_error: str = "",
     ) -> None:
         self._hub = hub
@@ -81,6 +88,7 @@ class Acquisition:
         self._clock = clock
         self._rng = rng
         self._notices = notices
+        self._skipping = skipping
         self._last_error = last_error
         self._attempts: dict[str, _Attempt] = {}
         self._suspected: dict[str, int] = {}
@@ -106,12 +114,22 @@ class Acquisition:
         listing: OwnershipListing,
         progress: Mapping[str, Checkpoint],
         partition_ids: Sequence[str],
+        *,
+        levelless: Collection[str] = (),
     ) -> bool:
-        """Claim, announce and hold. `progress` are the checkpoints there are. Returns whether anything was won."""
+        """Claim, announce and hold. `progress` are the checkpoints there are. Returns whether anything was won.
+
+        Of `levelless` partitions the ownership record has lost its level: they are claimed only if a checkpoint has it.
+        """
+        for claim in claims:
+            if claim.partition in levelless and claim.partition not in progress:
+                self._skipping.tell_level(self._group, claim.partition, "there is no checkpoint that knows its level")
+        claims = [claim for claim in claims if claim.partition not in levelless or claim.partition in progress]
         if not claims:
             return False
         progress = self._with_starts(claims, listing, progress, partition_ids)
         records = {record.partition: record for record in listing.records}
+        claims = [claim for claim in claims if self._can_be_claimed(claim.partition, records, progress)]
         wanted = self._wanted(claims, records, progress)
         claims = self._patient(claims, wanted, listing)
         if not claims:
@@ -126,6 +144,18 @@ class Acquisition:
         self._attempts = {record.partition: replace(self._attempts[record.partition], record=record) for record in won}
         return self._hold(dict(self._attempts))
 
+    def _can_be_claimed(
+        self, partition: str, records: Mapping[str, Ownership], progress: Mapping[str, Checkpoint]
+    ) -> bool:
+        """Whether there is a place to start at, and a level above those that were."""
+        if partition not in progress:
+            self._skipping.tell_checkpoint(self._group, partition)
+            return False
+        if _next_level(records.get(partition), progress[partition]) > HIGHEST:
+            self._skipping.tell_level(self._group, partition, f"its level is {HIGHEST}, and there is none above")
+            return False
+        return True
+
     def _with_starts(
         self,
         claims: Sequence[Claim],
@@ -136,7 +166,7 @@ class Acquisition:
         """The checkpoints of what is to be claimed, made where there is none yet."""
         if not progress:
             # A group that has levels has started before: its checkpoints were lost, and only earliest skips nothing.
-            new = not any(record.owner_level for record in listing.records)
+            new = not any(record.owner_level for record in listing.records) and not listing.unreadable
             positions = self._positions if new else Positions(EARLIEST)
             progress = self._record_starts(partition_ids, positions)
         appeared = [claim.partition for claim in claims if claim.partition not in progress]
@@ -178,7 +208,7 @@ class Acquisition:
             wanted[partition] = replace(
                 record,
                 owner_id=me,
-                owner_level=1 + max(record.owner_level, progress[partition].owner_level),
+                owner_level=_next_level(record, progress[partition]),
                 nonce=f"{self._rng.getrandbits(64):016x}",
                 successor="",
                 claimed_at=progress[partition].sequence_number,
@@ -245,6 +275,9 @@ class Acquisition:
         self._attempts = {p: attempt for p, attempt in self._attempts.items() if p not in won}
         now = self._clock.monotonic()
         for partition, attempt in won.items():
+            if partition not in standing:
+                self._skipping.tell_checkpoint(self._group, partition)
+                continue
             checkpoint, record = standing[partition], attempt.record
             if checkpoint.owner_level != record.owner_level:
                 logger.info("partition %s went on to owner level %d", partition, checkpoint.owner_level)

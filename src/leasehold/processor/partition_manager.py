@@ -39,6 +39,7 @@ from random import Random
 
 from leasehold.balancing import STRATEGIES, Limits, Me, View, make_view, target, trust_duration
 from leasehold.balancing.sightings import Sightings
+from leasehold.balancing.unreadable import Sorted, sort_out
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
 from leasehold.errors import HubError, HubUnavailable, StoreError, UsageError
@@ -59,6 +60,7 @@ from leasehold.processor.keeping import Keeping
 from leasehold.processor.membership import Membership
 from leasehold.processor.pace import Outcome, pause_after
 from leasehold.processor.promises import Combination, check, is_mixed, place_of
+from leasehold.processor.skipping import Skipping
 from leasehold.processor.store_doubt import StoreDoubt
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
@@ -114,6 +116,7 @@ class PartitionManager:
         )
         self._membership = Membership(ownership, group, owner_id=owner_id, settings=settings, pipeline=pipeline)
         self._doubt = StoreDoubt(settings)
+        self._skipping = Skipping(self.notices)
         self._sightings = None if ownership.features.own_clock else Sightings()
         self._changed = threading.Condition()
         self._holds = Holds(clock)
@@ -132,8 +135,10 @@ class PartitionManager:
             clock=clock,
             rng=rng,
             notices=self.notices,
+            skipping=self._skipping,
             last_error=last_error,
         )
+        self._sorted = Sorted(OwnershipListing((), 0.0), frozenset(), frozenset())
         self._cycles = 0
         self._due = clock.monotonic()
         self._partition_ids: tuple[str, ...] = ()
@@ -365,7 +370,13 @@ class PartitionManager:
         answered = self._clock.monotonic()
         if self._doubt.listed(asked, answered):
             self._suspect_store()
-        return listing if self._sightings is None else self._sightings.dated(listing, asked, answered)
+        if self._sightings is not None:
+            listing = self._sightings.dated(listing, asked, answered)
+        self._skipping.tell(listing.unreadable)
+        expiration = self.settings.partition_expiration + self._ownership.features.clock_granularity
+        suspected = self._doubt.suspected(self._clock.monotonic())
+        self._sorted = sort_out(listing, expiration, store_suspected=suspected)
+        return self._sorted.listing
 
     def _suspect_store(self) -> None:
         """Live owners may not have been able to renew, nor those I have asked to hear it."""
@@ -374,7 +385,7 @@ class PartitionManager:
 
     def _view(self, listing: OwnershipListing) -> View:
         return make_view(
-            self._partition_ids,
+            [partition for partition in self._partition_ids if partition not in self._sorted.aside],
             listing,
             me=Me(
                 owner_id=self.owner_id,
@@ -414,7 +425,9 @@ class PartitionManager:
         progress = self._progress() if wishes.asks or wishes.claims else {}
         if wishes.asks:
             self._ownership.ask(wishes.asks)
-        won = self._acquisition.claim(wishes.claims, listing, progress, self._partition_ids)
+        won = self._acquisition.claim(
+            wishes.claims, listing, progress, self._partition_ids, levelless=self._sorted.levelless
+        )
         if wishes.withdrawn:
             self._ownership.withdraw_asks(wishes.withdrawn)
         self._membership.forget_the_dead(listing)

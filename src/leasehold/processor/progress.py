@@ -13,7 +13,7 @@ from leasehold.balancing import Member, target
 from leasehold.balancing.suspects import SUSPECT_AFTER, stands_still
 from leasehold.balancing.view import is_expired
 from leasehold.hubs.base import Hub
-from leasehold.model import ConsumerGroup, Ownership, OwnershipListing, PartitionProperties, Presence
+from leasehold.model import ConsumerGroup, Ownership, OwnershipListing, PartitionProperties, Presence, RecordKind
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 
@@ -24,7 +24,8 @@ class PartitionProgress:
     `owner` is `""` where nobody holds it; `alive` says whether its holder renewed within the expiration.
     `checkpoint` is the sequence number to go on from, `lag` the number of events from there to `end`.
     `asked_by` waits for it to be handed over. `failures` owners in a row came to a bad end while the checkpoint
-    stood still, the latest by `last_error`; `suspect` says that they are enough for it to be taken last.
+    stood still, the latest by `last_error`; `suspect` says that they are enough for it to be taken last. `unreadable`
+    says why its ownership record cannot be read, where it cannot.
     """
 
     partition: str
@@ -39,6 +40,7 @@ class PartitionProgress:
     asked_by: str = ""
     failures: int = 0
     last_error: str = ""
+    unreadable: str = ""
 
     @property
     def suspect(self) -> bool:
@@ -89,6 +91,7 @@ def _partitions(
     ages: bool,
 ) -> list[PartitionProgress]:
     records = {record.partition: record for record in listing.records}
+    unreadable = {one.name: one.reason for one in listing.unreadable if one.kind is RecordKind.OWNERSHIP}
     asks = {(ask.partition, ask.owner_level): ask.asker for ask in listing.asks}
     reached = {checkpoint.partition: checkpoint for checkpoint in checkpoints.list_checkpoints(group)}
     rows = []
@@ -112,6 +115,7 @@ def _partitions(
                 asked_by=asks.get((partition, record.owner_level), "") if alive else "",
                 failures=record.failures if still else 0,
                 last_error=record.last_error if still else "",
+                unreadable=unreadable.get(partition, ""),
             )
         )
     return rows

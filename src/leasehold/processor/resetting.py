@@ -46,6 +46,7 @@ from leasehold.model import (
     PositionKind,
     Positions,
     Presence,
+    RecordKind,
 )
 from leasehold.processor.progress import PartitionProgress, group_progress
 from leasehold.sinks.fence import Watermark
@@ -111,7 +112,9 @@ def reset_group(
             "Nothing was changed: correct the position"
         )
     # Listed first: whatever anybody writes from here on, makes the claims below fail.
-    records = {record.partition: record for record in ownership.list_ownership(group).records}
+    listing = ownership.list_ownership(group)
+    etags = {one.name: one.etag for one in listing.unreadable if one.kind is RecordKind.OWNERSHIP}
+    etags |= {record.partition: record.etag for record in listing.records}
     progress = group_progress(hub, group, ownership, checkpoints, expiration)
     rows = progress.partitions
     if alive := [instance.owner_id for instance in progress.instances]:
@@ -125,7 +128,7 @@ def reset_group(
     # Announced, so that an instance which starts meanwhile asks for partitions, and does not steal them.
     ownership.renew_ownership([], Presence(group, owner))
     try:
-        claimed = _claim_all(group, ownership, owner, records, rows, sink.watermarks(hub.identity))
+        claimed = _claim_all(group, ownership, owner, etags, rows, sink.watermarks(hub.identity))
         levels = {record.partition: record.owner_level for record in claimed}
         announced = {partition: level - 1 for partition, level in levels.items()}
         _announce(group, checkpoints, rows, announced)
@@ -154,15 +157,14 @@ def _claim_all(
     group: ConsumerGroup,
     ownership: OwnershipStore,
     owner: str,
-    records: Mapping[str, Ownership],
+    etags: Mapping[str, str | None],
     rows: Sequence[PartitionProgress],
     marks: Mapping[str, Watermark],
 ) -> list[Ownership]:
     claims = []
     for row in rows:
         level = 2 + max(row.owner_level, marks.get(row.partition, Watermark()).owner_level)
-        etag = records[row.partition].etag if row.partition in records else None
-        claims.append(Ownership(group, row.partition, owner, level, etag))
+        claims.append(Ownership(group, row.partition, owner, level, etags.get(row.partition)))
     claimed = ownership.claim_ownership(claims)
     if len(claimed) < len(claims):
         ownership.relinquish_ownership(claimed)

@@ -100,6 +100,9 @@ class OwnershipStore(Protocol):
         `as_of - last_modified` whatever the clock of the caller says. A record that the store knows to be
         from before a restart of that clock is reported as infinitely old. A store without a clock of its own
         gives 0 for all of these, and whoever lists finds out ages by what changes and what does not.
+
+        What others wrote never raises. A record that cannot be read, or says what cannot be (a capacity of zero, a
+        level below zero), is in `unreadable`, with its ETag and age where these can be read, and nowhere else.
         """
         ...
 
@@ -155,7 +158,10 @@ class CheckpointStore(Protocol):
     """How far a consumer group has come in each partition."""
 
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
-        """The checkpoint of every partition of the group that has one, and none of another group."""
+        """The checkpoint of every partition of the group that has one, and none of another group.
+
+        What others wrote never raises. One that cannot be read is left out, which the store logs once.
+        """
         ...
 
     def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
@@ -164,6 +170,9 @@ class CheckpointStore(Protocol):
         Where a partition has no checkpoint, the one given is written: the resolved start. Where it has one,
         its sequence number and offset stay and its level becomes the higher of the two. A returned level
         above the one given means that a later owner has been there already. What is returned is on disk.
+
+        A checkpoint that cannot be read is not returned, and stays as it is: nobody knows where to go on. It takes
+        a person, or an owner that is at work on the partition, to write another (`update_checkpoints`).
         """
         ...
 
@@ -172,7 +181,8 @@ class CheckpointStore(Protocol):
 
         A level below the record's is refused with `OwnerLevelSuperseded`. A sequence number behind the
         record's at the same level is refused with `CheckpointStepBack`; the same sequence number is accepted.
-        A higher level may step back. A refused checkpoint changes nothing.
+        A higher level may step back. A refused checkpoint changes nothing. A record that cannot be read refuses
+        nothing, and is replaced.
         """
         ...
 

@@ -11,14 +11,27 @@ import itertools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, NotTheOwner
-from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
+from leasehold.model import (
+    Ask,
+    Checkpoint,
+    ConsumerGroup,
+    Ownership,
+    OwnershipListing,
+    Presence,
+    RecordKind,
+    Unreadable,
+)
 from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.readable import listing, read
 from leasehold.stores.rules import raised, refusal, renews
+from leasehold.stores.skipped import Skipped
 
 _Key = tuple[ConsumerGroup, str]
+R = TypeVar("R", Ownership, Presence, Ask, Checkpoint)
 
 
 class MemoryStore:
@@ -28,6 +41,7 @@ class MemoryStore:
         self.features = features or StoreFeatures(shared=False, one_process=True)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
+        self._skipped = Skipped("memory")
         self._etags = itertools.count(1)
         self._ownership: dict[_Key, Ownership] = {}
         self._presences: dict[_Key, Presence] = {}
@@ -37,11 +51,23 @@ class MemoryStore:
 
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
         with self._lock:
-            return OwnershipListing(
-                tuple(record for record in self._ownership.values() if record.group == group),
+            return listing(
+                [
+                    read(RecordKind.OWNERSHIP, group, name, _same, one, tag=_tag)
+                    for (of, name), one in self._ownership.items()
+                    if of == group
+                ],
                 self._now(),
-                tuple(presence for presence in self._presences.values() if presence.group == group),
-                tuple(ask for ask in self._asks.values() if ask.group == group),
+                [
+                    read(RecordKind.PRESENCE, group, name, _same, one)
+                    for (of, name), one in self._presences.items()
+                    if of == group
+                ],
+                [
+                    read(RecordKind.ASK, group, name, _same, one)
+                    for (of, name), one in self._asks.items()
+                    if of == group
+                ],
             )
 
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
@@ -97,21 +123,28 @@ class MemoryStore:
 
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
         with self._lock:
-            return [checkpoint for checkpoint in self._checkpoints.values() if checkpoint.group == group]
+            partitions = [partition for of, partition in self._checkpoints if of == group]
+            return self._skipped.left(self._stands(group, partition) for partition in partitions)
+
+    def _stands(self, group: ConsumerGroup, partition: str) -> Checkpoint | Unreadable:
+        return read(RecordKind.CHECKPOINT, group, partition, _same, self._checkpoints[group, partition])
 
     def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
         with self._lock:
             for start in starts:
                 key = start.group, start.partition
-                self._checkpoints[key] = raised(self._checkpoints.get(key), start)
-            return [self._checkpoints[start.group, start.partition] for start in starts]
+                stands = self._stands(*key) if key in self._checkpoints else None
+                if not isinstance(stands, Unreadable):
+                    self._checkpoints[key] = raised(stands, start)
+            return self._skipped.left(self._stands(start.group, start.partition) for start in starts)
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         refused = []
         with self._lock:
             for checkpoint in checkpoints:
                 key = checkpoint.group, checkpoint.partition
-                refusing = refusal(self._checkpoints.get(key), checkpoint)
+                stands = self._stands(*key) if key in self._checkpoints else None
+                refusing = None if isinstance(stands, Unreadable) else refusal(stands, checkpoint)
                 if refusing is None:
                     self._checkpoints[key] = checkpoint
                 else:
@@ -125,6 +158,14 @@ class MemoryStore:
     def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
         with self._lock:
             self._bindings[group] = binding
+
+
+def _same(record: R) -> R:
+    return record
+
+
+def _tag(record: Ownership) -> tuple[object, object]:
+    return record.etag, record.last_modified
 
 
 _stores: dict[str, MemoryStore] = {}

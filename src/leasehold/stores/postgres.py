@@ -23,18 +23,21 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from leasehold.errors import NotTheOwner
-from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
+from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence, RecordKind
 from leasehold.stores import postgres_statements as sql
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.names import check_group, check_name, check_records, legible
-from leasehold.stores.postgres_connections import Connections
+from leasehold.stores.postgres_connections import Connections, Row
 from leasehold.stores.postgres_schema import STORES, Schema
+from leasehold.stores.readable import listing, read
 from leasehold.stores.rules import raised, refusal
 from leasehold.stores.server_clock import brought_back, is_ahead
+from leasehold.stores.skipped import Skipped
 
 _Key = tuple[str, str, str, str]
 R = TypeVar("R", Ownership, Checkpoint, Ask)
@@ -48,6 +51,7 @@ class PostgresStore:
     def __init__(self, url: str, *, timeout: float = 3.0) -> None:
         self._connections = Connections(url, timeout, lambda connection: self._schema.prepare(connection))
         self._schema = Schema(STORES, self._connections.shown)
+        self._skipped = Skipped(self._connections.shown)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._connections.shown!r})"
@@ -69,19 +73,16 @@ class PostgresStore:
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
         check_group(group)
         [[as_of, owned, present, asked]] = self._connections.rows(sql.LIST_OWNERSHIP, _group_values(group))
-        listing = OwnershipListing(
-            tuple(Ownership(group, *row) for row in owned),
+        listed = listing(
+            [read(RecordKind.OWNERSHIP, group, row[0], partial(_ownership, group), row, tag=_tag) for row in owned],
             as_of,
-            tuple(
-                Presence(group, owner, pipeline, strategy, float(capacity), *rest)  # JSON writes 1.0 as 1
-                for owner, pipeline, strategy, capacity, *rest in present
-            ),
-            tuple(Ask(group, *row) for row in asked),
+            [read(RecordKind.PRESENCE, group, row[0], partial(_presence, group), row) for row in present],
+            [read(RecordKind.ASK, group, row[0], partial(_ask, group), row) for row in asked],
         )
-        if is_ahead(listing):
+        if is_ahead(listed):
             self._connections.rows(sql.BRING_BACK, _group_values(group))
-            return brought_back(listing)
-        return listing
+            return brought_back(listed)
+        return listed
 
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
         return self._write(sql.CLAIM, claims)
@@ -133,7 +134,10 @@ class PostgresStore:
 
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
         check_group(group)
-        return [Checkpoint(group, *row) for row in self._connections.rows(sql.LIST_CHECKPOINTS, _group_values(group))]
+        rows = self._connections.rows(sql.LIST_CHECKPOINTS, _group_values(group))
+        return self._skipped.left(
+            read(RecordKind.CHECKPOINT, group, row[0], partial(_checkpoint, group), row) for row in rows
+        )
 
     def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
         check_records(starts)
@@ -149,7 +153,16 @@ class PostgresStore:
                 sql.RAISE_OWNER_LEVEL, {"records": sent}
             )
         }
-        return [Checkpoint(start.group, start.partition, *stands[_key(start)]) for start in starts]
+        return self._skipped.left(
+            read(
+                RecordKind.CHECKPOINT,
+                start.group,
+                start.partition,
+                partial(_checkpoint, start.group),
+                (start.partition, *stands[_key(start)]),
+            )
+            for start in starts
+        )
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         check_records(checkpoints)
@@ -191,6 +204,34 @@ class PostgresStore:
         values = {**_group_values(group), "pipeline": binding.pipeline, "sink": binding.sink}
         [[pipeline, sink]] = self._connections.rows(statement, values)
         return PipelineBinding(pipeline, sink)
+
+
+def _ownership(group: ConsumerGroup, row: Row) -> Ownership:
+    partition, owner, level, etag, modified, *rest = row
+    return Ownership(group, partition, owner, level, etag, _seconds(modified), *rest)
+
+
+def _tag(row: Row) -> tuple[object, object]:
+    return row[3], _seconds(row[4])
+
+
+def _presence(group: ConsumerGroup, row: Row) -> Presence:
+    owner, pipeline, strategy, capacity, maximum, created, modified, etag = row
+    times = _seconds(created), _seconds(modified)
+    return Presence(group, owner, pipeline, strategy, _seconds(capacity), maximum, *times, etag)
+
+
+def _seconds(number: Any) -> float:
+    """A number, which JSON writes as 1 for 1.0, and as text where it is infinite or none at all."""
+    return float(number)
+
+
+def _ask(group: ConsumerGroup, row: Row) -> Ask:
+    return Ask(group, *row)
+
+
+def _checkpoint(group: ConsumerGroup, row: Row) -> Checkpoint:
+    return Checkpoint(group, *row)
 
 
 def _keys_apart(records: Sequence[R]) -> Iterable[list[tuple[int, R]]]:

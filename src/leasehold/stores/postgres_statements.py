@@ -116,18 +116,20 @@ _CHECKPOINTS = (
     f"json_to_recordset(%(records)s::json) AS new({_KEY_TYPES}, sequence_number bigint, owner_level bigint, "
     '"offset" text)'
 )
+_READABLE = "stored.owner_level >= 0 AND stored.sequence_number >= -1"
 _PUT_CHECKPOINTS = f"""
 INSERT INTO leasehold_checkpoint AS stored ({_KEY}, sequence_number, owner_level, "offset")
 SELECT {_KEY}, sequence_number, owner_level, "offset" FROM {_CHECKPOINTS}
 ON CONFLICT ({_KEY}) DO UPDATE SET """
 
-RAISE_OWNER_LEVEL = f"""{_PUT_CHECKPOINTS} owner_level = greatest(stored.owner_level, excluded.owner_level)
+RAISE_OWNER_LEVEL = f"""{_PUT_CHECKPOINTS} owner_level = CASE WHEN {_READABLE}
+    THEN greatest(stored.owner_level, excluded.owner_level) ELSE stored.owner_level END
 RETURNING {_KEY}, sequence_number, owner_level, "offset"
 """
 
 UPDATE_CHECKPOINTS = f"""{_PUT_CHECKPOINTS}
   sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, "offset" = excluded."offset"
-WHERE excluded.owner_level > stored.owner_level
+WHERE NOT ({_READABLE}) OR excluded.owner_level > stored.owner_level
   OR (excluded.owner_level = stored.owner_level AND excluded.sequence_number >= stored.sequence_number)
 RETURNING {_KEY}
 """

@@ -23,18 +23,32 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from leasehold.errors import NotTheOwner
-from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
+from leasehold.model import (
+    Ask,
+    Checkpoint,
+    ConsumerGroup,
+    Ownership,
+    OwnershipListing,
+    Presence,
+    RecordKind,
+    Unreadable,
+)
 from leasehold.stores import redis_scripts as lua
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.names import check_group, check_name, check_records, legible
+from leasehold.stores.readable import listing, read, read_binding
 from leasehold.stores.redis_server import Call, RedisServer, Script
 from leasehold.stores.rules import refusal
 from leasehold.stores.server_clock import brought_back, is_ahead
+from leasehold.stores.skipped import Skipped
 
+_Pair = tuple[str, str]
+"""The name of a record, and what it holds."""
 R = TypeVar("R", Ownership, Checkpoint, Ask)
 
 
@@ -45,6 +59,7 @@ class RedisStore:
 
     def __init__(self, url: str, *, timeout: float = 3.0) -> None:
         self._server = RedisServer(url, timeout, "stores")
+        self._skipped = Skipped(self._server.shown)
 
     def __repr__(self) -> str:
         return f"RedisStore({self._server.shown!r})"
@@ -67,16 +82,16 @@ class RedisStore:
         check_group(group)
         keys = [self._server.group_key(group, kind) for kind in ("ownership", "presence", "ask")]
         now, owned, present, asked = self._server.call(lua.LIST, keys, [])
-        listing = OwnershipListing(
-            tuple(_ownership(group, partition, text) for partition, text in _pairs(owned)),
+        listed = listing(
+            [read(RecordKind.OWNERSHIP, group, p[0], partial(_ownership, group), p, tag=_tag) for p in _pairs(owned)],
             _seconds(now),
-            tuple(_presence(group, owner_id, text) for owner_id, text in _pairs(present)),
-            tuple(Ask(group, partition, *json.loads(text)) for partition, text in _pairs(asked)),
+            [read(RecordKind.PRESENCE, group, p[0], partial(_presence, group), p) for p in _pairs(present)],
+            [read(RecordKind.ASK, group, p[0], partial(_ask, group), p) for p in _pairs(asked)],
         )
-        if is_ahead(listing):
+        if is_ahead(listed):
             self._server.call(lua.BRING_BACK, keys[:2], [])
-            return brought_back(listing)
-        return listing
+            return brought_back(listed)
+        return listed
 
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
         return self._write("claim", claims)
@@ -137,18 +152,18 @@ class RedisStore:
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
         check_group(group)
         found = self._server.command("HGETALL", self._server.group_key(group, "checkpoint"))
-        return [_checkpoint(group, partition, text) for partition, text in found.items()]
+        return self._skipped.left(_read_checkpoint(group, pair) for pair in found.items())
 
     def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
         check_records(starts)
         by_group = _by_group(starts)
         answers = self._server.calls([self._checkpoint_call(lua.RAISE_OWNER_LEVEL, *some) for some in by_group.items()])
         stands = {
-            position: _checkpoint(start.group, start.partition, text)
+            position: _read_checkpoint(start.group, (start.partition, text))
             for some, texts in zip(by_group.values(), answers, strict=True)
             for (position, start), text in zip(some, texts, strict=True)
         }
-        return [stands[position] for position in sorted(stands)]
+        return self._skipped.left(stands[position] for position in sorted(stands))
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         check_records(checkpoints)
@@ -177,7 +192,8 @@ class RedisStore:
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         check_group(group)
         key = self._server.group_key(group, "binding")
-        return PipelineBinding(*json.loads(self._server.call(lua.BIND, [key], [_binding_text(binding)])))
+        stands = self._server.call(lua.BIND, [key], [_binding_text(binding)])
+        return read_binding(self._server.shown, group, json.loads, stands)
 
     def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
         check_group(group)
@@ -192,7 +208,7 @@ def _by_group(records: Iterable[R]) -> dict[ConsumerGroup, list[tuple[int, R]]]:
     return groups
 
 
-def _pairs(flat: Sequence[str]) -> Iterable[tuple[str, str]]:
+def _pairs(flat: Sequence[str]) -> Iterable[_Pair]:
     return zip(flat[::2], flat[1::2], strict=True) if flat else ()  # Lua knows no empty list
 
 
@@ -206,10 +222,16 @@ def _values(record: Ownership, etag: str) -> tuple[str, str, str]:
     return etag, json.dumps([record.owner_id, record.owner_level]), json.dumps(rest)
 
 
-def _ownership(group: ConsumerGroup, partition: str, text: str) -> Ownership:
+def _ownership(group: ConsumerGroup, pair: _Pair) -> Ownership:
+    partition, text = pair
     etag, modified, identity, rest = text.split("\n")
     owner_id, owner_level = json.loads(identity)
     return Ownership(group, partition, owner_id, owner_level, etag, _seconds(modified), *json.loads(rest))
+
+
+def _tag(pair: _Pair) -> tuple[object, object]:
+    etag, modified, *_ = pair[1].split("\n")
+    return etag, _seconds(modified)
 
 
 def _presence_values(presence: Presence | None) -> tuple[str, str, str]:
@@ -219,7 +241,8 @@ def _presence_values(presence: Presence | None) -> tuple[str, str, str]:
     return presence.owner_id, secrets.token_hex(8), json.dumps(values)
 
 
-def _presence(group: ConsumerGroup, owner_id: str, text: str) -> Presence:
+def _presence(group: ConsumerGroup, pair: _Pair) -> Presence:
+    owner_id, text = pair
     etag, created, modified, values = text.split("\n")
     pipeline, strategy, capacity, maximum = json.loads(values)
     times = _seconds(created), _seconds(modified)
@@ -230,9 +253,28 @@ def _ask_text(ask: Ask) -> str:
     return json.dumps([ask.owner_level, ask.asker])
 
 
-def _checkpoint(group: ConsumerGroup, partition: str, text: str) -> Checkpoint:
+def _ask(group: ConsumerGroup, pair: _Pair) -> Ask:
+    return Ask(group, pair[0], *json.loads(pair[1]))
+
+
+def _read_checkpoint(group: ConsumerGroup, pair: _Pair) -> Checkpoint | Unreadable:
+    return read(RecordKind.CHECKPOINT, group, pair[0], partial(_checkpoint, group), pair)
+
+
+def _checkpoint(group: ConsumerGroup, pair: _Pair) -> Checkpoint:
+    partition, text = pair
     level, sequence_number, offset = text.split("\n")
-    return Checkpoint(group, partition, int(sequence_number), int(level), json.loads(offset))
+    if not text.isascii():
+        raise ValueError("what is written here is ASCII")
+    return Checkpoint(group, partition, _exact(sequence_number), _exact(level), json.loads(offset))
+
+
+def _exact(text: str) -> int:
+    """A whole number, as the scripts compare it: by its digits."""
+    number = int(text)
+    if str(number) != text:
+        raise ValueError(f"not the spelling of a whole number: {text!r}")
+    return number
 
 
 def _binding_text(binding: PipelineBinding) -> str:

@@ -33,7 +33,8 @@ WRITE = Script(
 local how = ARGV[1]
 if ARGV[3] ~= '' then
     local old = redis.call('HGET', KEYS[2], ARGV[2])
-    local created = old and old:match('^[^\n]*\n([^\n]*)') or now
+    local created = old and old:match('^[^\n]*\n(%d+)\n') or now
+    if #created > 17 then created = now end
     redis.call('HSET', KEYS[2], ARGV[2], ARGV[3] .. '\n' .. created .. '\n' .. now .. '\n' .. ARGV[4])
 end
 local won = {}
@@ -95,11 +96,27 @@ local function below(a, b)
     if #a ~= #b then return (#a < #b) ~= negative end
     return (a < b) ~= negative
 end
+-- Whether a text is a whole number, spelled as such, that a record may hold.
+local function within(text, least)
+    local digits = text:match('^%-?([1-9]%d*)$')
+    return (digits or text == '0') and not below(text, least) and not below('9223372036854775807', text)
+end
+-- Whether a text is the JSON of text or null, as it is written here: in ASCII.
+local function is_offset(json)
+    if json == 'null' then return true end
+    local fine, value = pcall(cjson.decode, json)
+    return fine and type(value) == 'string' and not json:find('[\128-\255]')
+end
+-- Whether there is a record, and what it says where it can be read.
 local function read(partition)
     local record = redis.call('HGET', KEYS[1], partition)
     if record then
-        return record:match('^([^\n]*)\n([^\n]*)\n(.*)$')
+        local level, sequence_number, offset = record:match('^(%d+)\n(%-?%d+)\n([^\n]*)$')
+        if level and within(level, '0') and within(sequence_number, '-1') and is_offset(offset) then
+            return true, level, sequence_number, offset
+        end
     end
+    return record
 end
 local function write(partition, level, sequence_number, offset)
     redis.call('HSET', KEYS[1], partition, level .. '\n' .. sequence_number .. '\n' .. offset)
@@ -110,10 +127,10 @@ RAISE_OWNER_LEVEL = Script(
     _CHECKPOINTS
     + r"""
 for i = 1, #ARGV, 4 do
-    local level, sequence_number, offset = read(ARGV[i])
-    if not level then
+    local there, level, sequence_number, offset = read(ARGV[i])
+    if not there then
         write(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
-    elseif below(level, ARGV[i + 1]) then
+    elseif level and below(level, ARGV[i + 1]) then
         write(ARGV[i], ARGV[i + 1], sequence_number, offset)
     end
 end
@@ -130,7 +147,7 @@ UPDATE_CHECKPOINTS = Script(
     + r"""
 local refused = {}
 for i = 1, #ARGV, 4 do
-    local level, sequence_number = read(ARGV[i])
+    local _, level, sequence_number = read(ARGV[i])
     if level and (below(ARGV[i + 1], level)
             or (ARGV[i + 1] == level and below(ARGV[i + 2], sequence_number))) then
         refused[#refused + 1] = {(i - 1) / 4, level, sequence_number}

@@ -297,4 +297,11 @@ def _options(url: str) -> dict[str, Any]:
         options.pop(decided_here, None)
     options["connection_class"] = _PunctualTls if url.startswith("rediss://") else _Punctual
     options.setdefault("host", "localhost")
-    return {**options, "decode_responses": True, "protocol": 2, "prefix": prefix, "cluster": cluster}
+    return {
+        **options,
+        "decode_responses": True,
+        "encoding_errors": "surrogateescape",
+        "protocol": 2,
+        "prefix": prefix,
+        "cluster": cluster,
+    }

@@ -17,16 +17,31 @@ import math
 import secrets
 import sqlite3
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock, SystemClock, boot_id
 from leasehold.embedded import DatabaseFile
 from leasehold.errors import NotTheOwner, StoreUnavailable
-from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
+from leasehold.model import (
+    Ask,
+    Checkpoint,
+    ConsumerGroup,
+    Ownership,
+    OwnershipListing,
+    Presence,
+    RecordKind,
+    Unreadable,
+)
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
+from leasehold.stores.readable import listing, read, read_binding
 from leasehold.stores.rules import raised, refusal
+from leasehold.stores.skipped import Skipped
 from leasehold.stores.sqlite_layout import SCHEMA
+
+_Row = tuple[Any, ...]
 
 _OF_GROUP = "namespace = ? AND hub = ? AND consumer_group = ?"
 _OF_PARTITION = f"{_OF_GROUP} AND partition = ?"
@@ -52,8 +67,15 @@ class SqliteStore:
         self, path: Path, *, timeout: float = 3.0, clock: Clock | None = None, boot: str | None = None
     ) -> None:
         self._file = DatabaseFile(
-            path, schema=SCHEMA.lay_out, check=SCHEMA.check, unavailable=StoreUnavailable, create=True, timeout=timeout
+            path,
+            schema=SCHEMA.lay_out,
+            check=SCHEMA.check,
+            unavailable=StoreUnavailable,
+            create=True,
+            timeout=timeout,
+            setup=_as_it_is,
         )
+        self._skipped = Skipped(str(path))
         self._timeout = timeout
         self._clock = clock or SystemClock()
         self._boot = boot or boot_id()
@@ -84,17 +106,24 @@ class SqliteStore:
                 f"SELECT partition, owner_level, asker FROM leasehold_ask WHERE {_OF_GROUP}", key
             ).fetchall()
             as_of = self._clock.monotonic()
-        return OwnershipListing(
-            tuple(
-                Ownership(group, partition, owner, level, etag, self._age_base(boot, modified, as_of), *rest)
-                for partition, owner, level, etag, boot, modified, *rest in owned
-            ),
+
+        def tag(row: _Row) -> tuple[object, object]:
+            return row[3], self._age_base(row[4], row[5], as_of)
+
+        def ownership(row: _Row) -> Ownership:
+            partition, owner, level, etag, boot, modified, *rest = row
+            return Ownership(group, partition, owner, level, etag, self._age_base(boot, modified, as_of), *rest)
+
+        def presence(row: _Row) -> Presence:
+            owner, pipeline, strategy, capacity, maximum, created, boot, seen, etag = row
+            at = self._age_base(boot, seen, as_of)
+            return Presence(group, owner, pipeline, strategy, capacity, maximum, created, at, etag)
+
+        return listing(
+            [read(RecordKind.OWNERSHIP, group, row[0], ownership, row, tag=tag) for row in owned],
             as_of,
-            tuple(
-                Presence(group, owner, line, strategy, size, most, created, self._age_base(boot, seen, as_of), etag)
-                for owner, line, strategy, size, most, created, boot, seen, etag in present
-            ),
-            tuple(Ask(group, *row) for row in asked),
+            [read(RecordKind.PRESENCE, group, row[0], presence, row) for row in present],
+            [read(RecordKind.ASK, group, row[0], partial(_ask, group), row) for row in asked],
         )
 
     def _age_base(self, boot: str, modified: float, as_of: float) -> float:
@@ -196,7 +225,8 @@ class SqliteStore:
                 f'SELECT partition, sequence_number, owner_level, "offset" FROM leasehold_checkpoint WHERE {_OF_GROUP}',
                 _group_key(group),
             ).fetchall()
-        return [Checkpoint(group, *row) for row in rows]
+        found = [read(RecordKind.CHECKPOINT, group, row[0], partial(_checkpoint, group), row) for row in rows]
+        return self._skipped.left(found)
 
     def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
         if not starts:
@@ -204,9 +234,13 @@ class SqliteStore:
         with self._file.writing() as connection:
             records = {}
             for start in starts:
-                records[_key(start)] = raised(self._checkpoint(connection, start), start)
+                stands = self._checkpoint(connection, start)
+                if isinstance(stands, Unreadable):
+                    self._skipped.tell(stands)
+                    continue
+                records[_key(start)] = raised(stands, start)
                 self._put_checkpoint(connection, records[_key(start)])
-        return [records[_key(start)] for start in starts]
+        return [records[_key(start)] for start in starts if _key(start) in records]
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         refused: list[NotTheOwner] = []
@@ -214,18 +248,22 @@ class SqliteStore:
             return refused
         with self._file.writing() as connection:
             for checkpoint in checkpoints:
-                refusing = refusal(self._checkpoint(connection, checkpoint), checkpoint)
+                stands = self._checkpoint(connection, checkpoint)
+                refusing = None if isinstance(stands, Unreadable) else refusal(stands, checkpoint)
                 if refusing is None:
                     self._put_checkpoint(connection, checkpoint)
                 else:
                     refused.append(refusing)
         return refused
 
-    def _checkpoint(self, connection: sqlite3.Connection, like: Checkpoint) -> Checkpoint | None:
+    def _checkpoint(self, connection: sqlite3.Connection, like: Checkpoint) -> Checkpoint | Unreadable | None:
         row = connection.execute(
-            f'SELECT sequence_number, owner_level, "offset" FROM leasehold_checkpoint WHERE {_OF_PARTITION}', _key(like)
+            f'SELECT partition, sequence_number, owner_level, "offset" FROM leasehold_checkpoint WHERE {_OF_PARTITION}',
+            _key(like),
         ).fetchone()
-        return Checkpoint(like.group, like.partition, *row) if row else None
+        if row is None:
+            return None
+        return read(RecordKind.CHECKPOINT, like.group, like.partition, partial(_checkpoint, like.group), row)
 
     def _put_checkpoint(self, connection: sqlite3.Connection, record: Checkpoint) -> None:
         connection.execute(
@@ -244,7 +282,7 @@ class SqliteStore:
             row = connection.execute(
                 f"SELECT pipeline, sink FROM leasehold_binding WHERE {_OF_GROUP}", _group_key(group)
             ).fetchone()
-        return PipelineBinding(*row)
+        return read_binding(str(self._file.path), group, tuple, row)
 
     def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
         with self._file.writing() as connection:
@@ -253,6 +291,19 @@ class SqliteStore:
                 "ON CONFLICT DO UPDATE SET pipeline = excluded.pipeline, sink = excluded.sink",
                 (*_group_key(group), binding.pipeline, binding.sink),
             )
+
+
+def _ask(group: ConsumerGroup, row: _Row) -> Ask:
+    return Ask(group, *row)
+
+
+def _checkpoint(group: ConsumerGroup, row: _Row) -> Checkpoint:
+    return Checkpoint(group, *row)
+
+
+def _as_it_is(connection: sqlite3.Connection) -> None:
+    """Bytes in a text that are no UTF-8 become half surrogate pairs, and do not fail the whole query."""
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 def open_sqlite_store(url: str, base: Path, timeout: float) -> SqliteStore:

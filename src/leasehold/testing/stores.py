@@ -12,7 +12,8 @@ through it. Override `wait` where time can be made to pass faster, and `hung` wh
 What a store's `features` say that it cannot do is not asked of it. Where a short lease is long, `LeaseHoldsContract`
 and `LeaseTimesAtOnce` are `LeaseStoreContract` with one wait instead of seven. The two `Linearizable…` classes ask
 for `reopen`, and for the `url` at which other processes find the store. Every test makes a group of its own, so
-that a server may be shared by all of them. This package alone imports pytest.
+that a server may be shared by all of them. `PoisonedStoreContract` asks for `spoil`, the ways to spoil a record.
+This package alone imports pytest.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from leasehold.testing.lease_times import LeaseTimesAtOnce, LeaseTimesContract
 from leasehold.testing.linear_stores import LinearizableLeases, LinearizableOwnership
 from leasehold.testing.ownership_records import claim, records
 from leasehold.testing.ownership_stores import OwnershipStoreContract
+from leasehold.testing.poisoned_stores import PoisonedStoreContract
 
 __all__ = [
     "CheckpointStoreContract",
@@ -33,6 +35,7 @@ __all__ = [
     "LinearizableLeases",
     "LinearizableOwnership",
     "OwnershipStoreContract",
+    "PoisonedStoreContract",
     "claim",
     "records",
 ]

@@ -23,7 +23,8 @@ import logging
 from collections.abc import Sequence
 
 from leasehold.errors import NotTheOwner, StoreUnavailable
-from leasehold.model import Checkpoint, ConsumerGroup
+from leasehold.model import Checkpoint, ConsumerGroup, RecordKind, Unreadable
+from leasehold.stores import readable
 from leasehold.stores.azure.calls import Deadline
 from leasehold.stores.azure.layout import (
     Stored,
@@ -36,7 +37,9 @@ from leasehold.stores.azure.layout import (
 )
 from leasehold.stores.azure.records import Address, Area, Page, Records
 from leasehold.stores.base import PipelineBinding
+from leasehold.stores.readable import read, unreadable
 from leasehold.stores.rules import raised, refusal
+from leasehold.stores.skipped import Skipped
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class CheckpointRecords:
         self._latest: dict[Address, Stored] = {}  # as last written here; what it saves is a request
         self._known_levels: dict[Address, Stored] = {}
         self._reported: set[Address] = set()
+        self._skipped = Skipped(records.calls.where)
 
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
         deadline = self._calls.deadline()
@@ -62,8 +66,8 @@ class CheckpointRecords:
         listed = []
         for partition, stored in page.records:
             self._report(Address(group, Area.CHECKPOINT, partition), stored)
-            listed.append(read_checkpoint(group, partition, stored, read_level(levels.get(partition))))
-        return [checkpoint for checkpoint in listed if checkpoint]
+            listed.append(_read(group, partition, stored, read_level(levels.get(partition))))
+        return self._skipped.left(checkpoint for checkpoint in listed if checkpoint)
 
     def _list_one(self, group: ConsumerGroup, area: Area, deadline: Deadline) -> Page:
         [page] = self._calls.each(lambda area: self._records.list(group, area, deadline), [area], deadline)
@@ -75,18 +79,20 @@ class CheckpointRecords:
         for start in starts:
             by_record.setdefault(_at(start), []).append(start)
 
-        def raise_all(address: Address) -> Checkpoint:
+        def raise_all(address: Address) -> Checkpoint | Unreadable:
             return [self._raise(address, start, deadline) for start in by_record[address]][-1]
 
         stands = self._calls.each(raise_all, by_record, deadline)
         standing = dict(zip(by_record, stands, strict=True))
-        return [standing[_at(start)] for start in starts]
+        return self._skipped.left(standing[_at(start)] for start in starts)
 
-    def _raise(self, address: Address, start: Checkpoint, deadline: Deadline) -> Checkpoint:
+    def _raise(self, address: Address, start: Checkpoint, deadline: Deadline) -> Checkpoint | Unreadable:
         remembered = self._raise_level(start, deadline)
         while deadline.allows_another:
             stored = self._records.read(address, deadline)
             stands = self._checkpoint(address, stored, remembered)
+            if isinstance(stands, Unreadable):
+                return stands
             new = raised(stands, start)
             if stored is None and remembered > new.owner_level:
                 new = Checkpoint(new.group, new.partition, new.sequence_number, remembered, new.offset)
@@ -112,16 +118,20 @@ class CheckpointRecords:
     def _update(self, address: Address, checkpoint: Checkpoint, deadline: Deadline) -> NotTheOwner | None:
         latest = self._latest.get(address)
         if latest is not None:
-            stands = read_checkpoint(address.group, address.name, latest, 0)
-            known = stands is not None and checkpoint.owner_level == stands.owner_level
-            if known and refusal(stands, checkpoint) is None and self._put(address, checkpoint, latest, deadline):
+            ours = read_checkpoint(address.group, address.name, latest, 0)
+            known = ours is not None and checkpoint.owner_level == ours.owner_level
+            if known and refusal(ours, checkpoint) is None and self._put(address, checkpoint, latest, deadline):
                 return None
         while deadline.allows_another:
             stored = self._records.read(address, deadline)
             remembered = 0
-            if stored is None or checkpoint_is_foreign(stored):
-                remembered = self._level(checkpoint, deadline)
             stands = self._checkpoint(address, stored, remembered)
+            if stored is None or checkpoint_is_foreign(stored) or isinstance(stands, Unreadable):
+                remembered = self._level(checkpoint, deadline)
+                stands = self._checkpoint(address, stored, remembered)
+            if isinstance(stands, Unreadable):
+                self._skipped.tell(stands)
+                stands = None  # its level is in the level record too
             # A level that is remembered though the checkpoint is gone still refuses a lower one.
             against = stands or Checkpoint(checkpoint.group, checkpoint.partition, -1, remembered)
             if (refused := refusal(against, checkpoint)) is not None:
@@ -141,11 +151,11 @@ class CheckpointRecords:
             self._latest[address] = written
         return written is not None
 
-    def _checkpoint(self, address: Address, stored: Stored | None, remembered: int) -> Checkpoint | None:
+    def _checkpoint(self, address: Address, stored: Stored | None, remembered: int) -> Checkpoint | Unreadable | None:
         if stored is None:
             return None
         self._report(address, stored)
-        return read_checkpoint(address.group, address.name, stored, remembered)
+        return _read(address.group, address.name, stored, remembered)
 
     def _raise_level(self, checkpoint: Checkpoint, deadline: Deadline) -> int:
         address = _level_of(checkpoint)
@@ -187,13 +197,25 @@ class CheckpointRecords:
                     return stored
 
         [stands] = self._calls.each(bind, [address], deadline)
-        return PipelineBinding(*read_binding(stands))
+        return readable.read_binding(self._calls.where, group, read_binding, stands)
 
     def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
         deadline = self._calls.deadline()
         properties = binding_properties(binding.pipeline, binding.sink)
         address = Address(group, Area.PIPELINE, _BINDING)
         self._calls.each(lambda address: self._records.put(address, properties, deadline), [address], deadline)
+
+
+def _read(group: ConsumerGroup, partition: str, stored: Stored, remembered: int) -> Checkpoint | Unreadable | None:
+    try:
+        found = read_checkpoint(group, partition, stored, remembered)
+    except ValueError as error:
+        return unreadable(RecordKind.CHECKPOINT, group, partition, error)
+    return None if found is None else read(RecordKind.CHECKPOINT, group, partition, _same, found)
+
+
+def _same(checkpoint: Checkpoint) -> Checkpoint:
+    return checkpoint
 
 
 def _at(checkpoint: Checkpoint) -> Address:

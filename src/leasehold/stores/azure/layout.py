@@ -14,12 +14,13 @@ the official ones may read events again and skips none. Values are printable ASC
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from leasehold.model import BEFORE_FIRST, Ask, Checkpoint, ConsumerGroup, Ownership, Presence
+from leasehold.model import BEFORE_FIRST, HIGHEST, Ask, Checkpoint, ConsumerGroup, Ownership, Presence
 
 OWNER, NUMBER, OFFSET = "ownerid", "sequencenumber", "offset"
 WRITE = "leaseholdwrite"
@@ -63,8 +64,16 @@ def from_header(text: str) -> str:
     return unquote(text[1:], errors="surrogatepass") if text.startswith("~") else text
 
 
+_NO_NUMBER = ("None", "null", "undefined")  # as SDKs in several languages spell a number that they do not have
+
+
 def _whole(text: str | None, otherwise: int) -> int:
-    return int(text) if text and re.fullmatch(r"-?\d+", text) else otherwise
+    """The number in a text, or `otherwise` where there is none. Raises `ValueError` for anything else."""
+    if not text or text in _NO_NUMBER:
+        return otherwise
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):
+        raise ValueError(f"{text[:40]!r} is no whole number")
+    return int(text)
 
 
 # Levels that nobody else writes
@@ -76,8 +85,16 @@ def level_properties(level: int) -> Properties:
 
 
 def read_level(stored: Stored | None) -> int:
-    """The owner level in such a record; 0 where there is none."""
-    return _whole(stored.properties.get(_LEVEL), 0) if stored else 0
+    """The owner level in such a record; 0 where there is none.
+
+    One that cannot be read counts as none, and is replaced by the next level that is written: it is looked at only
+    where another SDK's processor has wiped a level, and ownership and checkpoint each remember theirs.
+    """
+    try:
+        level = _whole(stored.properties.get(_LEVEL), 0) if stored else 0
+    except ValueError:
+        return 0
+    return level if 0 <= level <= HIGHEST else 0
 
 
 # Ownership
@@ -148,7 +165,10 @@ def _official_place(checkpoint: Checkpoint, before: Stored | None) -> tuple[str,
         return str(checkpoint.sequence_number), checkpoint.offset
     if before is not None:
         number, offset = before.properties.get(NUMBER) or "", before.properties.get(OFFSET) or ""
-        stands = _whole(number, checkpoint.sequence_number + 1)
+        try:
+            stands = _whole(number, checkpoint.sequence_number + 1)
+        except ValueError:
+            return str(BEFORE_FIRST), str(BEFORE_FIRST)
         # What another processor wrote for this very place stays as it is, if without an offset.
         if stands <= checkpoint.sequence_number and (_readable(offset) or stands == checkpoint.sequence_number):
             return number, offset
@@ -200,8 +220,12 @@ def presence_properties(presence: Presence, created: float | None) -> Properties
 
 
 def presence_created(stored: Stored) -> float:
-    """When a presence record was first written, in the service's time."""
-    return float(stored.properties.get(_CREATED) or stored.modified)
+    """When a presence record was first written, in the service's time: now, if what it says cannot be read."""
+    try:
+        created = float(stored.properties.get(_CREATED) or stored.modified)
+    except ValueError:
+        return stored.modified
+    return created if math.isfinite(created) else stored.modified
 
 
 def read_presence(group: ConsumerGroup, owner_id: str, stored: Stored) -> Presence:
@@ -214,7 +238,7 @@ def read_presence(group: ConsumerGroup, owner_id: str, stored: Stored) -> Presen
         from_header(found.get(_STRATEGY) or ""),
         float(found.get(_CAPACITY) or 1.0),
         int(found[_MAXIMUM]) if _MAXIMUM in found else None,
-        presence_created(stored),
+        float(found.get(_CREATED) or stored.modified),
         stored.modified,
         stored.etag,
     )
@@ -227,7 +251,9 @@ def ask_properties(ask: Ask) -> Properties:
 
 def read_ask(group: ConsumerGroup, partition: str, stored: Stored) -> Ask:
     """Who asks for a partition."""
-    return Ask(group, partition, read_level(stored), from_header(stored.properties.get(_ASKER) or ""))
+    return Ask(
+        group, partition, _whole(stored.properties.get(_LEVEL), 0), from_header(stored.properties.get(_ASKER) or "")
+    )
 
 
 def binding_properties(pipeline: str, sink: str) -> Properties:

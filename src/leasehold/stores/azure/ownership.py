@@ -22,9 +22,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from leasehold.errors import LeaseholdError
-from leasehold.model import Ask, ConsumerGroup, Ownership, OwnershipListing, Presence
+from leasehold.model import Ask, ConsumerGroup, Ownership, OwnershipListing, Presence, RecordKind
 from leasehold.stores.azure.calls import Deadline
 from leasehold.stores.azure.layout import (
     Stored,
@@ -40,9 +41,12 @@ from leasehold.stores.azure.layout import (
     read_presence,
 )
 from leasehold.stores.azure.records import Address, Area, Page, Records
+from leasehold.stores.readable import listing, read
 from leasehold.stores.rules import renews
 
 logger = logging.getLogger(__name__)
+
+_Named = tuple[str, Stored]
 
 _PRESENCE, _ASK = "presence-", "ask-"  # what the names of records in the fleet's area begin with
 
@@ -64,21 +68,20 @@ class OwnershipRecords:
         if any(ownership_is_foreign(stored) for _, stored in official.records):
             [page] = self._list(group, (Area.OWNERSHIP_LEVEL,), deadline)
             levels = dict(page.records)
-        owned = tuple(
-            read_ownership(group, partition, stored, read_level(levels.get(partition)))
-            for partition, stored in official.records
-        )
-        present = tuple(
-            read_presence(group, name.removeprefix(_PRESENCE), stored)
-            for name, stored in fleet.records
-            if name.startswith(_PRESENCE)
-        )
-        asked = tuple(
-            read_ask(group, name.removeprefix(_ASK), stored) for name, stored in fleet.records if name.startswith(_ASK)
-        )
+
+        def ownership(named: _Named) -> Ownership:
+            return read_ownership(group, *named, read_level(levels.get(named[0])))
+
+        present = [(name.removeprefix(_PRESENCE), one) for name, one in fleet.records if name.startswith(_PRESENCE)]
+        asked = [(name.removeprefix(_ASK), one) for name, one in fleet.records if name.startswith(_ASK)]
         # A record may have been written after the listing began; no age is negative.
-        newest = max([0.0, *(record.last_modified for record in owned), *(one.last_modified for one in present)])
-        return OwnershipListing(owned, max(min(official.date, fleet.date), newest), present, asked)
+        newest = max([0.0, *(one.modified for _, one in (*official.records, *present))])
+        return listing(
+            [read(RecordKind.OWNERSHIP, group, n[0], ownership, n, tag=_tag) for n in official.records],
+            max(min(official.date, fleet.date), newest),
+            [read(RecordKind.PRESENCE, group, n[0], partial(_presence, group), n) for n in present],
+            [read(RecordKind.ASK, group, n[0], partial(_ask, group), n) for n in asked],
+        )
 
     def _list(self, group: ConsumerGroup, areas: Sequence[Area], deadline: Deadline) -> list[Page]:
         return self._calls.each(lambda area: self._records.list(group, area, deadline), areas, deadline)
@@ -139,9 +142,12 @@ class OwnershipRecords:
         if stands is None or stands.etag != record.etag:
             stands = self._records.read(address, deadline)
         # A level that an official write has wiped is looked up by who lists, and is not compared here.
-        return stands is not None and renews(
-            read_ownership(record.group, record.partition, stands, record.owner_level), record
-        )
+        if stands is None:
+            return False
+        try:
+            return renews(read_ownership(record.group, record.partition, stands, record.owner_level), record)
+        except ValueError:  # what stands there is nobody's
+            return False
 
     # Presence and asks
 
@@ -174,10 +180,26 @@ class OwnershipRecords:
 
         def withdraw(ask: Ask) -> None:
             stands = self._records.read(_ask_at(ask), deadline)
-            if stands and read_ask(ask.group, ask.partition, stands) == ask:
+            if (
+                stands
+                and read(RecordKind.ASK, ask.group, ask.partition, partial(_ask, ask.group), (ask.partition, stands))
+                == ask
+            ):
                 self._records.delete(_ask_at(ask), stands.etag, deadline)
 
         self._calls.each(withdraw, asks, deadline)
+
+
+def _tag(named: _Named) -> tuple[object, object]:
+    return named[1].etag, named[1].modified
+
+
+def _presence(group: ConsumerGroup, named: _Named) -> Presence:
+    return read_presence(group, *named)
+
+
+def _ask(group: ConsumerGroup, named: _Named) -> Ask:
+    return read_ask(group, *named)
 
 
 def _presence_at(group: ConsumerGroup, owner_id: str) -> Address:
