@@ -2,13 +2,14 @@
 
 # Each candidate is run, not only found: a pyenv shim is on PATH for versions that do not start.
 OK_PYTHON := import sys, venv, ensurepip; print("fit" if sys.version_info >= (3, 11) else "old")
+VERSION := 3.5
 CANDIDATES = $(if $(PYTHON),'$(PYTHON)',python3.13 python3.12 python3.11 python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types smoke pytest peers soak bench clean
+.PHONY: help demo test lint types smoke pytest spark peers soak bench clean
 
 help: ## list the targets
 	@echo 'make TARGET [PYTHON=python3.12] [ARGS="…"]'
@@ -37,6 +38,9 @@ smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
 pytest: .venv/.dev ## the tests alone: make pytest ARGS="tests/cli -k send"
 	$(BIN)/pytest -m 'not soak and not peers' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+spark: .venv/.dev ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
+	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
+
 peers: .venv/.dev ## the tests beside real parts from the system's packages, as far as they can be had
 	$(BIN)/pytest -m peers $(ARGS)
 
@@ -47,7 +51,7 @@ bench: .venv/.dev ## measure, and print a table of ratios with the machine named
 	@$(BIN)/python bench/run.py $(ARGS)
 
 clean: ## remove what these targets made, .venv included
-	rm -rf .venv .demo build dist artifacts spark-warehouse .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venvs .demo build dist artifacts spark-warehouse .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # An environment that works is kept, whoever made it; one that does not is made anew.

@@ -106,6 +106,8 @@ class Fleet:
     """What instances have beside what the hub needs."""
     gate: str = GATE
     """The module with the pipeline's transform."""
+    python: str = sys.executable
+    """What runs the instances: it may have another PySpark than the tests."""
     instances: list[Instance] = field(default_factory=list)
     _sent: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     _counter: int = 0
@@ -168,7 +170,7 @@ class Fleet:
     def launch(self, name: str, *options: str) -> Instance:
         """Start an instance."""
         log = self.folder / f"{name}-{len(self.instances)}.log"
-        command = [sys.executable, "-m", "leasehold.cli.app", "run", "pipeline.toml", "--json", "--owner-id", name]
+        command = [self.python, "-m", "leasehold.cli.app", "run", "pipeline.toml", "--json", "--owner-id", name]
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [*command, *options],
