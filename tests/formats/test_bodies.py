@@ -133,6 +133,8 @@ TYPES: list[tuple[pa.DataType, str, object]] = [
     (pa.decimal128(3, 2), "1e400000000", "is 1e400000000, which no DECIMAL(3,2) holds"),
     (pa.decimal128(3, 2), "1e-400000000", "is 1e-400000000, which no DECIMAL(3,2) holds"),
     (pa.decimal128(3, 2), "1e" + "9" * 10_000, "which no DECIMAL(3,2) holds"),
+    (pa.decimal128(3, 2), '"1e\\u002d400000000"', 'is "1e-400000000", which no DECIMAL(3,2) holds'),
+    (pa.decimal128(3, 2), '"1\\u0065-99"', 'is "1e-99", which no DECIMAL(3,2) holds'),
     (pa.decimal128(3, 2), '"1,5"', 'is "1,5", which is not a DECIMAL(3,2)'),
     (pa.decimal128(3, 2), '"NaN"', "which is not a DECIMAL(3,2)"),
     (pa.decimal128(3, 2), "[1]", "is an array, which is not a DECIMAL(3,2)"),
@@ -249,6 +251,42 @@ def test_a_reason_is_short_and_printable() -> None:
     assert reasons[0].as_py() == f'the field v is "\\x1b[2J{"x" * 35}…", which is not an INT'
 
 
+def test_a_long_path_is_cut() -> None:
+    type_ = pa.int8()
+    for _ in range(150):
+        type_ = pa.struct([("deep", type_)])
+    body = b'{"deep":' * 151 + b"true" + b"}" * 151
+    reasons = BodyReader(pa.schema([("deep", type_)])).read(pa.array([body])).reasons
+    assert reasons is not None
+    assert reasons[0].as_py() == f"the field {'deep.' * 39}deep… is true, which is not a TINYINT"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"x":"' + b'\\"[' * 500_000,
+        b'{"x":"' + b'\\"[' * 500_000 + b"\\",
+        b'{"x":' + b'["' * 500_000,
+        b'{"d":' + b"1" * 2_000_000 + b"}",
+        b'{"d":0.' + b"1" * 2_000_000 + b"e" + b"1" * 2_000_000 + b"}",
+        b'{"d":"' + b"1" * 2_000_000 + b'x"}',
+        b'{"d":[' + b'{"d":1,"d":2},' * 20_000 + b"1]}",
+        b'{"s":{' + b'"s":"\\ud83d",' * 100_000 + b'"x":1}}',
+        b'{"at":"2026-02-03T04:05:06.' + b"0" * 2_000_000 + b'"}',
+        b"{" + b" " * 2_000_000,
+        b" " * 2_000_000 + b"{",
+    ],
+    ids=lambda body: body[:12].decode(),
+)
+def test_a_hostile_body_of_megabytes_takes_no_longer_than_its_bytes(body: bytes) -> None:
+    fields = [("s", pa.string()), ("d", pa.decimal128(38, 10)), ("at", AT), ("n", pa.int8()), ("f", pa.float32())]
+    for schema in (pa.schema(fields), pa.schema([("d", pa.float64())]), pa.schema([("d", pa.int64())])):
+        for rescue in (None, "rest"):
+            read = BodyReader(schema, rescue=rescue).read(pa.array([body, body]))
+            assert read.columns.num_rows == 2
+
+
 RESCUED: list[tuple[str, str | None]] = [
     ('{"id":"a","o":{"x":1},"l":[{"x":1}]}', None),
     ('{"id":"a", "more" : {"b" : 1.50} ,"y":null}', '{"more":{"b":1.50},"y":null}'),
@@ -294,6 +332,36 @@ def test_rescue_keeps_what_the_schema_does_not_know() -> None:
 def test_a_schema_that_cannot_be_read_is_refused(schema: list[Any], rescue: str | None, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         BodyReader(pa.schema(schema), rescue=rescue)
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        ['{"x":', '{"x":1}}', '{"id":"a"}{"id":"b"}'],
+        ['{"id":"a"}{"x":{}', '}{"id":"b"}'],
+        ['{"id":"a"}{"id":"b"}', ""],
+        ['{"id":"a"}{"id":"b"}', " \n"],
+        ['{"id":"a"}{"id":"}', '{","n":1}'],
+        ['{"id":"a"}{"id":"b","x":"{', '}"}'],
+        ["{}{}{}", "[{}", ",{}]"],
+    ],
+)
+def test_bodies_do_not_make_up_for_each_other(bodies: list[str]) -> None:
+    for schema in (SCHEMA, SCHEMA.append(pa.field("x", pa.struct([("x", pa.int8())])))):
+        reasons = BodyReader(schema).read(pa.array(bodies)).reasons
+        assert reasons is not None
+        assert reasons.null_count == 0
+
+
+@pytest.mark.parametrize("number", ["1e-400000000", "1e400000000", "0." + "0" * 100 + "1", "9" * 100])
+def test_a_number_that_is_far_from_whole_does_no_harm_to_the_others(number: str) -> None:
+    bodies = [b'{"n":1}'] * 1_000
+    bodies[500] = f'{{"n":{number}}}'.encode()
+    bodies[700] = b'{"n":2147483648}'
+    read = BodyReader(SCHEMA).read(pa.array(bodies))
+    assert read.reasons is not None
+    assert [row for row in range(1_000) if read.reasons[row].is_valid] == [500, 700]
+    assert read.columns.column("n").to_pylist() == [None if row in (500, 700) else 1 for row in range(1_000)]
 
 
 def test_a_schema_that_is_nested_too_deep_is_refused() -> None:

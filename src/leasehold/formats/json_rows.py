@@ -32,7 +32,8 @@ SPACE = " \t\n\r"
 """What may stand around a JSON value."""
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
-_NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
+_NESTING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|([\[{])|([\]}])', re.DOTALL)
+"""Strings, also one that does not end: what is in it is looked at once."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 

@@ -15,6 +15,7 @@ NOT_AN_OBJECT = "the body is not a JSON object"
 MORE_THAN_ONE = "the body is more than one JSON object"
 
 _SHOWN = 40  # characters of a value or a name
+_PATH = 200  # characters of a path
 _NAMES = (
     (types.is_string, "STRING"),
     (types.is_binary, "BINARY"),
@@ -49,7 +50,8 @@ class Misfit(Exception):
     @property
     def reason(self) -> str:
         """The reason of the reject."""
-        return f"the field {self.path} {self.what}" if self.path else f"the body {self.what}"
+        path = self.path if len(self.path) <= _PATH else self.path[: _PATH - 1] + "…"
+        return f"the field {path} {self.what}" if path else f"the body {self.what}"
 
 
 def type_name(type_: pa.DataType) -> str:
