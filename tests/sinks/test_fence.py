@@ -147,14 +147,14 @@ def test_a_former_owners_gap_is_a_former_owners_batch() -> None:
     ("before", "it", "is_whole"),
     [
         (True, Range("h", "0", 1, 0, 12), False),
-        (True, Range("h", "0", 1, 0, 9), True),
-        (True, Range("h", "0", 1, 0, 5), True),
+        (True, Range("h", "0", 1, 0, 9), False),
+        (True, whole(0, 5), True),
         (False, whole(0, 13), True),
         (False, whole(0, 10), True),
         (False, whole(0, 9), False),
     ],
 )
-def test_who_brings_the_last_event_says_whether_it_was_read_whole(before: bool, it: Range, is_whole: bool) -> None:
+def test_a_watermark_is_whole_as_long_as_all_that_comes_is(before: bool, it: Range, is_whole: bool) -> None:
     assert plan({LANE: Watermark(9, 1, before)}, [it]).watermarks[LANE].whole is is_whole
 
 

@@ -229,3 +229,36 @@ def test_tables_of_any_name_are_updated(path: Path, name: str) -> None:
     table.apply(batch([E("a", "y", number=1)]))
     quoted = '"' + name.replace('"', '""') + '"'
     assert look(path, f"SELECT tail, status FROM {quoted}") == [("a", "y")]
+
+
+def test_a_refusal_of_the_current_owner_does_not_wear_off(path: Path) -> None:
+    """Each claim after a wipe raises the level by one: at the third it is the table's."""
+    table = sink(path)
+    table.apply(batch([E("a", number=9, level=3), E("b", partition="1", level=3)]))
+    for level in range(1, 6):
+        it = batch([E("c", number=level + 50, level=level), E("d", partition="1", number=level, level=4)])
+        for writer in (table, sink(path)):
+            with pytest.raises(OwnerLevelWentBack, match=r"partition 0.*seen level 3.*--to sink"):
+                writer.apply(it, lambda hub, partition, level=level: level)  # type: ignore[misc]
+    with pytest.raises(OwnerLevelWentBack, match=r"an earlier batch was refused, since the table had seen level 3"):
+        table.apply(batch([E("c", number=60, level=7)]))
+    assert table.watermarks("h") == {"0": Watermark(9, 3, disputed=True), "1": Watermark(0, 3)}
+    assert look(path) == [("a", "ok", None), ("b", "ok", None)]
+    assert table.apply(batch([E("d", partition="1", number=1, level=4)])).applied == 1, "the others go on"
+
+    assert table.raise_owner_levels("h", {"0": 8})["0"] == Watermark(9, 8, disputed=True)
+    table.set_watermarks("h", {"0": Watermark(9, 9)})
+    assert table.apply(batch([E("c", number=10, level=10)]), lambda hub, partition: 10).applied == 1
+
+
+def test_a_reset_that_comes_while_the_store_is_asked_is_not_undone(path: Path) -> None:
+    table = sink(path)
+    table.apply(batch([E("a", level=3)]))
+
+    def level_of(hub: str, partition: str) -> int:
+        sink(path).set_watermarks("h", {"0": Watermark(0, 5)})
+        return 1
+
+    with pytest.raises(OwnerLevelWentBack):
+        table.apply(batch([E("b", number=1, level=1)]), level_of)
+    assert table.watermarks("h") == {"0": Watermark(0, 5)}

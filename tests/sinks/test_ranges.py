@@ -16,7 +16,7 @@ from leasehold.model import EventRange
 from leasehold.sinks.base import BatchResult, RefusedRange
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
-from tests.sinks.events import E, batch, look, look_rejected, sink
+from tests.sinks.events import SCHEMA, E, batch, look, look_rejected, sink
 from tests.sinks.test_exactly_once import fresh
 
 
@@ -126,6 +126,19 @@ def test_after_a_writer_that_gave_no_ranges_the_next_one_is_taken_as_it_comes(pa
     with pytest.raises(EventsMissing):
         table.apply(of([read(31, 40)], []))
     assert table.watermarks("h") == {"0": Watermark(29, 1, True)}
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("left", [[], [E("x", partition="1")]])
+def test_such_a_writer_may_have_filtered_all_events_of_a_partition(path: Path, left: list[E], checked: bool) -> None:
+    """Then it leaves nothing of that partition, and maybe nothing at all: but no watermark is whole any more."""
+    sink(path).apply(of([read(0, 10)], []))
+    other = sink(path)
+    if checked:
+        other.check(SCHEMA)
+    other.apply(batch(left))
+    assert other.watermarks("h")["0"] == Watermark(9, 1)
+    sink(path).apply(of([read(20, 30)], []))
 
 
 @settings(max_examples=80, deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.errors import AlreadyInUse, OwnerLevelWentBack
+from leasehold.errors import AlreadyInUse, EventsMissing, OwnerLevelWentBack
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership
 from leasehold.sinks.fence import Watermark
 from leasehold.spark.starting import check_start
@@ -56,3 +56,31 @@ def test_stores_that_know_less_than_the_table_are_refused() -> None:
         start(store, level=3)
     store.raise_owner_level([Checkpoint(GROUP, "0", 5, 3)])
     start(store, level=3)
+
+
+def checked(store: MemoryStore, mark: Watermark) -> None:
+    check_start(GROUP, store, MINE, {"0": mark}, "p.toml")
+
+
+def test_a_partition_that_the_table_knows_is_not_new() -> None:
+    with pytest.raises(OwnerLevelWentBack, match="level 0 of partition 0, and the checkpoint store knows 0"):
+        checked(MemoryStore(), Watermark(5, 0))
+
+
+def test_a_table_restored_from_an_older_copy_is_refused() -> None:
+    store = MemoryStore()
+    store.raise_owner_level([Checkpoint(GROUP, "0", 99, 3)])
+    with pytest.raises(
+        EventsMissing, match=r"is at event 99, and the table.*no event behind 50.*reset p\.toml --to sink"
+    ):
+        checked(store, Watermark(50, 3, whole=True))
+    checked(store, Watermark(50, 3))  # the others may have been filtered
+    checked(store, Watermark(99, 3, whole=True))
+    checked(store, Watermark(150, 3, whole=True))
+
+
+def test_what_the_table_has_refused_is_refused_again_whatever_the_levels_are_by_now() -> None:
+    store = MemoryStore()
+    store.raise_owner_level([Checkpoint(GROUP, "0", 5, 7)])
+    with pytest.raises(OwnerLevelWentBack, match="had gone back behind it"):
+        checked(store, Watermark(5, 3, disputed=True))

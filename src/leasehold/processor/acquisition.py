@@ -2,17 +2,20 @@
 
 Owns the way from a claim to a hold: which claims to make now (suspects wait), at which owner level, where to start,
 and the announcing of the level in the checkpoint before anything is read. Promises that a claim whose reply was
-lost is known again by its nonce, and then is trusted from the start of its request, not from when it was found.
+lost is known again by its nonce, and then is trusted from the start of its request, not from when it was found. And
+that what this instance has once seen of the group counts, also when a store has lost it: a store that was wiped under
+running instances does not make the group a new one, and no level is given a second time.
 
-Concurrency: one thread uses it. If it stops for a minute between the claim and the announcing, either trust has run
-out when it goes on, or another has announced a higher level, and the partition is not held.
+Concurrency: one thread uses it; others may tell it what they have written (`see`). If it stops for a minute between the
+claim and the announcing, either trust has run out when it goes on, or another has announced a higher level, and the
+partition is not held.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -49,10 +52,6 @@ class _Attempt:
     checkpoint: Checkpoint
     since: float
     previous_owner: str
-
-
-def _next_level(record: Ownership | None, checkpoint: Checkpoint) -> int:
-    return 1 + max(record.owner_level if record else 0, checkpoint.owner_level)
 
 
 class Acquisition:
@@ -92,9 +91,13 @@ class Acquisition:
         self._last_error = last_error
         self._attempts: dict[str, _Attempt] = {}
         self._suspected: dict[str, int] = {}
+        # What has been seen of the group: the highest level in each ownership record, and the latest checkpoints.
+        self._levels: dict[str, int] = {}
+        self._places: dict[str, Checkpoint] = {}
 
     def recognise(self, listing: OwnershipListing) -> bool:
         """Hold what was won by claims whose replies were lost. Returns whether there was any."""
+        self._see_levels(listing.records)
         attempts, self._attempts = self._attempts, {}
         if not attempts:
             return False
@@ -107,6 +110,17 @@ class Acquisition:
             if now < attempt.since + self._trust:
                 found[record.partition] = replace(attempt, record=record)
         return self._hold(found)
+
+    def see(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Remember checkpoints of the group that are there, or were just written."""
+        for checkpoint in checkpoints:
+            known = self._places.get(checkpoint.partition)
+            if known is None or checkpoint.owner_level >= known.owner_level:  # a higher level may have stepped back
+                self._places[checkpoint.partition] = checkpoint
+
+    def _see_levels(self, records: Iterable[Ownership]) -> None:
+        for record in records:
+            self._levels[record.partition] = max(record.owner_level, self._levels.get(record.partition, 0))
 
     def claim(
         self,
@@ -121,6 +135,7 @@ class Acquisition:
 
         Of `levelless` partitions the ownership record has lost its level: they are claimed only if a checkpoint has it.
         """
+        self.see(progress.values())
         for claim in claims:
             if claim.partition in levelless and claim.partition not in progress:
                 self._skipping.tell_level(self._group, claim.partition, "there is no checkpoint that knows its level")
@@ -139,6 +154,7 @@ class Acquisition:
             partition = claim.partition
             self._attempts[partition] = _Attempt(wanted[partition], progress[partition], since, claim.previous_owner)
         won = self._ownership.claim_ownership([wanted[claim.partition] for claim in claims])
+        self._see_levels(won)
         if len(won) < len(claims):
             logger.info("lost %d of %d claims to other instances", len(claims) - len(won), len(claims))
         self._attempts = {record.partition: replace(self._attempts[record.partition], record=record) for record in won}
@@ -151,7 +167,7 @@ class Acquisition:
         if partition not in progress:
             self._skipping.tell_checkpoint(self._group, partition)
             return False
-        if _next_level(records.get(partition), progress[partition]) > HIGHEST:
+        if self._next_level(partition, records.get(partition), progress[partition]) > HIGHEST:
             self._skipping.tell_level(self._group, partition, f"its level is {HIGHEST}, and there is none above")
             return False
         return True
@@ -165,8 +181,9 @@ class Acquisition:
     ) -> dict[str, Checkpoint]:
         """The checkpoints of what is to be claimed, made where there is none yet."""
         if not progress:
-            # A group that has levels has started before: its checkpoints were lost, and only earliest skips nothing.
-            new = not any(record.owner_level for record in listing.records) and not listing.unreadable
+            # A group that has, or had, levels has started before: its checkpoints were lost, and what nobody here has
+            # seen the place of skips nothing only if it starts at earliest.
+            new = not (any(self._levels.values()) or self._places or listing.unreadable)
             positions = self._positions if new else Positions(EARLIEST)
             progress = self._record_starts(partition_ids, positions)
         appeared = [claim.partition for claim in claims if claim.partition not in progress]
@@ -176,8 +193,11 @@ class Acquisition:
         """Write resolved starts, at owner level 0, where there is no checkpoint; return what stands."""
         if not partitions:
             return {}
-        places = self._hub.partition_properties(partitions)  # in one go: a hub may have thousands of partitions
-        starts = []
+        lost = [self._places[partition] for partition in partitions if partition in self._places]
+        starts = [replace(checkpoint, owner_level=0) for checkpoint in lost]
+        partitions = [partition for partition in partitions if partition not in self._places]
+        # In one go: a hub may have thousands of partitions.
+        places = self._hub.partition_properties(partitions) if partitions else {}
         for partition in partitions:
             position = positions.of(partition)
             match position.kind:
@@ -208,7 +228,7 @@ class Acquisition:
             wanted[partition] = replace(
                 record,
                 owner_id=me,
-                owner_level=_next_level(record, progress[partition]),
+                owner_level=self._next_level(partition, record, progress[partition]),
                 nonce=f"{self._rng.getrandbits(64):016x}",
                 successor="",
                 claimed_at=progress[partition].sequence_number,
@@ -216,6 +236,12 @@ class Acquisition:
                 last_error=self._last_error_of(record, count, bad),
             )
         return wanted
+
+    def _next_level(self, partition: str, record: Ownership | None, checkpoint: Checkpoint) -> int:
+        """One above the highest that there is, or that has been seen, whatever the stores have lost since."""
+        place = self._places.get(partition, checkpoint)
+        there = max(record.owner_level if record else 0, checkpoint.owner_level)
+        return 1 + max(there, self._levels.get(partition, 0), place.owner_level)
 
     def _events_wait(self, checkpoints: Sequence[Checkpoint]) -> set[str] | None:
         """In which of these partitions events are behind the checkpoint; None while the hub is away."""

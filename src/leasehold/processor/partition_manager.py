@@ -252,6 +252,7 @@ class PartitionManager:
         self._keeping.drop({partition: held[partition] for partition in refused & mine}, LossReason.SUPERSEDED)
         recorded = [checkpoint for checkpoint in sent if checkpoint.partition not in refused]
         self._holds.prove(recorded)
+        self._acquisition.see(recorded)
         if isinstance(self._hub, ProgressMirror):
             self._hub.mirror(self._group.name, {one.partition: one.next_sequence_number for one in recorded})
         for checkpoint in recorded:

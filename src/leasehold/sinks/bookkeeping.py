@@ -37,6 +37,7 @@ SCHEMA = (
     """CREATE TABLE IF NOT EXISTS leasehold_watermark (
         pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, consumer_group TEXT, partition TEXT,
         sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL, whole INTEGER NOT NULL DEFAULT 0,
+        disputed INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (pipeline, entity_table, hub, consumer_group, partition)) WITHOUT ROWID""",
 )
 _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
@@ -138,10 +139,10 @@ def make_companions(connection: sqlite3.Connection, spec: TableSpec) -> None:
 def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[str]) -> dict[Lane, Watermark]:
     """The watermarks of all partitions of these hubs that have one."""
     return {
-        (hub, partition): Watermark(number, level, bool(whole))
+        (hub, partition): Watermark(number, level, bool(whole), bool(disputed))
         for hub in hubs
-        for partition, number, level, whole in connection.execute(
-            "SELECT partition, sequence_number, owner_level, whole FROM leasehold_watermark "
+        for partition, number, level, whole, disputed in connection.execute(
+            "SELECT partition, sequence_number, owner_level, whole, disputed FROM leasehold_watermark "
             "WHERE pipeline = ? AND entity_table = ? AND consumer_group = ? AND hub = ?",
             (spec.pipeline, spec.name, spec.consumer_group, hub),
         )
@@ -168,11 +169,20 @@ def set_watermarks(connection: sqlite3.Connection, spec: TableSpec, marks: Mappi
     """Write watermarks as they are given."""
     connection.executemany(
         "INSERT OR REPLACE INTO leasehold_watermark (pipeline, entity_table, hub, consumer_group, partition, "
-        "sequence_number, owner_level, whole) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "sequence_number, owner_level, whole, disputed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (spec.pipeline, spec.name, hub, spec.consumer_group, partition, *astuple(mark))
             for (hub, partition), mark in marks.items()
         ],
+    )
+
+
+def leave_none_whole(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Note that nobody knows what the last batch has read: rule 9 of the fence."""
+    connection.execute(
+        "UPDATE leasehold_watermark SET whole = 0 "
+        "WHERE pipeline = ? AND entity_table = ? AND consumer_group = ? AND whole",
+        (spec.pipeline, spec.name, spec.consumer_group),
     )
 
 

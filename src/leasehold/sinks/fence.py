@@ -14,6 +14,9 @@ Owns these rules and does no I/O: watermarks and ranges in, a plan out.
    events were dropped, and whatever becomes of the events (applied, superseded, rejected).
 6. A refused range is a zombie's only if the ownership record has a level above the range's. If not, the
    range is the current owner's, and levels went back: a store was wiped or restored.
+   That does not wear off: the partition is in dispute from then on, and every range of it is refused, at any
+   level, until a person's reset. Or else each claim would raise the level by one until it is the table's, and
+   be let in, at a place that nobody has looked at.
 7. A range is either made of the rows that a transform has left (from the first to the last of them), or it is
    said by who has read it whole. One that was read whole raises the watermark to its own end, whatever rows
    are left of it. All rows of its batch have to lie within the ranges of their partition and level: others
@@ -22,8 +25,8 @@ Owns these rules and does no I/O: watermarks and ranges in, a plan out.
    the table back behind the stores' back, or set a checkpoint forward. Nothing of the batch is applied.
 9. Nothing is missing, and the range is taken as it comes, where the partition has no watermark; where its
    reader says which events it leaves out on purpose, and those begin at or below the event behind the
-   watermark; and where the watermark stands at an event of a range that was made of rows, since then the last
-   events before the range may have been filtered.
+   watermark; and where the last batch of the table was one whose ranges were made of rows, since then the last
+   events before the range may have been filtered, in any partition: such a batch leaves no watermark whole.
 
 Whoever acts on a plan must hold the lock on the watermarks from before they were read until after the new
 ones are written, or a plan is stale by the time it is carried out.
@@ -46,11 +49,13 @@ class Watermark:
     """How far a partition has been applied, and the highest owner level that has been there.
 
     `whole` says that every event up to `sequence_number` has been read, and those behind it have not: rules 8 and 9.
+    `disputed` says that levels went back: rule 6.
     """
 
     sequence_number: int = BEFORE_FIRST
     owner_level: int = 0
     whole: bool = False
+    disputed: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,10 +94,11 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`range` comes from an owner whose level is below `watermark_level`."""
+    """`range` comes from an owner whose level is below `watermark_level`, or the partition is in dispute."""
 
     range: Range
     watermark_level: int
+    disputed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,9 @@ def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range]) -> Plan:
         before = now.get(each.lane) or stored.get(each.lane)
         if before is None:
             before = Watermark()
+        elif before.disputed:
+            refused.append(Refusal(each, before.owner_level, disputed=True))
+            continue
         elif each.owner_level < before.owner_level:
             refused.append(Refusal(each, before.owner_level))
             continue
@@ -144,9 +153,16 @@ def _leaves_a_gap(before: Watermark, it: Range) -> bool:
 
 
 def _raised(before: Watermark, it: Range) -> Watermark:
-    """Whoever brings the last event up to which all is applied says whether it was read whole."""
-    ahead = it.last >= before.sequence_number if it.whole else it.last > before.sequence_number
-    return Watermark(max(before.sequence_number, it.last), it.owner_level, it.whole if ahead else before.whole)
+    """Whole is what was whole, and stays so, or is brought to its end by a range that is."""
+    whole = it.whole and (before.whole or it.last >= before.sequence_number)
+    return Watermark(max(before.sequence_number, it.last), it.owner_level, whole)
+
+
+def check_disputes(plan: Plan) -> None:
+    """Rule 6: raise `OwnerLevelWentBack` again, where it has been raised before."""
+    for refusal in plan.refused:
+        if refusal.disputed:
+            judge(refusal, None)
 
 
 def check_gaps(table: str, plan: Plan) -> None:
@@ -165,15 +181,22 @@ def check_gaps(table: str, plan: Plan) -> None:
 def judge(refusal: Refusal, record_level: int | None) -> None:
     """Rule 6: return if the refused range is a zombie's, raise `OwnerLevelWentBack` if it is the owner's.
 
-    `record_level` is the level in the partition's ownership record, `None` where there is no record.
+    `record_level` is the level in the partition's ownership record, `None` where there is no record. Whoever gets the
+    error marks the watermark as `disputed`, if it still is at `refusal.watermark_level`.
     """
     mine = refusal.range.owner_level
-    if record_level is not None and record_level > mine:
+    if not refusal.disputed and record_level is not None and record_level > mine:
         return
-    record = "has no record of it" if record_level is None else f"says level {record_level}"
+    if refusal.disputed:
+        found = (
+            f"an earlier batch was refused, since the table had seen level {refusal.watermark_level}, and its owner not"
+        )
+    else:
+        record = "has no record of it" if record_level is None else f"says level {record_level}"
+        found = f"the table has seen level {refusal.watermark_level}, while the ownership store {record}"
     raise OwnerLevelWentBack(
-        f"partition {refusal.range.partition}: a batch was read under owner level {mine}, but the table has seen "
-        f"level {refusal.watermark_level}, while the ownership store {record}. So levels went back: the store was "
-        "wiped or restored after the table had been written. Nothing of the batch was applied. Stop all instances "
-        "and run `leasehold reset PIPELINE.toml --to sink`, which makes the checkpoints follow the table."
+        f"partition {refusal.range.partition}: a batch was read under owner level {mine}, and {found}. So levels went "
+        "back: the store was wiped or restored after the table had been written. Nothing of the batch was applied. "
+        "Stop all instances and run `leasehold reset PIPELINE.toml --to sink`, which makes the checkpoints follow the "
+        "table."
     )

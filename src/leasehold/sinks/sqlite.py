@@ -36,7 +36,14 @@ import pyarrow as pa
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock, SystemClock
 from leasehold.embedded import DatabaseFile
-from leasehold.errors import AlreadyInUse, ConfigError, SinkError, SinkUnavailable, UsageError
+from leasehold.errors import (
+    AlreadyInUse,
+    ConfigError,
+    OwnerLevelWentBack,
+    SinkError,
+    SinkUnavailable,
+    UsageError,
+)
 from leasehold.sinks import bookkeeping, fence, rejected
 from leasehold.sinks.base import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.batch import Arrangement, Batch, arrange
@@ -85,6 +92,7 @@ class SqliteSink:
             timeout=timeout,
         )
         self._identity: str | None = None
+        self._none_whole = False  # as far as this object knows: then a batch of nothing has nothing to say
         # The layout last checked, with what it was checked against. Replaced whole, so threads may race for it.
         self._checked: tuple[sqlite3.Connection, int, pa.Schema, Layout] | None = None
 
@@ -101,7 +109,7 @@ class SqliteSink:
             )
         arrangement = arrange(batch)
         checked = self._checked
-        if not arrangement.stretches and checked and checked[2].equals(batch.rows.schema):
+        if not arrangement.stretches and self._none_whole and checked and checked[2].equals(batch.rows.schema):
             return BatchResult()  # nothing to write, so nobody to wait for
         judged: set[fence.Range] = set()
         while True:
@@ -112,12 +120,25 @@ class SqliteSink:
             except _Unjudged as unjudged:
                 assert level_of is not None
                 for refusal in unjudged.refusals:
-                    fence.judge(refusal, level_of(*refusal.range.lane))
+                    self._judge(refusal, level_of)
                     judged.add(refusal.range)
                 continue
             self._checked = (connection, version, batch.rows.schema, layout)  # only now: a rollback undoes tables too
+            self._none_whole = batch.ranges is None
             self._log(result, certain=level_of is not None)
             return result
+
+    def _judge(self, refusal: fence.Refusal, level_of: LevelOf) -> None:
+        """Return if the range is a zombie's; else put the partition into dispute, for good, and raise."""
+        lane = refusal.range.lane
+        try:
+            fence.judge(refusal, level_of(*lane))
+        except OwnerLevelWentBack:
+            with self._claimed() as connection:
+                mark = bookkeeping.watermarks(connection, self.spec, [lane[0]]).get(lane)
+                if mark is not None and mark.owner_level == refusal.watermark_level:  # else a reset came between
+                    bookkeeping.set_watermarks(connection, self.spec, {lane: replace(mark, disputed=True)})
+            raise
 
     def check(self, schema: pa.Schema) -> None:
         """Make the table, or compare it with what is there, before there is any row.
@@ -253,6 +274,7 @@ class SqliteSink:
         bookkeeping.check_reader(connection, self.spec, hubs)
         stored = bookkeeping.watermarks(connection, self.spec, hubs)
         plan = fence.plan(stored, ranges)
+        fence.check_disputes(plan)
         unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)
         if unjudged:
             raise _Unjudged(unjudged)
@@ -282,6 +304,8 @@ class SqliteSink:
             bookkeeping.remember_keys(connection, self.spec, remembered)
             record(connection, self.spec, table_order)
         bookkeeping.set_watermarks(connection, self.spec, plan.watermarks)
+        if batch.ranges is None:
+            bookkeeping.leave_none_whole(connection, self.spec)
         sizes = {stretch.range: stretch.end - stretch.begin for stretch in arrangement.stretches}
         refused = tuple(
             RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])

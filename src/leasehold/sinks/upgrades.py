@@ -6,6 +6,7 @@ brought up to date. What all tables share is therefore only ever widened, by col
 
     2   watermarks know whether their last event is known from a range that was read whole (`fence`, rule 1)
     3   rejected rows have an identity (`rejected`), and what orders the rows is recorded (`remembered_order`)
+    4   a partition may be in dispute (`fence`, rule 6)
 
 Runs in the transaction of the first use, which locks the database from its first statement: of two processes that
 come at once, the second finds the new format; one that is killed at any line leaves the old one.
@@ -19,7 +20,7 @@ from leasehold.sinks import rejected
 from leasehold.sinks.base import TableSpec
 from leasehold.sinks.shape import exists, quoted
 
-FORMAT = 3
+FORMAT = 4
 """The format of the bookkeeping that this version writes, and the highest that it reads."""
 
 
@@ -34,6 +35,7 @@ def bring_up_to_date(connection: sqlite3.Connection, spec: TableSpec) -> None:
 def widen(connection: sqlite3.Connection) -> None:
     """Give what all tables of the database share the columns that have come since it was made."""
     _add_column(connection, "leasehold_watermark", "whole", "INTEGER NOT NULL DEFAULT 0")
+    _add_column(connection, "leasehold_watermark", "disputed", "INTEGER NOT NULL DEFAULT 0")
     _add_column(connection, "leasehold_table", "ordered_by", "TEXT")
     _add_column(connection, "leasehold_table", "deletes", "INTEGER")
 

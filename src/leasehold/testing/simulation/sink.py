@@ -6,8 +6,10 @@ Owns the truth about effects: `applied` counts, by partition, the events whose e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from leasehold.sinks.fence import Lane, Plan, Range, Watermark, judge, plan
+from leasehold.errors import OwnerLevelWentBack
+from leasehold.sinks.fence import Lane, Plan, Range, Watermark, check_disputes, judge, plan
 
 
 class SimulatedSink:
@@ -22,10 +24,16 @@ class SimulatedSink:
         self._effect = effect
 
     def apply(self, ranges: Sequence[Range]) -> None:
-        """One transaction. Raises `OwnerLevelWentBack` with nothing changed."""
+        """One transaction. Raises `OwnerLevelWentBack` with no effect, from then on until a reset."""
         planned = self.plan(ranges)
+        check_disputes(planned)
         for refusal in planned.refused:
-            judge(refusal, self._record_level(refusal.range.partition))
+            lane = refusal.range.lane
+            try:
+                judge(refusal, self._record_level(refusal.range.partition))
+            except OwnerLevelWentBack:
+                self.watermarks[lane] = replace(self.watermarks[lane], disputed=True)
+                raise
         for admission in planned.admitted:
             first = max(admission.range.first, admission.after + 1)
             if first <= admission.range.last:
