@@ -17,7 +17,7 @@ MINE = PipelineBinding("mine", "sink-1")
 
 def start(store: MemoryStore, binding: PipelineBinding = MINE, level: int = 0) -> None:
     marks = {"0": Watermark(5, level)} if level else {}
-    check_start(GROUP, store, binding, marks, "p.toml")
+    check_start(GROUP, store, binding, lambda: marks, "p.toml")
 
 
 def test_the_first_start_binds_the_group_and_later_ones_agree() -> None:
@@ -59,7 +59,7 @@ def test_stores_that_know_less_than_the_table_are_refused() -> None:
 
 
 def checked(store: MemoryStore, mark: Watermark) -> None:
-    check_start(GROUP, store, MINE, {"0": mark}, "p.toml")
+    check_start(GROUP, store, MINE, lambda: {"0": mark}, "p.toml")
 
 
 def test_a_partition_that_the_table_knows_is_not_new() -> None:
@@ -77,6 +77,20 @@ def test_a_table_restored_from_an_older_copy_is_refused() -> None:
     checked(store, Watermark(50, 3))  # the others may have been filtered
     checked(store, Watermark(99, 3, whole=True))
     checked(store, Watermark(150, 3, whole=True))
+
+
+def test_an_instance_that_goes_on_meanwhile_is_no_sign_of_anything() -> None:
+    """It is asked for the watermarks between two looks at the checkpoints; each time something has moved."""
+    store = MemoryStore()
+    store.raise_owner_level([Checkpoint(GROUP, "0", 99, 3)])
+
+    def watermarks() -> dict[str, Watermark]:
+        store.raise_owner_level([Checkpoint(GROUP, "0", 99, 4)])
+        before = Watermark(150, 4, whole=True)
+        store.update_checkpoints([Checkpoint(GROUP, "0", 500, 4)])
+        return {"0": before}
+
+    check_start(GROUP, store, MINE, watermarks, "p.toml")
 
 
 def test_what_the_table_has_refused_is_refused_again_whatever_the_levels_are_by_now() -> None:

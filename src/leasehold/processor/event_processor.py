@@ -64,6 +64,7 @@ from leasehold.processor.partition_client import PartitionClient
 from leasehold.processor.partition_manager import PartitionManager
 from leasehold.processor.partition_work import PartitionWork, Shared, described
 from leasehold.processor.pump import OnEvent, OnEvents, OnStart, OnStop, Pump
+from leasehold.processor.starting import KnowsWatermarks, check_levels
 from leasehold.waiting import INSTANCE, sentence, when_there
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,9 @@ class EventProcessor:
     ownership           how partitions are held, and how many at most
     delivery            batches, prefetch, and what happens after failures
     pipeline            what this instance works for: two that name different ones do not share a group
+    table               the table that the handlers write to, with a watermark for each partition, such as a sink of
+                        Leasehold. `start` asks it whether the stores still know what it knows, before anything is
+                        claimed: a store that was wiped does not make the group a new one
     patience            how many seconds to wait here for a hub that is given as a URL and is away, which is said once,
                         in the log and as a notice. Stores that are away are waited for as long as it runs
 
@@ -119,6 +123,7 @@ class EventProcessor:
         ownership: OwnershipSettings | None = None,
         delivery: DeliverySettings | None = None,
         pipeline: str = "",
+        table: KnowsWatermarks | None = None,
         patience: float = INSTANCE,
         notices: Notices | None = None,
         clock: Clock | None = None,
@@ -140,13 +145,14 @@ class EventProcessor:
             self._opened = self._hub
         else:
             self._hub, self._group = hub, hub.consumer_group(consumer_group)
-        self._ownership, checkpoints = stores_of(stores, self._settings.request_timeout)
+        self._table, self._patience = table, patience
+        self._ownership, self._checkpoints = stores_of(stores, self._settings.request_timeout)
         self._errors = ErrorReports(on_error, self._clock)
         self._manager = PartitionManager(
             self._hub,
             self._group,
             self._ownership,
-            checkpoints,
+            self._checkpoints,
             owner_id=OwnerId(name or f"{socket.gethostname()[:60]}-{os.getpid()}-{next(_numbers)}"),
             settings=self._settings,
             positions=positions,
@@ -201,7 +207,19 @@ class EventProcessor:
         return self._started and not self._ended.is_set()
 
     def start(self) -> None:
-        """Start the threads, and return. Raises `UsageError` if it was started before."""
+        """Start the threads, and return.
+
+        Raises `UsageError` if it was started before; with a `table`, `OwnerLevelWentBack` and `EventsMissing` where
+        stores and table do not belong together, and `StoreUnavailable` if they cannot be asked within `patience`.
+        """
+        if self._table is not None:
+            watermarks = partial(self._table.watermarks, self._hub.identity)
+            when_there(
+                partial(check_levels, self._group, self._checkpoints, watermarks),
+                patience=self._patience,
+                say=self._say_delayed,
+                clock=self._clock,
+            )
         with self._lock:
             if self._started or self._stopping.is_set():
                 raise UsageError("a processor runs once: make another one to start again")

@@ -27,6 +27,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +182,7 @@ class PipelineRun:
             self._group,
             self._checkpoints,
             self._binding(),
-            self._table.watermarks(self._hub_identity),
+            partial(self._table.watermarks, self._hub_identity),
             str(self._file.path),
         )
 

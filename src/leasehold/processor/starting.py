@@ -1,0 +1,78 @@
+"""What is checked of stores and table before an instance claims anything.
+
+Owns the agreement of what they know of a consumer group: the stores at least what the table knows, and the table at
+least what it was given. Refuses to start where going on would leave events out, and says what to do. Changes nothing.
+
+Concurrency: other instances may be running, and move checkpoints and watermarks between any two lines here. A level is
+announced in the checkpoint before anything is applied at it, and a place is in the table before it is in the
+checkpoint. So levels are compared with checkpoints that are read after the watermarks, and places with checkpoints that
+are read before them: whatever moves meanwhile, moves to the safe side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from leasehold.errors import EventsMissing, OwnerLevelWentBack
+from leasehold.model import Checkpoint, ConsumerGroup
+from leasehold.sinks.fence import Watermark
+from leasehold.stores.base import CheckpointStore
+
+
+class KnowsWatermarks(Protocol):
+    """A table that keeps a watermark for each partition of a hub, such as a sink of Leasehold."""
+
+    def watermarks(self, hub: str) -> Mapping[str, Watermark]:
+        """The watermark of each partition of `hub` that has one."""
+        ...
+
+
+def check_levels(
+    group: ConsumerGroup,
+    checkpoints: CheckpointStore,
+    watermarks: Callable[[], Mapping[str, Watermark]],
+    file: str = "PIPELINE.toml",
+) -> None:
+    """Refuse stores and a table that do not belong together any more: one was wiped, or restored from an older copy.
+
+    A partition that the table knows is not new. Its level is in the checkpoint before anything is read at it, so
+    checkpoints that know less of the levels were wiped or restored. What the ownership records know does not help: the
+    next level would be high enough, but the place to start at is lost. And a table that knows all that it was given
+    (`Watermark.whole`) is at least as far as the checkpoint, or it was restored itself. What the table has refused once
+    (`Watermark.disputed`) is refused here too. `file` names the pipeline file in messages.
+
+    Raises `OwnerLevelWentBack` and `EventsMissing`.
+    """
+    earlier = _known(checkpoints, group)
+    marks = watermarks()
+    later = _known(checkpoints, group)
+    remedy = f"Make the stores follow the table: leasehold reset {file} --to sink"
+    for partition, mark in sorted(marks.items()):
+        _check_level(partition, mark, later.get(partition), remedy)
+        if partition in earlier:
+            _check_place(mark, earlier[partition], remedy)
+
+
+def _known(checkpoints: CheckpointStore, group: ConsumerGroup) -> dict[str, Checkpoint]:
+    return {checkpoint.partition: checkpoint for checkpoint in checkpoints.list_checkpoints(group)}
+
+
+def _check_level(partition: str, mark: Watermark, checkpoint: Checkpoint | None, remedy: str) -> None:
+    level = 0 if checkpoint is None else checkpoint.owner_level
+    if mark.disputed or checkpoint is None or mark.owner_level > level:
+        knows = "had gone back behind it" if mark.disputed else f"knows {level}"
+        raise OwnerLevelWentBack(
+            f"the table has seen owner level {mark.owner_level} of partition {partition}, and the checkpoint store "
+            f"{knows}: a store was wiped or restored from an older copy, so where to go on is not known. {remedy}"
+        )
+
+
+def _check_place(mark: Watermark, checkpoint: Checkpoint, remedy: str) -> None:
+    if mark.whole and checkpoint.sequence_number > mark.sequence_number:
+        raise EventsMissing(
+            f"partition {checkpoint.partition}: the checkpoint is at event {checkpoint.sequence_number}, and the table "
+            f"has been given no event behind {mark.sequence_number}: it was restored from an older copy, or the "
+            f"checkpoint was set forward. Going on would leave out what is between them. {remedy}; or name the place "
+            "in --to, if these events are to be left out"
+        )
