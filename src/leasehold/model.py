@@ -169,7 +169,8 @@ class Checkpoint:
     """The last event of a partition that has been processed, with the owner level that wrote it.
 
     `sequence_number` is `BEFORE_FIRST` where nothing has been processed; `offset` is the hub's opaque
-    text for the same event, where it has one.
+    text for the same event, where it has one. `data` is the user's own, from text to text, and at most a kilobyte
+    (`leasehold.stores.checkpoint_data`); it belongs to this place, and the next checkpoint has its own or none.
     """
 
     group: ConsumerGroup
@@ -177,6 +178,7 @@ class Checkpoint:
     sequence_number: int
     owner_level: int
     offset: str | None = None
+    data: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def next_sequence_number(self) -> int:

@@ -67,6 +67,22 @@ def line(partition: str = "0", sequence_number: object = 10, level: object = 3, 
     return json.dumps(document | {"sequenceNumber": sequence_number, "ownerLevel": level} | other)
 
 
+def test_data_is_exported_and_imported(store: Store, url: str, tmp_path: Path) -> None:
+    kept = Checkpoint(GROUP, "0", 10, 3, "ten", {"file": "é\n7"})
+    store.update_checkpoints([kept, Checkpoint(GROUP, "1", 10, 3)])
+    out = done("export", url, *NAMED)
+    assert [json.loads(one).get("data") for one in out.splitlines()] == [{"file": "é\n7"}, None]
+    copy = f"sqlite:///{tmp_path}/copy.db"
+    done("import", copy, "-", given=out)
+    assert open_store(copy).list_checkpoints(GROUP)[0] == kept
+
+
+@pytest.mark.parametrize("data", [{"a": 1}, "text", {"a": "x" * 1_100}, ["a"]])
+def test_data_that_cannot_be_kept_is_not_imported(store: Store, url: str, data: object) -> None:
+    assert "data is" in refused("import", url, "-", given=line(data=data))
+    assert written(store) == {}
+
+
 def test_each_command_and_option_has_help_and_an_example() -> None:
     for name, command in checkpoints.commands.items():
         assert f"leasehold checkpoints {name}" in (command.help or "").partition("Example")[2]

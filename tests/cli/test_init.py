@@ -41,6 +41,7 @@ def test_an_older_file_is_brought_up(tmp_path: Path) -> None:
     init(f"sqlite:///{path}")
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("DROP TABLE leasehold_ask")
+        file.execute("ALTER TABLE leasehold_checkpoint DROP COLUMN data")
         file.execute("DROP TABLE leasehold_presence")
         for column in ("nonce", "successor", "claimed_at", "failures", "last_error"):
             file.execute(f"ALTER TABLE leasehold_ownership DROP COLUMN {column}")

@@ -144,6 +144,7 @@ SQLITE: Columns = {
             *(f"sequence_number = {value}" for value in ("'abc'", "-2", "1.5", "9e999", "x'00'", "''")),
             *(f"owner_level = {value}" for value in ("'abc'", "-1", "1.5", "9e999", "x'00'")),
             *(f'"offset" = {value}' for value in NO_TEXT),
+            *(f"data = {value}" for value in (*NO_TEXT, "'x'", "'[]'", "'{\"a\":1}'", '\'{"a":"\\ud800"}\'', "5")),
         ],
     ),
 }
@@ -199,6 +200,13 @@ POSTGRES: Columns = {
         [
             *(f"sequence_number = {value}" for value in ("-2", "-3", "-100", LEAST)),
             *(f"owner_level = {value}" for value in ("-1", "-2", "-100", LEAST)),
+            *(
+                "data = 'x'",
+                "data = '[1]'",
+                "data = '{\"a\": 1}'",
+                "data = repeat('[', 1000)",
+                "data = repeat('x', 5000)",
+            ),
             *("owner_level = -1, sequence_number = -2", f"owner_level = {LEAST}, sequence_number = {LEAST}"),
         ],
     ),
@@ -258,6 +266,10 @@ REDIS: Mapping[RecordKind, Sequence[bytes]] = {
         *GARBAGE,
         *(b'%s\n10\n"ten"' % value for value in (b"", b"x", b"-1", b"007", b"1e3", b"9" * 19, LONG.encode())),
         *(b'5\n%s\n"ten"' % value for value in (b"", b"x", b"-2", b"--1", b"-0", b"007", b"9" * 19, LONG.encode())),
+        *(
+            b"5\n10\nnull\n%s" % value
+            for value in (b"", b"x", b"[]", b'{"a":1}', b'{"a":"\xff"}', b"{}\n", DEEP.encode())
+        ),
         *(b"5\n10\n%s" % value for value in (b"", b"ten", b"7", DEEP.encode(), b'"\xff"', b"[]", b'"ten"\n')),
     ],
 }
@@ -316,6 +328,7 @@ AZURE: Mapping[RecordKind, Sequence[Mapping[str, str]]] = {
         *({"leaseholdlevel": value} for value in BAD_NUMBERS[:8]),
         *({"leaseholdsequencenumber": value} for value in ("abc", "-7", "1.5")),
         {"leaseholdsequencenumber": "10", "leaseholdoffset": "~%FF"},
+        *({"leaseholddata": value} for value in ("x", "[]", '{"a":1}', "[" * 1500, "null")),
     ],
 }
 AREAS = {

@@ -118,9 +118,9 @@ def test_many_make_the_tables_at_once(url: str) -> None:
 
 def test_making_the_tables_again_changes_nothing(url: str) -> None:
     store, group = PostgresStore(url), new_group()
-    assert store.create_schema() == SchemaChange("stores", 0, 1)
+    assert store.create_schema() == SchemaChange("stores", 0, 2)
     claimed = claim(store, group)
-    assert store.create_schema() == PostgresStore(url).create_schema() == SchemaChange("stores", 1, 1)
+    assert store.create_schema() == PostgresStore(url).create_schema() == SchemaChange("stores", 2, 2)
     assert PostgresLeaseStore(url).create_schema() == SchemaChange("leases", 0, 1)
     assert records(store, group) == {"0": claimed}
 
@@ -134,7 +134,7 @@ def test_tables_of_a_newer_version_are_refused(url: str) -> None:
         lambda store: store.create_schema(),
     ]
     for use in uses:
-        with pytest.raises(StoreError, match=r"have version 99, and this release .* up to 1: pip install --upgrade"):
+        with pytest.raises(StoreError, match=r"have version 99, and this release .* up to 2: pip install --upgrade"):
             use(PostgresStore(url))
     PostgresLeaseStore(url).open_session("me", 1.0)
 
@@ -148,11 +148,26 @@ def test_older_tables_are_brought_up_to_date_and_keep_what_they_hold(url: str) -
     schema = Schema(newer, "shown")
     connections = Connections(url, PATIENT, schema.prepare)
     assert connections.rows("SELECT partition, colour FROM leasehold_ownership", {}) == [("0", None)]
-    assert connections.rows("SELECT version FROM leasehold_schema WHERE component = 'stores'", {}) == [(2,)]
-    with pytest.raises(StoreError, match="version 2"):
+    assert connections.rows("SELECT version FROM leasehold_schema WHERE component = 'stores'", {}) == [(3,)]
+    with pytest.raises(StoreError, match="version 3"):
         PostgresStore(url).list_ownership(group)
-    connections.rows("UPDATE leasehold_schema SET version = 1 RETURNING 1", {})
+    connections.rows("UPDATE leasehold_schema SET version = 2 RETURNING 1", {})
     assert records(PostgresStore(url), group) == {"0": claimed}
+
+
+def test_tables_of_the_release_before_checkpoints_had_data_keep_their_places(url: str) -> None:
+    group = new_group()
+    before = Component("stores", STORES.steps[:1], STORES.traces[:1])
+    older = Connections(url, PATIENT, Schema(before, "shown").prepare)
+    values = [group.namespace, group.hub, group.name]
+    insert = "INSERT INTO leasehold_checkpoint VALUES (%s, %s, %s, '0', 17, 3, 'seventeen') RETURNING 1"
+    older.run(lambda connection: connection.execute(insert, values).fetchall())
+    with pytest.raises(UsageError, match=r"have version 1, of an older release"):
+        PostgresStore(url).is_made()
+    store = PostgresStore(url)
+    assert store.list_checkpoints(group) == [Checkpoint(group, "0", 17, 3, "seventeen")]
+    assert store.update_checkpoints([Checkpoint(group, "0", 18, 3, None, {"a": "b"})]) == []
+    assert store.list_checkpoints(group) == [Checkpoint(group, "0", 18, 3, None, {"a": "b"})]
 
 
 def test_tables_that_are_gone_are_not_made_anew_behind_the_back_of_a_store(url: str) -> None:

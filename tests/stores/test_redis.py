@@ -151,9 +151,22 @@ def test_data_of_a_newer_version_is_refused(redis_server: RedisServer) -> None:
     with redis.Redis(port=redis_server.port) as other:
         assert other.get("newer:version:stores") == b"1"
         other.set("newer:version:stores", 99)
-    with pytest.raises(StoreError, match=r"has version 99, and this release .* up to 1: pip install --upgrade"):
+    with pytest.raises(StoreError, match=r"has version 99, and this release .* up to 2: pip install --upgrade"):
         RedisStore(url).list_ownership(new_group())
     RedisLeaseStore(url).open_session("me", 1.0)
+
+
+def test_older_releases_read_everything_until_a_checkpoint_has_data(redis_server: RedisServer) -> None:
+    """What they could not read would end them; so they are refused by name from then on, and not before."""
+    store, group = RedisStore(f"{redis_server.url}?prefix=data"), new_group()
+    store.update_checkpoints([Checkpoint(group, "0", 17, 3, "seventeen")])
+    with redis.Redis(port=redis_server.port) as other:
+        [key] = other.keys("data:*:checkpoint")
+        assert other.hget(key, "0") == b'3\n17\n"seventeen"', "as it ever was"
+        assert other.get("data:version:stores") == b"1"
+        store.update_checkpoints([Checkpoint(group, "0", 18, 3, None, {"a": "b"})])
+        assert other.get("data:version:stores") == b"2"
+    assert RedisStore(f"{redis_server.url}?prefix=data").list_checkpoints(group)[0].data == {"a": "b"}
 
 
 # Its connections

@@ -69,6 +69,12 @@ INSERT INTO leasehold_ownership VALUES
 """
 """A file from between the two commits that brought the new columns and the versions."""
 
+VERSION_2 = f"""{VERSION_2_UNSTATED}
+CREATE TABLE leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL);
+INSERT INTO leasehold_schema VALUES ('stores', 2);
+"""
+"""A file as the release before checkpoints had data left it."""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -79,7 +85,7 @@ def test_who_only_reads_leaves_older_tables_to_the_instances_that_use_them(path:
     make(path, VERSION_1)
     before = path.read_bytes()
     for _ in range(2):
-        with pytest.raises(UsageError, match=r"version 1, of an older release.*leasehold init.* to version 2"):
+        with pytest.raises(UsageError, match=r"version 1, of an older release.*leasehold init.* to version 3"):
             open_existing(f"sqlite:///{path}")
     assert path.read_bytes() == before
     assert SqliteStore(path).create_schema().before == 1
@@ -103,7 +109,9 @@ def versions(path: Path) -> dict[str, int]:
         return dict(file.execute("SELECT component, version FROM leasehold_schema"))
 
 
-@pytest.mark.parametrize("script", [VERSION_1, VERSION_2_UNSTATED], ids=["version 1", "version 2, unstated"])
+@pytest.mark.parametrize(
+    "script", [VERSION_1, VERSION_2_UNSTATED, VERSION_2], ids=["version 1", "version 2, unstated", "version 2"]
+)
 def test_an_older_file_is_brought_up_to_date_in_place(path: Path, tmp_path: Path, script: str) -> None:
     make(path, script)
     store = SqliteStore(path)

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from leasehold.errors import UsageError
+from leasehold.errors import ConfigError, UsageError
 from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup
+from leasehold.stores.checkpoint_data import check_data
 
 Document = Mapping[str, object]
 Parser = Callable[[Document, ConsumerGroup | None], Checkpoint]
@@ -30,6 +31,7 @@ def as_line(checkpoint: Checkpoint) -> str:
         "sequenceNumber": checkpoint.sequence_number,
         "offset": checkpoint.offset,
         "ownerLevel": checkpoint.owner_level,
+        **({"data": dict(checkpoint.data)} if checkpoint.data else {}),
     }
     return json.dumps(document, ensure_ascii=False)
 
@@ -42,7 +44,18 @@ def _leasehold(document: Document, group: ConsumerGroup | None) -> Checkpoint:
         number(document, "sequenceNumber", least=BEFORE_FIRST),
         number(document, "ownerLevel", least=0),
         None if document.get("offset") is None else _written("offset", document["offset"], "text or null"),
+        _data(document.get("data")),
     )
+
+
+def _data(value: object) -> Mapping[str, str]:
+    """A user's data, as far as there is any. Raises `ValueError`."""
+    if value is None:
+        return {}
+    try:
+        return check_data(value)
+    except ConfigError as error:
+        raise ValueError(f"data is {error.rule}") from None
 
 
 FORMATS: dict[str, Parser] = {"leasehold": _leasehold}

@@ -310,6 +310,7 @@ class Acquisition:
                 continue
             proven = record.failures < SUSPECT_AFTER
             trusted_until = attempt.since + self._trust
-            self._holds.add(Hold(record, checkpoint.next_sequence_number, trusted_until, proven=proven, acquired=now))
+            start, data = checkpoint.next_sequence_number, checkpoint.data
+            self._holds.add(Hold(record, start, trusted_until, proven=proven, acquired=now, data=data))
             self._notices.publish(OwnershipClaimed(partition, record.owner_level, attempt.previous_owner))
         return True

@@ -8,7 +8,8 @@ step back at the same owner level for a sign that somebody else has been there. 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from leasehold.errors import ConfigError
 
@@ -59,10 +60,11 @@ def every(*, events: int | None = None, seconds: float | None = None) -> Checkpo
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """An event of a partition: its sequence number, and the hub's offset for it."""
+    """An event of a partition: its sequence number, the hub's offset for it, and what the user keeps with it."""
 
     sequence_number: int
     offset: str | None = None
+    data: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 class Checkpointer:
@@ -109,10 +111,16 @@ class Checkpointer:
         return self.processed
 
     def trying(self, place: Place) -> Place | None:
-        """What to write in order to have `place` recorded: None if it is, and never less than was tried before."""
-        if place.sequence_number <= self.recorded.sequence_number:
+        """What to write in order to have `place` recorded: None if it is, and never less than was tried before.
+
+        Other data for the same place is written again.
+        """
+        if place.sequence_number <= self.recorded.sequence_number and not (
+            place.sequence_number == self.recorded.sequence_number and place.data and place.data != self.recorded.data
+        ):
             return None
-        self._tried = max(self._tried, place, key=lambda one: one.sequence_number)
+        if place.sequence_number >= self._tried.sequence_number:
+            self._tried = place
         return self._tried
 
     def record(self, place: Place, now: float) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from leasehold.clock import Clock
 from leasehold.model import Checkpoint, Ownership
@@ -23,7 +23,7 @@ from leasehold.model import Checkpoint, Ownership
 class Hold:
     """A partition held: its record, the sequence number to start at, and when trust in it ends.
 
-    `start` is the one that the checkpoint gave when this owner level was acquired. `asked_by` is the instance
+    `start` and `data` are what the checkpoint gave when this owner level was acquired. `asked_by` is the instance
     that waits for it to be handed over, `""` if there is none. `proven` is False for a suspect that has neither made
     progress since it was `acquired` nor left this instance alive for long enough. `error` says why a partition that
     is let go had to be given up.
@@ -36,6 +36,7 @@ class Hold:
     proven: bool = True
     error: str = ""
     acquired: float = 0.0
+    data: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def owner_level(self) -> int:

@@ -6,6 +6,7 @@ close. See `partition_work` for who may call what at the same time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 
 from leasehold.model import Event
@@ -17,8 +18,9 @@ from leasehold.processor.stopping import StopReason
 class PartitionContext:
     """What a handler is told of its partition, and may do about it.
 
-    `hub` is the hub's identity, `start` the sequence number that work on the partition began at. Hand `owner_level` to
-    whatever is written for the partition, and refuse there what comes with a lower one than has been seen.
+    `hub` is the hub's identity, `start` the sequence number that work on the partition began at, and `data` what was
+    kept with the checkpoint before it (`update_checkpoint`). Hand `owner_level` to whatever is written for the
+    partition, and refuse there what comes with a lower one than has been seen.
     """
 
     def __init__(self, work: PartitionWork) -> None:
@@ -26,6 +28,7 @@ class PartitionContext:
         self.partition = work.partition
         self.owner_level = work.owner_level
         self.start = work.start
+        self.data = work.data
         self._work = work
 
     @property
@@ -38,14 +41,17 @@ class PartitionContext:
         """Why no more events are given out, None as long as they are. A long handler may look, and end early."""
         return self._work.stop_reason
 
-    def update_checkpoint(self, done: Event | EventBatch) -> bool:
+    def update_checkpoint(self, done: Event | EventBatch, data: Mapping[str, str] | None = None) -> bool:
         """Record that everything up to this event, or to the end of this batch, is processed.
 
+        `data` is kept with it, from text to text and at most 1,024 bytes as JSON, and is in `data` of whoever acquires
+        the partition next. It belongs to this checkpoint: the next one, of the policy too, has its own or none.
+
         Returns False, with nothing written, when the partition is not held any more at this owner level. What is
-        recorded already stays. Raises `UsageError` for an event that was not given out for this partition, and
-        `StoreUnavailable`, after which the call may be made again.
+        recorded already stays. Raises `ConfigError` for data that a store cannot keep, `UsageError` for an event that
+        was not given out for this partition, and `StoreUnavailable`, after which the call may be made again.
         """
-        return self._work.update_checkpoint(done)
+        return self._work.update_checkpoint(done, data)
 
     def fence_columns(self, event: Event) -> dict[str, str | int]:
         """What a row that comes from `event` carries so that a sink of Leasehold writes it exactly once."""

@@ -223,14 +223,19 @@ class PartitionManager:
         self._membership.full = full
 
     def update_checkpoint(
-        self, partition: str, owner_level: int, sequence_number: int, offset: str | None = None
+        self,
+        partition: str,
+        owner_level: int,
+        sequence_number: int,
+        offset: str | None = None,
+        data: Mapping[str, str] | None = None,
     ) -> bool:
-        """Record that events up to `sequence_number` are processed, as the owner at `owner_level`.
+        """Record that events up to `sequence_number` are processed, as the owner at `owner_level`; `data` with it.
 
         Does nothing and returns False when that level is not held (any more) or is refused by the store as
         superseded. May raise `StoreError`; if it is transient, the same call may be made again.
         """
-        checkpoint = Checkpoint(self._group, partition, sequence_number, owner_level, offset)
+        checkpoint = Checkpoint(self._group, partition, sequence_number, owner_level, offset, data or {})
         return bool(self.update_checkpoints([checkpoint]))
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint], *, also_lapsed: bool = False) -> list[Checkpoint]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,6 +37,7 @@ from leasehold.processor.partition_manager import PartitionManager
 from leasehold.processor.prefetch import Prefetch
 from leasehold.processor.restarts import Restarts
 from leasehold.processor.stopping import StopReason, reason_to_stop
+from leasehold.stores.checkpoint_data import check_data
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class PartitionWork:
         self.partition = hold.record.partition
         self.owner_level = hold.owner_level
         self.start = hold.start
+        self.data = hold.data
         self._shared = shared
         self._clock = shared.clock
         self._changed = threading.Condition()
@@ -188,12 +190,13 @@ class PartitionWork:
 
     # Checkpoints
 
-    def update_checkpoint(self, done: Event | EventBatch) -> bool:
+    def update_checkpoint(self, done: Event | EventBatch, data: Mapping[str, str] | None = None) -> bool:
         """Record everything up to this event, or to the end of this batch; see `PartitionContext`."""
+        kept = dict(check_data(data)) if data is not None else {}
         if isinstance(done, EventBatch):
-            place = Place(done.last, done.last_offset)
+            place = Place(done.last, done.last_offset, kept)
         else:
-            place = Place(done.sequence_number, done.offset)
+            place = Place(done.sequence_number, done.offset, kept)
         if done.partition != self.partition or not self.start <= place.sequence_number <= self._delivered:
             raise UsageError(
                 f"event {place.sequence_number} of partition {done.partition!r} has not been given out for partition "
@@ -277,8 +280,8 @@ class PartitionWork:
             wanted = self._account.trying(place)
             if wanted is None:
                 return self.trusted
-            number, offset = wanted.sequence_number, wanted.offset
-            if not self._shared.manager.update_checkpoint(self.partition, self.owner_level, number, offset):
+            number, offset, data = wanted.sequence_number, wanted.offset, wanted.data
+            if not self._shared.manager.update_checkpoint(self.partition, self.owner_level, number, offset, data):
                 return False
             self._account.record(wanted, self._clock.monotonic())
         return True

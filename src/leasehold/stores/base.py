@@ -168,7 +168,7 @@ class CheckpointStore(Protocol):
         """Announce owner levels before anything is read, and return the records as they now stand.
 
         Where a partition has no checkpoint, the one given is written: the resolved start. Where it has one,
-        its sequence number and offset stay and its level becomes the higher of the two. A returned level
+        its sequence number, offset and data stay and its level becomes the higher of the two. A returned level
         above the one given means that a later owner has been there already. What is returned is on disk.
 
         A checkpoint that cannot be read is not returned, and stays as it is: nobody knows where to go on. It takes
@@ -181,8 +181,9 @@ class CheckpointStore(Protocol):
 
         A level below the record's is refused with `OwnerLevelSuperseded`. A sequence number behind the
         record's at the same level is refused with `CheckpointStepBack`; the same sequence number is accepted.
-        A higher level may step back. A refused checkpoint changes nothing. A record that cannot be read refuses
-        nothing, and is replaced.
+        A higher level may step back. A refused checkpoint changes nothing. What is accepted has the data that it
+        comes with, or none. Data that not every store can keep is a `ConfigError`, before anything is done. A record
+        that cannot be read refuses nothing, and is replaced.
         """
         ...
 

@@ -26,6 +26,7 @@ from leasehold.model import (
     Unreadable,
 )
 from leasehold.stores.base import PipelineBinding, StoreFeatures
+from leasehold.stores.checkpoint_data import check_data
 from leasehold.stores.readable import listing, read
 from leasehold.stores.rules import raised, refusal, renews
 from leasehold.stores.skipped import Skipped
@@ -140,6 +141,8 @@ class MemoryStore:
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         refused = []
+        for checkpoint in checkpoints:
+            check_data(checkpoint.data)
         with self._lock:
             for checkpoint in checkpoints:
                 key = checkpoint.group, checkpoint.partition

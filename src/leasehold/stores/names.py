@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from leasehold.errors import ConfigError
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership
+from leasehold.stores.checkpoint_data import check_data
 
 LONGEST_NAME = 512
 """Bytes of UTF-8: four names together fit in an index entry of Postgres."""
@@ -48,6 +49,8 @@ def check_records(records: Iterable[Ownership | Checkpoint | Ask]) -> None:
             check_group(record.group)
             groups.add(record.group)
         check_name("partition", record.partition)
+        if isinstance(record, Checkpoint) and record.data:
+            check_data(record.data)
         if isinstance(record, Ownership):
             check_name("owner id", record.owner_id)
 

@@ -31,6 +31,7 @@ from leasehold.errors import NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence, RecordKind
 from leasehold.stores import postgres_statements as sql
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
+from leasehold.stores.checkpoint_data import data_of, data_text
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.postgres_connections import Connections, Row
 from leasehold.stores.postgres_schema import STORES, Schema
@@ -147,12 +148,8 @@ class PostgresStore:
         for start in starts:
             wanted[_key(start)] = raised(wanted.get(_key(start)), start)
         sent = json.dumps([_checkpoint_values(wanted[key]) for key in sorted(wanted)])
-        stands = {
-            (*names, partition): (sequence_number, level, offset)
-            for *names, partition, sequence_number, level, offset in self._connections.rows(
-                sql.RAISE_OWNER_LEVEL, {"records": sent}
-            )
-        }
+        rows = self._connections.rows(sql.RAISE_OWNER_LEVEL, {"records": sent})
+        stands = {tuple(row[:4]): tuple(row[4:]) for row in rows}
         return self._skipped.left(
             read(
                 RecordKind.CHECKPOINT,
@@ -231,7 +228,8 @@ def _ask(group: ConsumerGroup, row: Row) -> Ask:
 
 
 def _checkpoint(group: ConsumerGroup, row: Row) -> Checkpoint:
-    return Checkpoint(group, *row)
+    partition, number, level, offset, data = row
+    return Checkpoint(group, partition, number, level, offset, data_of(data))
 
 
 def _keys_apart(records: Sequence[R]) -> Iterable[list[tuple[int, R]]]:
@@ -293,6 +291,7 @@ def _checkpoint_values(checkpoint: Checkpoint) -> dict[str, Any]:
         "sequence_number": checkpoint.sequence_number,
         "owner_level": checkpoint.owner_level,
         "offset": checkpoint.offset,
+        "data": data_text(checkpoint.data),
     }
 
 

@@ -72,8 +72,9 @@ STORES = Component(
             f"""CREATE TABLE leasehold_binding ({_GROUP_COLUMNS}, pipeline text NOT NULL, sink text NOT NULL,
                 PRIMARY KEY (namespace, hub, consumer_group))""",
         ),
+        ("ALTER TABLE leasehold_checkpoint ADD COLUMN data text",),
     ),
-    traces=(("leasehold_checkpoint", "owner_level"),),
+    traces=(("leasehold_checkpoint", "owner_level"), ("leasehold_checkpoint", "data")),
 )
 
 LEASES = Component(

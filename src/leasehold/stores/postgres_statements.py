@@ -110,25 +110,28 @@ WITH gone AS (DELETE FROM leasehold_ask AS stored USING {_ASKED}
 SELECT {_MAY_BE_LOST}
 """
 
-LIST_CHECKPOINTS = f'SELECT partition, sequence_number, owner_level, "offset" FROM leasehold_checkpoint WHERE {_GROUP}'
+LIST_CHECKPOINTS = (
+    f'SELECT partition, sequence_number, owner_level, "offset", data FROM leasehold_checkpoint WHERE {_GROUP}'
+)
 
 _CHECKPOINTS = (
     f"json_to_recordset(%(records)s::json) AS new({_KEY_TYPES}, sequence_number bigint, owner_level bigint, "
-    '"offset" text)'
+    '"offset" text, data text)'
 )
 _READABLE = "stored.owner_level >= 0 AND stored.sequence_number >= -1"
 _PUT_CHECKPOINTS = f"""
-INSERT INTO leasehold_checkpoint AS stored ({_KEY}, sequence_number, owner_level, "offset")
-SELECT {_KEY}, sequence_number, owner_level, "offset" FROM {_CHECKPOINTS}
+INSERT INTO leasehold_checkpoint AS stored ({_KEY}, sequence_number, owner_level, "offset", data)
+SELECT {_KEY}, sequence_number, owner_level, "offset", data FROM {_CHECKPOINTS}
 ON CONFLICT ({_KEY}) DO UPDATE SET """
 
 RAISE_OWNER_LEVEL = f"""{_PUT_CHECKPOINTS} owner_level = CASE WHEN {_READABLE}
     THEN greatest(stored.owner_level, excluded.owner_level) ELSE stored.owner_level END
-RETURNING {_KEY}, sequence_number, owner_level, "offset"
+RETURNING {_KEY}, sequence_number, owner_level, "offset", data
 """
 
 UPDATE_CHECKPOINTS = f"""{_PUT_CHECKPOINTS}
-  sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, "offset" = excluded."offset"
+  sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, "offset" = excluded."offset",
+  data = excluded.data
 WHERE NOT ({_READABLE}) OR excluded.owner_level > stored.owner_level
   OR (excluded.owner_level = stored.owner_level AND excluded.sequence_number >= stored.sequence_number)
 RETURNING {_KEY}

@@ -125,6 +125,8 @@ def checked(record: R) -> R:
         _whole("owner_level", record.owner_level, 0)
         if record.offset is not None:
             _text("offset", record.offset)
+        for text in (text for pair in record.data.items() for text in pair):
+            _text("data", text)
     return record
 
 

@@ -40,6 +40,7 @@ from leasehold.model import (
 )
 from leasehold.stores import redis_scripts as lua
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
+from leasehold.stores.checkpoint_data import data_of, data_text
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.readable import listing, read, read_binding
 from leasehold.stores.redis_server import Call, RedisServer, Script
@@ -50,6 +51,10 @@ from leasehold.stores.skipped import Skipped
 _Pair = tuple[str, str]
 """The name of a record, and what it holds."""
 R = TypeVar("R", Ownership, Checkpoint, Ask)
+
+
+_WITH_DATA = 2
+"""The version of what is kept from the first checkpoint on that has data: older releases could not read it."""
 
 
 class RedisStore:
@@ -167,6 +172,8 @@ class RedisStore:
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         check_records(checkpoints)
+        if any(checkpoint.data for checkpoint in checkpoints):
+            self._server.need(_WITH_DATA)
         by_group = _by_group(checkpoints)
         answers = self._server.calls(
             [self._checkpoint_call(lua.UPDATE_CHECKPOINTS, *some) for some in by_group.items()]
@@ -186,7 +193,9 @@ class RedisStore:
     ) -> Call:
         values: list[str] = []
         for _, one in checkpoints:
-            values += [one.partition, str(one.owner_level), str(one.sequence_number), json.dumps(one.offset)]
+            data = data_text(one.data)
+            rest = json.dumps(one.offset) if data is None else f"{json.dumps(one.offset)}\n{data}"
+            values += [one.partition, str(one.owner_level), str(one.sequence_number), rest]
         return script, [self._server.group_key(group, "checkpoint")], values
 
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
@@ -263,10 +272,14 @@ def _read_checkpoint(group: ConsumerGroup, pair: _Pair) -> Checkpoint | Unreadab
 
 def _checkpoint(group: ConsumerGroup, pair: _Pair) -> Checkpoint:
     partition, text = pair
-    level, sequence_number, offset = text.split("\n")
+    level, sequence_number, offset, *data = text.split("\n")
     if not text.isascii():
         raise ValueError("what is written here is ASCII")
-    return Checkpoint(group, partition, _exact(sequence_number), _exact(level), json.loads(offset))
+    if len(data) > 1:
+        raise ValueError("more lines than a checkpoint has")
+    return Checkpoint(
+        group, partition, _exact(sequence_number), _exact(level), json.loads(offset), data_of(data[0] if data else None)
+    )
 
 
 def _exact(text: str) -> int:

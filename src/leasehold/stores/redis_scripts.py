@@ -4,7 +4,8 @@ A record is one field of a hash, its parts divided by line feeds, which their JS
 
     ownership    ETag, time of the last write, JSON of owner id and level, JSON of the rest
     presence     ETag, time made, time of the last write, JSON of the rest
-    checkpoint   owner level, sequence number, JSON of the offset
+    checkpoint   owner level, sequence number, JSON of the offset, and in version 2, if there is any, that of a user's
+    data
 
 Times are microseconds of the server's clock. Owner levels and sequence numbers stay text, since a number in
 Lua is exact only up to 2^53.
@@ -107,13 +108,24 @@ local function is_offset(json)
     local fine, value = pcall(cjson.decode, json)
     return fine and type(value) == 'string' and not json:find('[\128-\255]')
 end
+-- Whether what follows the offset is nothing, or another line, which is the JSON of texts by text.
+local function is_data(line)
+    if line == '' then return true end
+    local json = line:match('^\n({[^\n\128-\255]*})$')
+    local fine, value = pcall(cjson.decode, json or '')
+    if not fine or type(value) ~= 'table' or #json > 2048 then return false end
+    for _, text in pairs(value) do
+        if type(text) ~= 'string' then return false end
+    end
+    return true
+end
 -- Whether there is a record, and what it says where it can be read.
 local function read(partition)
     local record = redis.call('HGET', KEYS[1], partition)
     if record then
-        local level, sequence_number, offset = record:match('^(%d+)\n(%-?%d+)\n([^\n]*)$')
-        if level and within(level, '0') and within(sequence_number, '-1') and is_offset(offset) then
-            return true, level, sequence_number, offset
+        local level, sequence_number, offset, data = record:match('^(%d+)\n(%-?%d+)\n([^\n]*)(.*)$')
+        if level and within(level, '0') and within(sequence_number, '-1') and is_offset(offset) and is_data(data) then
+            return true, level, sequence_number, offset .. data
         end
     end
     return record

@@ -42,8 +42,11 @@ from leasehold.stores.server_urls import bad_url, check_server_url
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
-"""Of the keys and values. A release that changes them raises it, and brings older ones up to date in `_check`."""
+FIRST = 1
+"""The version of the keys and values that a store starts with."""
+KNOWN = {"stores": 2, "leases": 1}
+"""The highest version that this release can read, by component. It is raised by what needs it (`need`), not before:
+until then older releases read everything, and from then on they are refused."""
 
 PASSWORD = "LEASEHOLD_REDIS_PASSWORD"  # noqa: S105  the name of the variable
 _FORM = (
@@ -121,6 +124,7 @@ class RedisServer:
         self._prefix: str = self._options.pop("prefix")
         self._cluster: bool = self._options.pop("cluster")
         self._clients: dict[int, Any] = {}
+        self._found = 0
 
     @property
     def _version_key(self) -> str:
@@ -220,14 +224,24 @@ class RedisServer:
     def _check(self, client: Any) -> SchemaChange:
         """Refuse data of a newer version; mark data that has none; warn of settings that lose it."""
         key = self._version_key
-        is_new = client.execute_command("SET", key, VERSION, "NX")
+        is_new = client.execute_command("SET", key, FIRST, "NX")
         found = int(client.execute_command("GET", key))
-        if found > VERSION:
+        if found > KNOWN[self._component]:
             raise StoreError(
                 f"{self.shown}: its data for {self._component} has version {found}, and this release knows versions "
-                f"up to {VERSION}: pip install --upgrade leasehold"
+                f"up to {KNOWN[self._component]}: pip install --upgrade leasehold"
             )
-        return SchemaChange(self._component, 0 if is_new else found, VERSION)
+        self._found = max(found, self._found)
+        return SchemaChange(self._component, 0 if is_new else found, found)
+
+    def need(self, version: int) -> None:
+        """From here on what is written needs this version to be read. One request, once in a process."""
+        if self._found < version:
+            with self._in_time():
+                client = self._client()
+                if self._found < version:
+                    client.execute_command("SET", self._version_key, version)
+                    self._found = version
 
     def _warn(self, client: Any) -> None:
         try:

@@ -36,6 +36,7 @@ from leasehold.model import (
     Unreadable,
 )
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
+from leasehold.stores.checkpoint_data import check_data, data_of, data_text
 from leasehold.stores.readable import listing, read, read_binding
 from leasehold.stores.rules import raised, refusal
 from leasehold.stores.skipped import Skipped
@@ -45,6 +46,7 @@ _Row = tuple[Any, ...]
 
 _OF_GROUP = "namespace = ? AND hub = ? AND consumer_group = ?"
 _OF_PARTITION = f"{_OF_GROUP} AND partition = ?"
+_CHECKPOINTS = 'SELECT partition, sequence_number, owner_level, "offset", data FROM leasehold_checkpoint'
 
 
 def _group_key(group: ConsumerGroup) -> tuple[str, str, str]:
@@ -222,7 +224,7 @@ class SqliteStore:
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
         with self._file.reading() as connection:
             rows = connection.execute(
-                f'SELECT partition, sequence_number, owner_level, "offset" FROM leasehold_checkpoint WHERE {_OF_GROUP}',
+                f"{_CHECKPOINTS} WHERE {_OF_GROUP}",
                 _group_key(group),
             ).fetchall()
         found = [read(RecordKind.CHECKPOINT, group, row[0], partial(_checkpoint, group), row) for row in rows]
@@ -246,6 +248,8 @@ class SqliteStore:
         refused: list[NotTheOwner] = []
         if not checkpoints:
             return refused
+        for checkpoint in checkpoints:
+            check_data(checkpoint.data)
         with self._file.writing() as connection:
             for checkpoint in checkpoints:
                 stands = self._checkpoint(connection, checkpoint)
@@ -258,7 +262,7 @@ class SqliteStore:
 
     def _checkpoint(self, connection: sqlite3.Connection, like: Checkpoint) -> Checkpoint | Unreadable | None:
         row = connection.execute(
-            f'SELECT partition, sequence_number, owner_level, "offset" FROM leasehold_checkpoint WHERE {_OF_PARTITION}',
+            f"{_CHECKPOINTS} WHERE {_OF_PARTITION}",
             _key(like),
         ).fetchone()
         if row is None:
@@ -267,10 +271,10 @@ class SqliteStore:
 
     def _put_checkpoint(self, connection: sqlite3.Connection, record: Checkpoint) -> None:
         connection.execute(
-            "INSERT INTO leasehold_checkpoint VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+            "INSERT INTO leasehold_checkpoint VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
             "sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, "
-            '"offset" = excluded."offset"',
-            (*_key(record), record.sequence_number, record.owner_level, record.offset),
+            '"offset" = excluded."offset", data = excluded.data',
+            (*_key(record), record.sequence_number, record.owner_level, record.offset, data_text(record.data)),
         )
 
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
@@ -298,7 +302,8 @@ def _ask(group: ConsumerGroup, row: _Row) -> Ask:
 
 
 def _checkpoint(group: ConsumerGroup, row: _Row) -> Checkpoint:
-    return Checkpoint(group, *row)
+    partition, number, level, offset, data = row
+    return Checkpoint(group, partition, number, level, offset, data_of(data))
 
 
 def _as_it_is(connection: sqlite3.Connection) -> None:

@@ -1,7 +1,8 @@
 """The tables of the SQLite store, version by version.
 
 Owns what each version added. Version 1 had no presence, no asks and nothing about how a partition came to its
-owner; files of its time do not state a version. A file that states none is known by its columns.
+owner, and version 2 no data with a checkpoint; files of its time do not state a version. A file that states none is
+known by its columns.
 """
 
 from __future__ import annotations
@@ -43,13 +44,17 @@ _VERSION_2 = (
         PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID""",
 )
 
+_VERSION_3 = ("ALTER TABLE leasehold_checkpoint ADD COLUMN data TEXT",)
+
 
 def _by_its_columns(connection: sqlite3.Connection) -> int:
     """The version of a file that states none: the highest that has left a trace in what is still there."""
+    if any(name == "data" for _, name, *_ in connection.execute("PRAGMA table_info(leasehold_checkpoint)")):
+        return 3
     columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(leasehold_ownership)")}
     if "nonce" in columns or has_table(connection, "leasehold_presence"):
         return 2
     return 1 if columns or has_table(connection, "leasehold_checkpoint") else 0
 
 
-SCHEMA = Schema("stores", (_VERSION_1, _VERSION_2), _by_its_columns)
+SCHEMA = Schema("stores", (_VERSION_1, _VERSION_2, _VERSION_3), _by_its_columns)

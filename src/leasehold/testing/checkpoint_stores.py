@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager, suppress
 
 import pytest
 
-from leasehold.errors import CheckpointStepBack, OwnerLevelSuperseded, StoreUnavailable
+from leasehold.errors import CheckpointStepBack, ConfigError, OwnerLevelSuperseded, StoreUnavailable
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.stores.base import CheckpointStore, PipelineBinding
+from leasehold.stores.checkpoint_data import LARGEST as LARGEST_DATA
 from leasehold.testing.groups import HOSTILE_NAMES, LARGEST, at_once, groups_alike, new_group
 
 MANY = 5_000
@@ -93,6 +94,40 @@ class CheckpointStoreContract:
         for one in written:
             update(store, one)
         assert checkpoints(store, group) == {one.partition: one for one in written}
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            {"place": "file-7"},
+            {"": "", " ": " ", "~": "~", "%25": "%", "a\nb": "\t\r\0", "'\"": "\\", "é😀": "\u202e日本"},
+            {f"key {n}": "1.0" for n in range(40)},
+            {"as much as there is room for": "x" * (LARGEST_DATA - 35)},
+        ],
+    )
+    def test_data_comes_back_as_written_and_belongs_to_its_checkpoint(
+        self, store: CheckpointStore, reopen: Callable[[], CheckpointStore], group: ConsumerGroup, data: dict[str, str]
+    ) -> None:
+        written = [Checkpoint(group, "0", 1, 1, "one", data), Checkpoint(group, "1", 1, 1, None, data)]
+        assert store.update_checkpoints([*written, Checkpoint(group, "2", 1, 1)]) == []
+        assert checkpoints(reopen(), group) == {
+            "0": written[0],
+            "1": written[1],
+            "2": Checkpoint(group, "2", 1, 1),
+        }
+        raised = reopen().raise_owner_level([Checkpoint(group, "0", 9, 5, "nine"), Checkpoint(group, "2", 9, 5)])
+        assert raised == [Checkpoint(group, "0", 1, 5, "one", data), Checkpoint(group, "2", 1, 5)]
+        update(store, Checkpoint(group, "0", 1, 5, "one", {"another": "one"}))
+        assert checkpoints(store, group)["0"].data == {"another": "one"}
+        update(store, Checkpoint(group, "0", 2, 5, "two"))
+        assert checkpoints(store, group)["0"] == Checkpoint(group, "0", 2, 5, "two")
+
+    @pytest.mark.parametrize("data", [{"much": "x" * LARGEST_DATA}, {"é": "é" * 200}, {"number": 1}, {1: "key"}])
+    def test_data_that_not_every_store_can_keep_is_refused(
+        self, store: CheckpointStore, group: ConsumerGroup, data: dict[str, str]
+    ) -> None:
+        with pytest.raises(ConfigError):
+            store.update_checkpoints([Checkpoint(group, "1", 1, 1), Checkpoint(group, "0", 1, 1, None, data)])
+        assert store.list_checkpoints(group) == []
 
     # raise_owner_level
 

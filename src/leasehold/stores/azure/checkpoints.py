@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from leasehold.errors import NotTheOwner, StoreUnavailable
 from leasehold.model import Checkpoint, ConsumerGroup, RecordKind, Unreadable
@@ -37,6 +38,7 @@ from leasehold.stores.azure.layout import (
 )
 from leasehold.stores.azure.records import Address, Area, Page, Records
 from leasehold.stores.base import PipelineBinding
+from leasehold.stores.checkpoint_data import check_data
 from leasehold.stores.readable import read, unreadable
 from leasehold.stores.rules import raised, refusal
 from leasehold.stores.skipped import Skipped
@@ -95,7 +97,7 @@ class CheckpointRecords:
                 return stands
             new = raised(stands, start)
             if stored is None and remembered > new.owner_level:
-                new = Checkpoint(new.group, new.partition, new.sequence_number, remembered, new.offset)
+                new = replace(new, owner_level=remembered)
             if new == stands and stored is not None and not checkpoint_is_foreign(stored):
                 self._latest[address] = stored
                 return new
@@ -107,6 +109,7 @@ class CheckpointRecords:
         deadline = self._calls.deadline()
         by_record: dict[Address, list[Checkpoint]] = {}
         for checkpoint in checkpoints:
+            check_data(checkpoint.data)
             by_record.setdefault(_at(checkpoint), []).append(checkpoint)
 
         def update_all(address: Address) -> list[NotTheOwner | None]:

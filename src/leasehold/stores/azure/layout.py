@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from leasehold.model import BEFORE_FIRST, HIGHEST, Ask, Checkpoint, ConsumerGroup, Ownership, Presence
+from leasehold.stores.checkpoint_data import data_of, data_text
 
 OWNER, NUMBER, OFFSET = "ownerid", "sequencenumber", "offset"
 WRITE = "leaseholdwrite"
@@ -29,7 +30,7 @@ WRITE = "leaseholdwrite"
 _OF, _LEVEL, _NONCE = "leaseholdof", "leaseholdlevel", "leaseholdnonce"
 _SUCCESSOR, _CLAIMED_AT = "leaseholdsuccessor", "leaseholdclaimedat"
 _FAILURES, _ERROR = "leaseholdfailures", "leaseholderror"
-_NUMBER, _OFFSET = "leaseholdsequencenumber", "leaseholdoffset"
+_NUMBER, _OFFSET, _DATA = "leaseholdsequencenumber", "leaseholdoffset", "leaseholddata"
 _PIPELINE, _SINK = "leaseholdpipeline", "leaseholdsink"
 _STRATEGY, _CAPACITY, _MAXIMUM, _CREATED = (
     *("leaseholdstrategy", "leaseholdcapacity"),
@@ -157,6 +158,7 @@ def checkpoint_properties(checkpoint: Checkpoint, before: Stored | None) -> Prop
         _LEVEL: str(checkpoint.owner_level),
         **({} if exact else {_NUMBER: str(checkpoint.sequence_number)}),
         **({} if exact or checkpoint.offset is None else {_OFFSET: to_header(checkpoint.offset)}),
+        **({_DATA: data} if (data := data_text(checkpoint.data)) is not None else {}),
     }
 
 
@@ -195,14 +197,16 @@ def read_checkpoint(group: ConsumerGroup, partition: str, stored: Stored, rememb
     if not checkpoint_is_foreign(stored) and _NUMBER in found:
         offset = from_header(found[_OFFSET]) if _OFFSET in found else None
         number = _whole(found[_NUMBER], BEFORE_FIRST)
-        return Checkpoint(group, partition, number, _whole(found.get(_LEVEL), remembered), offset)
+        level = _whole(found.get(_LEVEL), remembered)
+        return Checkpoint(group, partition, number, level, offset, data_of(found.get(_DATA)))
     text = (found.get(OFFSET) or "").strip()
     known = None if text in ("", "no offset") else text
     number = _whole((found.get(NUMBER) or "").strip(), BEFORE_FIRST)
     if known is None and number == BEFORE_FIRST:
         return None
     level = remembered if checkpoint_is_foreign(stored) else _whole(found.get(_LEVEL), remembered)
-    return Checkpoint(group, partition, number, level, known)
+    data = {} if checkpoint_is_foreign(stored) else data_of(found.get(_DATA))
+    return Checkpoint(group, partition, number, level, known, data)
 
 
 # Presence, asks and bindings
