@@ -297,6 +297,31 @@ def test_a_checkpoint_by_hand(tmp_path: Path, make: Start) -> None:
     assert handler.errors == []
 
 
+def test_data_is_kept_with_a_checkpoint_and_found_by_who_acquires_the_partition_next(
+    tmp_path: Path, make: Start
+) -> None:
+    hub, store = log(tmp_path, partitions=1, each=10), TellingStore()
+    found: list[tuple[int, dict[str, str]]] = []
+
+    def keep(batch: EventBatch, context: PartitionContext) -> None:
+        if not found:
+            assert context.update_checkpoint(batch[5])
+            assert context.update_checkpoint(batch[5], data={"file": "first"}), "for the same place too"
+            assert context.update_checkpoint(batch[5], data={"file": "seven"})
+            assert context.update_checkpoint(batch[2], data={"file": "late"}), "is recorded already"
+            for bad in ({"n": 1}, {"much": "x" * 2_000}):
+                with pytest.raises(ConfigError, match="data"):
+                    context.update_checkpoint(batch[6], data=bad)  # type: ignore[arg-type]
+        found.append((context.start, dict(context.data)))
+
+    for wanted, wait in ((1, 60.0), (2, 0.0)):  # the first batch holds all ten events
+        handler = Handler(keep)
+        with make(hub, store, handler, checkpoint=MANUAL, delivery=replace(DELIVERY, max_wait=wait)):
+            until(lambda wanted=wanted: len(found) >= wanted, "a batch")  # type: ignore[misc]
+        assert handler.errors == []
+    assert found[:2] == [(0, {}), (6, {"file": "seven"})]
+
+
 def test_a_checkpoint_that_cannot_be_written_is_written_later(tmp_path: Path, make: Start) -> None:
     hub, store, handler = log(tmp_path, partitions=1, each=5), TellingStore(), Handler()
     store.checkpoints_away.set()
