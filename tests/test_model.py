@@ -44,6 +44,10 @@ GROUP = ConsumerGroup("n", "h")
         ("9223372036854775807", EventPosition(PositionKind.SEQUENCE_NUMBER, sequence_number=2**63 - 1)),
         ("1970-01-01T00:01:00Z", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=60.0)),
         ("1970-01-01t01:01:00+01:00", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=60.0)),
+        ("after 17", EventPosition(PositionKind.SEQUENCE_NUMBER, sequence_number=17, inclusive=False)),
+        ("offset 4294967296", EventPosition(PositionKind.OFFSET, offset="4294967296")),
+        ("After  offset a:b c", EventPosition(PositionKind.OFFSET, offset="a:b c", inclusive=False)),
+        ("after 1970-01-01T00:01:00Z", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=60.0, inclusive=False)),
         ("2026-01-31 08:00:00.25+00:00", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=1769846400.25)),
     ],
 )
@@ -59,6 +63,12 @@ def test_no_positions(text: str) -> None:
     assert "earliest, latest, committed, a sequence number or an ISO 8601 timestamp" in str(refused.value)
 
 
+@pytest.mark.parametrize("text", ["after", "after latest", "after earliest", "after committed", "after after 17"])
+def test_nothing_is_after_these(text: str) -> None:
+    with pytest.raises(ConfigError):
+        EventPosition.parse(text)
+
+
 @pytest.mark.parametrize("text", ["2026-01-31T08:00:00", "2026-01-31"])
 def test_a_timestamp_needs_an_offset(text: str) -> None:
     with pytest.raises(ConfigError, match="offset from UTC"):
@@ -68,7 +78,18 @@ def test_a_timestamp_needs_an_offset(text: str) -> None:
 @given(
     st.one_of(
         st.sampled_from([EARLIEST, LATEST, EventPosition(PositionKind.COMMITTED)]),
-        st.builds(EventPosition, st.just(PositionKind.SEQUENCE_NUMBER), st.integers(0, 2**63 - 1)),
+        st.builds(
+            EventPosition,
+            st.just(PositionKind.SEQUENCE_NUMBER),
+            st.integers(0, 2**63 - 1),
+            inclusive=st.booleans(),
+        ),
+        st.builds(
+            EventPosition,
+            st.just(PositionKind.OFFSET),
+            offset=st.text("0123456789:@-ab", min_size=1),
+            inclusive=st.booleans(),
+        ),
         st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC)).map(
             lambda at: EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=at.timestamp())
         ),

@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -278,6 +278,7 @@ class PositionKind(StrEnum):
     COMMITTED = "committed"
     SEQUENCE_NUMBER = "sequence number"
     ENQUEUED_TIME = "enqueued time"
+    OFFSET = "offset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,13 +286,16 @@ class EventPosition:
     """A place in a partition, to be resolved to a sequence number by the hub.
 
     Written as text: `earliest`, `latest`, `committed` (the group's checkpoint, and earliest where there is
-    none), a whole number (a sequence number, inclusive) or an ISO 8601 timestamp with an offset (the first
-    event enqueued at or after it).
+    none), a whole number (a sequence number), an ISO 8601 timestamp with an offset from UTC (the first event
+    enqueued at or after it) or `offset` and the hub's own text for a place. The last three are inclusive:
+    `after 17`, `after 2026-01-31T08:00:00Z` and `after offset 4294967296` are the first event behind the place.
     """
 
     kind: PositionKind
     sequence_number: int = 0
     enqueued_time: float = 0.0
+    offset: str = ""
+    inclusive: bool = True
 
     @classmethod
     def parse(cls, text: str, field: str = "position", *, committed: bool = True) -> EventPosition:
@@ -299,6 +303,14 @@ class EventPosition:
 
         `committed=False` is for a place to set, which what is committed cannot be.
         """
+        first, _, rest = text.strip().partition(" ")
+        if first.lower() == "after":
+            place = cls.parse(rest, field, committed=committed)
+            if place.inclusive and place.kind in _PLACES:
+                return replace(place, inclusive=False)
+            raise ConfigError(field, text, f"nothing is after {rest.strip()}", "Name a number, an offset or a time")
+        if first.lower() == PositionKind.OFFSET and rest.strip():
+            return cls(PositionKind.OFFSET, offset=rest.strip())
         word = text.strip().lower()
         words = [PositionKind.EARLIEST, PositionKind.LATEST, *([PositionKind.COMMITTED] if committed else [])]
         for kind in words:
@@ -312,7 +324,8 @@ class EventPosition:
             raise ConfigError(
                 field,
                 text,
-                f"a position is {', '.join(words)}, a sequence number or an ISO 8601 timestamp",
+                f"a position is {', '.join(words)}, a sequence number or an ISO 8601 timestamp; or offset and its text, or "
+                "after and one of the last three",
                 "For example 2026-01-31T08:00:00Z",
             ) from None
         if at.tzinfo is None:
@@ -320,12 +333,16 @@ class EventPosition:
         return cls(PositionKind.ENQUEUED_TIME, enqueued_time=at.timestamp())
 
     def __str__(self) -> str:
+        after = "" if self.inclusive else "after "
         if self.kind is PositionKind.SEQUENCE_NUMBER:
-            return str(self.sequence_number)
+            return f"{after}{self.sequence_number}"
         if self.kind is PositionKind.ENQUEUED_TIME:
-            return datetime.fromtimestamp(self.enqueued_time, UTC).isoformat()
-        return self.kind.value
+            return f"{after}{datetime.fromtimestamp(self.enqueued_time, UTC).isoformat()}"
+        return f"{after}offset {self.offset}" if self.kind is PositionKind.OFFSET else self.kind.value
 
+
+_PLACES = (PositionKind.SEQUENCE_NUMBER, PositionKind.ENQUEUED_TIME, PositionKind.OFFSET)
+"""What an event can be after."""
 
 EARLIEST = EventPosition(PositionKind.EARLIEST)
 LATEST = EventPosition(PositionKind.LATEST)

@@ -59,8 +59,9 @@ class Hub(Protocol):
         """The sequence number that `position` stands for: that of the first event to read.
 
         `earliest` gives the begin and `latest` the end. A sequence number stands for itself; one above the
-        end raises `ConfigError`. An enqueued time gives the first event at or after it, or the end.
-        `committed` is not the hub's to resolve and raises `ValueError`.
+        end raises `ConfigError`. An enqueued time gives the first event at or after it, or the end; an offset the
+        event that has it, or the first one behind it that is left. A position that is not inclusive gives the first
+        event behind that place. `committed` is not the hub's to resolve and raises `ValueError`.
         """
         ...
 

@@ -40,7 +40,7 @@ from azure.eventhub.exceptions import AuthenticationError, EventHubError
 from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
-from leasehold.hubs.event_hubs_events import batch_of, number_of
+from leasehold.hubs.event_hubs_events import Message, batch_of, joined, number_of, offset_in
 from leasehold.hubs.event_hubs_receiver import Receiver, close_together
 from leasehold.hubs.event_hubs_sender import Sender
 from leasehold.hubs.event_hubs_times import first_times
@@ -134,9 +134,18 @@ class EventHub:
             since = _EPOCH + timedelta(milliseconds=math.ceil(round(time * 1e6) / 1_000))
             if place.begin == place.end or found["last_enqueued_time_utc"] < since:
                 return place.end
-            return self._first_since(partition, since)
+            return number_of(self._first_from(partition, since))
 
-        return resolved(place, position, self.url, first_since)
+        def at_offset(offset: str) -> tuple[int, bool]:
+            last = str(found["last_enqueued_offset"])
+            if place.begin == place.end or offset == last:
+                return max(place.begin, place.end - 1), place.begin < place.end
+            if offset.isdecimal() and last.isdecimal() and int(offset) > int(last):
+                raise ConfigError("position", str(position), f"the last event is at offset {last}", "Name one up to it")
+            first = self._first_from(partition, offset)
+            return number_of(first), offset_in(first) == offset
+
+        return resolved(place, position, self.url, first_since, at_offset)
 
     def read(
         self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS, batch_rows: int = 10_000
@@ -249,7 +258,7 @@ class EventHub:
                 except HubUnavailable as error:
                     receiver.close()
                     if receiver.disconnected and owner_level is not None:
-                        yield from [_joined(waiting)] if waiting else []
+                        yield from [joined(waiting)] if waiting else []
                         raise ReaderDisconnected(partition, owner_level, at) from error
                     if not receiver.may_try_again or faults == _FAULTS:
                         raise
@@ -265,10 +274,10 @@ class EventHub:
                 rows += waiting[-1].num_rows
                 size += waiting[-1].nbytes
                 if rows == batch_rows or size > _BATCH_BYTES:
-                    yield _joined(waiting)
+                    yield joined(waiting)
                     waiting, rows, size = [], 0, 0
             if waiting:
-                yield _joined(waiting)
+                yield joined(waiting)
         finally:
             self._keep(partition, receiver)
 
@@ -298,10 +307,11 @@ class EventHub:
         """Leave to the parent process, which goes on with them, its producer and whatever lock a thread of it has."""
         self._lock, self._sender = threading.Lock(), None
 
-    def _first_since(self, partition: str, since: datetime) -> int:
+    def _first_from(self, partition: str, start: datetime | str) -> Message:
+        """The first event from a time or an offset on. There is one."""
         for fault in range(_FAULTS + 1):
             with self._errors():
-                receiver = Receiver(self._address, partition, since, most=1)
+                receiver = Receiver(self._address, partition, start, most=1)
             try:
                 (first,) = receiver.take(None, 1, self._patience)
             except HubUnavailable:
@@ -309,7 +319,7 @@ class EventHub:
                     raise
                 time.sleep(_FIRST_PAUSE * 2**fault)
             else:
-                return number_of(first)
+                return first
             finally:
                 receiver.close()
         raise AssertionError("the last fault is raised")
@@ -322,8 +332,7 @@ class EventHub:
             logger.warning("partition %s: the offset of event %d stays unknown: %s", partition, number, error)
             return
         if found:  # else retention has removed it
-            (row,) = batch_of(found, ("offset",), partition, self.identity).to_pylist()
-            self._note_offset(partition, number, row["offset"])
+            self._note_offset(partition, number, offset_in(found[0]))
 
     def _described(self, partitions: Sequence[str] | None) -> dict[str, dict[str, Any]]:
         for partition in partitions or ():
@@ -371,13 +380,6 @@ def _place(found: dict[str, Any]) -> PartitionProperties:
     end = found["last_enqueued_sequence_number"] + 1
     begin = end if found["is_empty"] else found["beginning_sequence_number"]
     return PartitionProperties(found["id"], begin, end)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
 
 
 def _at_once(ask: Callable[[str], T], names: Sequence[str]) -> list[T]:

@@ -66,10 +66,23 @@ def number_of(message: Message) -> int:
     return number
 
 
+def offset_in(message: Message) -> str | None:
+    """The offset of a message, which every one from Event Hubs has."""
+    return text((message.message_annotations or {}).get(_OFFSET))
+
+
 def time_of(message: Message) -> float:
     """When a message was enqueued, in seconds since the epoch; every one from Event Hubs says so."""
     milliseconds: int = (message.message_annotations or {})[_TIME]
     return milliseconds / 1_000
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one schema as one."""
+    if len(batches) == 1:
+        return batches[0]
+    (one,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return one
 
 
 def batch_of(messages: Sequence[Message], columns: Sequence[str], partition: str, hub: str) -> pa.RecordBatch:

@@ -46,7 +46,7 @@ class _Closed(BaseException):
 
 
 class Receiver:
-    """Receives a partition from a sequence number (inclusive) or a time on, until it is closed.
+    """Receives a partition from a sequence number, a time or an offset (all inclusive) on, until it is closed.
 
     `most` events are asked for at a time, and as many ahead.
     """
@@ -55,7 +55,7 @@ class Receiver:
         self,
         address: Address,
         partition: str,
-        start: int | datetime,
+        start: int | datetime | str,
         owner_level: int | None = None,
         *,
         most: int = _BATCH_EVENTS,
@@ -63,7 +63,7 @@ class Receiver:
         self._address, self._partition = address, partition
         self.owner_level = owner_level
         self.position = start if isinstance(start, int) else None
-        """The sequence number that comes next; `None` until the first event after a start by time."""
+        """The sequence number that comes next; `None` until the first event after a start by time or offset."""
         self._most = most
         self._news: queue.Queue[list[Message] | BaseException] = queue.Queue(_BATCHES)
         self._left: list[Message] = []
@@ -126,7 +126,7 @@ class Receiver:
             if begin < len(got):
                 return got[begin:] if begin else got
 
-    def _receive(self, start: int | datetime) -> None:
+    def _receive(self, start: int | datetime | str) -> None:
         arrived: list[Message] = []
         consumer: Any = None
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -186,6 +187,29 @@ class HubContract(HubReading):
             found = [row["sequenceNumber"] for row, time in zip(rows, times, strict=True) if time >= at]
             expected = found[0] if found else hub.partition_properties()["0"].end
             assert hub.resolve("0", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=at)) == expected
+
+    def test_an_offset_is_the_event_that_has_it(self, hub: Hub) -> None:
+        hub.send(numbered(5), partition="0")
+        for row in rows_of(hub, "0"):
+            position = EventPosition(PositionKind.OFFSET, offset=row["offset"])
+            assert hub.resolve("0", position) == row["sequenceNumber"]
+            assert hub.resolve("0", replace(position, inclusive=False)) == row["sequenceNumber"] + 1
+        with pytest.raises(ConfigError, match="offset"):
+            hub.resolve("0", EventPosition(PositionKind.OFFSET, offset="9" * 15))
+
+    def test_after_a_place_is_the_first_event_behind_it(self, hub: Hub) -> None:
+        for first in (0, 5, 10):
+            hub.send(numbered(5, first=first), partition="0")
+        rows, end = rows_of(hub, "0"), hub.partition_properties()["0"].end
+        for row in rows:
+            number, at = row["sequenceNumber"], row["enqueuedTime"].timestamp()
+            after = EventPosition(PositionKind.SEQUENCE_NUMBER, sequence_number=number, inclusive=False)
+            assert hub.resolve("0", after) == number + 1
+            later = [other["sequenceNumber"] for other in rows if other["enqueuedTime"] > row["enqueuedTime"]]
+            after = EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=at, inclusive=False)
+            assert hub.resolve("0", after) == (later[0] if later else end)
+        with pytest.raises(ConfigError, match=f"after {end}"):
+            hub.resolve("0", EventPosition(PositionKind.SEQUENCE_NUMBER, sequence_number=end, inclusive=False))
 
     def test_an_enqueued_time_in_an_empty_partition_is_the_end(self, hub: Hub) -> None:
         position = EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=0.0)
