@@ -21,6 +21,7 @@ from leasehold.model import (
     Ownership,
     OwnershipListing,
     PartitionProperties,
+    PositionKind,
     Positions,
 )
 from leasehold.notices import Notice, Notices
@@ -28,6 +29,7 @@ from leasehold.processor import (
     EACH_BATCH,
     MANUAL,
     ON_STOP,
+    Cancellation,
     CheckpointPolicy,
     DeliverySettings,
     EventBatch,
@@ -46,6 +48,7 @@ __all__ = [
     "LATEST",
     "MANUAL",
     "ON_STOP",
+    "Cancellation",
     "Checkpoint",
     "CheckpointPolicy",
     "CheckpointStore",
@@ -71,6 +74,7 @@ __all__ = [
     "PartitionContext",
     "PartitionManager",
     "PartitionProperties",
+    "PositionKind",
     "Positions",
     "StopReason",
     "__version__",

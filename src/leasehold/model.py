@@ -324,8 +324,8 @@ class EventPosition:
             raise ConfigError(
                 field,
                 text,
-                f"a position is {', '.join(words)}, a sequence number or an ISO 8601 timestamp; or offset and its text, or "
-                "after and one of the last three",
+                f"a position is {', '.join(words)}, a sequence number or an ISO 8601 timestamp, or offset and its "
+                "text, or after and one of the last three",
                 "For example 2026-01-31T08:00:00Z",
             ) from None
         if at.tzinfo is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import DataLoss, UsageError
+from leasehold.errors import ConfigError, DataLoss, HubError, UsageError
 from leasehold.hubs.log import LogHub
-from leasehold.processor import EventProcessor, PartitionClient, StopReason
+from leasehold.processor import Cancellation, EventProcessor, PartitionClient, StopReason
 from tests.processor.plain import DELIVERY, SETTINGS, TellingStore, log, send, until
 
 
@@ -86,6 +87,173 @@ def test_a_closed_partition_comes_again_from_its_checkpoint(
     assert again.owner_level == client.owner_level + 1
     for other in others:
         other.close()
+
+
+# Iteration, counts, cancelling
+
+
+def test_partitions_and_batches_are_iterated_over(hub: LogHub, store: TellingStore) -> None:
+    processor, seen = pulling(hub, store), dict[str, list[int]]()
+
+    def work(client: PartitionClient) -> None:
+        with client:
+            for batch in client:
+                assert batch
+                seen.setdefault(client.partition, []).extend(event.sequence_number for event in batch)
+                client.update_checkpoint(batch)
+                if sum(map(len, seen.values())) == 50:
+                    everything.set()
+
+    everything, workers = threading.Event(), list[threading.Thread]()
+
+    def take() -> None:
+        for client in processor:
+            workers.append(threading.Thread(target=work, args=[client]))
+            workers[-1].start()
+
+    taker = threading.Thread(target=take)
+    with processor:
+        taker.start()
+        assert everything.wait(30)
+    for thread in (taker, *workers):
+        thread.join(30)
+        assert not thread.is_alive()
+    assert seen == {partition: list(range(25)) for partition in "01"}
+    assert store.checkpoints(hub) == {"0": 24, "1": 24}
+
+
+def test_events_one_by_one_stop_with_the_partition(processor: EventProcessor, store: TellingStore, hub: LogHub) -> None:
+    client = taken(processor)
+    got: list[int] = []
+    for event in client.events():
+        got.append(event.sequence_number)
+        client.update_checkpoint(event)
+        if len(got) == 3:  # in the middle of a batch
+            store.steal(hub, client.partition)
+            until(lambda: not client.trusted, "the loss")
+    assert got == [0, 1, 2]
+    assert client.stop_reason is StopReason.OWNERSHIP_LOST
+    client.close()
+
+
+def test_a_call_says_how_many_and_how_long_they_may_take_to_gather(processor: EventProcessor, hub: LogHub) -> None:
+    client = taken(processor)
+    sizes = [len(client.receive(30, count=count, max_wait=30) or ()) for count in (1, 7, 3)]
+    assert sizes == [1, 7, 3]
+    batch = client.receive(30, count=14, max_wait=30)
+    assert batch is not None
+    assert (batch.first, len(batch)) == (11, 14)
+    assert list(client.receive(0.01, count=5) or ()) == []
+    threading.Timer(0.1, lambda: send(hub, 5)).start()
+    batch = client.receive(30, count=5, max_wait=30)
+    assert batch is not None
+    assert len(batch) == 5
+    client.close()
+
+
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"count": DELIVERY.prefetch + 1}, {"max_wait": -1.0}])
+def test_what_a_call_may_not_ask_for(processor: EventProcessor, wrong: dict[str, Any]) -> None:
+    client = taken(processor)
+    for ask in (lambda: client.receive(0.01, **wrong), lambda: client.batches(**wrong)):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            ask()
+    client.close()
+
+
+def test_a_cancelled_call_returns_at_once_and_the_partition_stays(processor: EventProcessor, hub: LogHub) -> None:
+    client = taken(processor)
+    assert sum(1 for _ in client.batches(cancel=cancelled_after(client, 25))) > 0
+    cancel, got = Cancellation(), list[Any]()
+    waiting = threading.Thread(target=lambda: got.append(client.receive(cancel=cancel)))
+    waiting.start()
+    time.sleep(0.05)  # so that it waits, mostly; before that it must not matter
+    cancel.cancel()
+    waiting.join(30)
+    assert [list(batch) for batch in got] == [[]]
+    send(hub, 1)
+    assert list(client.receive(30, cancel=cancel) or ()) == []  # it stays called off
+    assert list(client.events(cancel=cancel)) == []
+    assert client.trusted
+    batch = client.receive(30)
+    assert batch is not None
+    assert batch.first == 25
+    client.close()
+
+
+def cancelled_after(client: PartitionClient, count: int) -> Cancellation:
+    """Called off once so many events have come, from another thread."""
+    cancel = Cancellation()
+
+    def watch() -> None:
+        until(lambda: client._work._delivered >= count - 1, "the events")
+        cancel.cancel()
+
+    threading.Thread(target=watch).start()
+    return cancel
+
+
+def test_who_waits_for_a_partition_can_be_called_off(hub: LogHub, store: TellingStore) -> None:
+    with pulling(hub, store, ownership=replace(SETTINGS, maximum_partitions=0)) as processor:
+        cancel, got = Cancellation(), list[Any]()
+        waiting = threading.Thread(target=lambda: got.append(processor.next_partition_client(cancel=cancel)))
+        waiting.start()
+        cancel.cancel()
+        waiting.join(30)
+        assert got == [None]
+        assert processor.next_partition_client(cancel=cancel) is None
+
+
+# Beginning again
+
+
+def test_a_client_begins_again_at_its_checkpoint_without_giving_up(
+    processor: EventProcessor, store: TellingStore, hub: LogHub
+) -> None:
+    client = taken(processor)
+    assert client.begin_again() == 0
+    first = batch_of(client)
+    assert first.first == 0
+    client.update_checkpoint(first[3])
+    batch_of(client)
+    for _ in range(3):
+        assert client.begin_again() == 4
+        again = batch_of(client)
+        assert again.first == 4
+    client.update_checkpoint(again)
+    assert batch_of(client).first == again.last + 1
+    assert client.owner_level == store.records(hub)[client.partition].owner_level == 1
+    assert client.trusted
+    client.close()
+    assert client.begin_again() == again.last + 1
+    assert client.receive() is None
+
+
+def test_a_client_begins_again_after_an_error_of_the_hub(tmp_path: Path, store: TellingStore) -> None:
+    hub = UnreadableHub(log(tmp_path, partitions=1, each=25).url.removeprefix("log:///"))
+    with pulling(hub, store) as processor:
+        client = taken(processor)
+        client.update_checkpoint(batch_of(client))
+        with pytest.raises(HubError, match="damaged"):
+            client.receive(30)
+        hub.damaged = False
+        assert client.begin_again() == 10
+        assert batch_of(client).first == 10
+        assert client.owner_level == 1
+        client.close()
+
+
+class UnreadableHub(LogHub):
+    """A log that cannot be read from event 10 on, until it is mended."""
+
+    damaged = True
+
+    def read(self, partition: str, start: int, end: int, **more: Any) -> Iterator[Any]:
+        yield from super().read(partition, start, min(end, 10) if self.damaged else end, **more)
+        if self.damaged:
+            raise HubError("events are damaged")
+
+
+# Endings
 
 
 def test_a_client_that_was_forgotten_is_given_up_in_the_end(hub: LogHub, store: TellingStore) -> None:

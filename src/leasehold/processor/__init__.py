@@ -1,5 +1,6 @@
 """Processing the partitions of a hub as one of several instances: holding them, and working on what is held."""
 
+from leasehold.processor.cancelling import Cancellation
 from leasehold.processor.checkpointer import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, every
 from leasehold.processor.delivery import DeliverySettings, EventBatch
 from leasehold.processor.dispatch import DispatchThread
@@ -13,6 +14,7 @@ __all__ = [
     "EACH_BATCH",
     "MANUAL",
     "ON_STOP",
+    "Cancellation",
     "CheckpointPolicy",
     "DeliverySettings",
     "DispatchThread",

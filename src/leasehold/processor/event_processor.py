@@ -34,7 +34,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from random import Random
 from types import FrameType, TracebackType
@@ -54,6 +54,7 @@ from leasehold.notices import (
     StartDelayed,
 )
 from leasehold.processor.arguments import Start, Stores, check_handler, handlers_of, policy_of, positions_of, stores_of
+from leasehold.processor.cancelling import Cancellation, is_cancelled
 from leasehold.processor.checkpointer import CheckpointPolicy
 from leasehold.processor.delivery import DeliverySettings
 from leasehold.processor.dispatch import DispatchThread
@@ -287,10 +288,12 @@ class EventProcessor:
             self.stop()
         self.wait()
 
-    def next_partition_client(self, timeout: float | None = None) -> PartitionClient | None:
+    def next_partition_client(
+        self, timeout: float | None = None, *, cancel: Cancellation | None = None
+    ) -> PartitionClient | None:
         """The next partition to work on, for a processor without handlers. Waits for one, at most `timeout` seconds.
 
-        None when the time is over, or the processor is stopped. Several threads may call it.
+        None when the time is over, or `cancel` is called, or the processor is stopped. Several threads may call it.
         Raises the `UsageError` that keeps this instance from working, if there is one.
         """
         if self._handlers is not None:
@@ -298,11 +301,11 @@ class EventProcessor:
                 "this processor has handlers: leave out on_events and on_event to take partitions yourself"
             )
         until = None if timeout is None else self._clock.monotonic() + timeout
-        with self._offered:
+        with cancel.waking(self._wake_takers) if cancel is not None else nullcontext(), self._offered:
             while True:
                 if self._failure is not None:
                     raise self._failure
-                if self._stopping.is_set():
+                if self._stopping.is_set() or is_cancelled(cancel):
                     return None
                 while self._offers:
                     work = self._offers.popleft()
@@ -315,6 +318,11 @@ class EventProcessor:
                 if left is not None and left <= 0:
                     return None
                 self._offered.wait(left)
+
+    def __iter__(self) -> Iterator[PartitionClient]:
+        """The partitions to work on, as they come, until the processor is stopped; see `next_partition_client`."""
+        while (client := self.next_partition_client()) is not None:
+            yield client
 
     def recorded_owner_level(self, hub: str, partition: str) -> int | None:
         """The owner level in a partition's ownership record, None if there is none.
@@ -409,7 +417,7 @@ class EventProcessor:
         if self._handlers is None:
             with self._offered:
                 self._offers.append(work)
-                self._offered.notify()
+                self._offered.notify_all()  # one that is woken may have given up waiting, and takes nothing
             return
         pump = Pump(work, self._handlers, self._delivery, self._errors.report)
         thread = threading.Thread(target=pump.run, name=f"leasehold-partition-{work.partition}")
@@ -466,6 +474,10 @@ class EventProcessor:
         for work in works:
             work.wake()
         self._wake_oversight()
+
+    def _wake_takers(self) -> None:
+        with self._offered:
+            self._offered.notify_all()
 
     def _wake_oversight(self) -> None:
         self._attention.set()

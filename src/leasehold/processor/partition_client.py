@@ -6,10 +6,13 @@ close. See `partition_work` for who may call what at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 
+from leasehold.errors import ConfigError
 from leasehold.model import Event
+from leasehold.processor.cancelling import Cancellation, is_cancelled
 from leasehold.processor.delivery import EventBatch
 from leasehold.processor.partition_work import PartitionWork, described
 from leasehold.processor.stopping import StopReason
@@ -69,18 +72,83 @@ class PartitionContext:
 class PartitionClient(PartitionContext):
     """A held partition to receive from, as `EventProcessor.next_partition_client` gives it.
 
-    Close it when `receive` returns None, or before. As a context manager it closes itself; if the block raises, the
+        with client:
+            for batch in client:
+                ...
+                client.update_checkpoint(batch)
+
+    Close it when no more is given out, or before. As a context manager it closes itself; if the block raises, the
     partition is given up with the error. Until it is closed nobody in this process gets the partition again, and the
     processor does not end; one that is neither used nor closed for the stall timeout is given up.
+
+    One thread receives at a time, by whichever of the ways. Others may look, record, and cancel meanwhile.
     """
 
-    def receive(self, timeout: float | None = None) -> EventBatch | None:
+    def receive(
+        self,
+        timeout: float | None = None,
+        *,
+        count: int | None = None,
+        max_wait: float | None = None,
+        cancel: Cancellation | None = None,
+    ) -> EventBatch | None:
         """The next events, in order. Waits for them, at most `timeout` seconds: then the batch is empty.
 
         None when no more are given out, and `stop_reason` says why: finish what was begun, and close. Raises what
-        made fetching impossible, such as `DataLoss`.
+        made fetching impossible, such as `DataLoss`; `begin_again` tries anew.
+
+        count       the most events of this batch, from 1 to `prefetch`; default: `max_batch`
+        max_wait    how long, in seconds, this batch waits to be full once it has its first event; default: the setting
+        cancel      ends the wait: the batch is empty then, too
         """
-        return self._work.receive(timeout)
+        self._check(count, max_wait)
+        return self._work.receive(timeout, most=count, max_wait=max_wait, cancel=cancel)
+
+    def batches(
+        self, *, count: int | None = None, max_wait: float | None = None, cancel: Cancellation | None = None
+    ) -> Iterator[EventBatch]:
+        """Batches as they come, none of them empty, until no more are given out, or cancelled. See `receive`."""
+        self._check(count, max_wait)
+        return self._batches(count, max_wait, cancel)
+
+    def __iter__(self) -> Iterator[EventBatch]:
+        """Batches as they come; see `batches`."""
+        return self.batches()
+
+    def events(self, *, cancel: Cancellation | None = None) -> Iterator[Event]:
+        """Events one by one as they come, until no more are given out, or cancelled.
+
+        An event that another instance may have by now is not given out. Record by `update_checkpoint(event)`.
+        """
+        for batch in self.batches(cancel=cancel):
+            for event in batch:
+                if is_cancelled(cancel) or not self._work.goes_on():
+                    return
+                yield event
+                self._work.touch()
+
+    def begin_again(self) -> int:
+        """Go back to the checkpoint: what comes next is the first event that is not recorded. The partition stays held.
+
+        After a failure whose events are to come again, or an error of `receive`. Returns the sequence number that comes
+        next. Call it in the thread that receives. Without effect once there is a `stop_reason`.
+        """
+        return self._work.begin_again()
+
+    def _batches(self, count: int | None, max_wait: float | None, cancel: Cancellation | None) -> Iterator[EventBatch]:
+        while (batch := self._work.receive(most=count, max_wait=max_wait, cancel=cancel)) is not None:
+            if batch:
+                yield batch
+            if is_cancelled(cancel):
+                return
+
+    def _check(self, count: int | None, max_wait: float | None) -> None:
+        most = self._work.prefetched
+        if count is not None and not 1 <= count <= most:
+            rule = f"from 1 to what is fetched ahead, prefetch = {most}"
+            raise ConfigError("count", count, rule, "Ask for fewer, or raise DeliverySettings(prefetch=…)")
+        if max_wait is not None and not (math.isfinite(max_wait) and max_wait >= 0):
+            raise ConfigError("max_wait", max_wait, "a duration of zero or more", "Give a number of seconds")
 
     def close(self, error: str = "") -> None:
         """Fetch no more and give the partition up; `error` says what made it impossible to go on, if anything.

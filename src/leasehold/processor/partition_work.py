@@ -21,6 +21,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +30,7 @@ from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError
 from leasehold.hubs.base import Hub, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
+from leasehold.processor.cancelling import Cancellation, is_cancelled
 from leasehold.processor.checkpointer import Checkpointer, CheckpointPolicy, Place
 from leasehold.processor.delivery import DeliverySettings, EventBatch
 from leasehold.processor.holds import Hold
@@ -133,6 +135,11 @@ class PartitionWork:
         return max(self._account.processed.sequence_number, self._account.recorded.sequence_number)
 
     @property
+    def prefetched(self) -> int:
+        """The most events that are fetched ahead."""
+        return self._shared.delivery.prefetch
+
+    @property
     def fetching(self) -> bool:
         """Whether the fetching thread has not ended yet."""
         return self._prefetch.running
@@ -143,19 +150,33 @@ class PartitionWork:
         """Begin to fetch."""
         self._prefetch.start()
 
-    def receive(self, timeout: float | None = None) -> EventBatch | None:
-        """The next events; an empty batch after `timeout` seconds; None when no more are given out."""
+    def receive(
+        self,
+        timeout: float | None = None,
+        *,
+        most: int | None = None,
+        max_wait: float | None = None,
+        cancel: Cancellation | None = None,
+    ) -> EventBatch | None:
+        """The next events, at most so many; an empty batch after `timeout` seconds; None when no more are given out.
+
+        `most` and `max_wait` stand in for the settings of delivery.
+        """
         self.touch()
+        delivery = self._shared.delivery
+        most = delivery.max_batch if most is None else most
+        max_wait = delivery.max_wait if max_wait is None else max_wait
         until = None if timeout is None else self._clock.monotonic() + timeout
         full_by: float | None = None
-        most = self._shared.delivery.max_batch
-        with self._changed:
+        with cancel.waking(self.wake) if cancel is not None else nullcontext(), self._changed:
             while True:
                 fetched, now = self._prefetch, self._clock.monotonic()
                 if self.stop_reason is not None:
                     return None
+                if is_cancelled(cancel):
+                    return self._batch_of(0)
                 if fetched.count:
-                    full_by = now + self._shared.delivery.max_wait if full_by is None else full_by
+                    full_by = now + max_wait if full_by is None else full_by
                     if now >= full_by or fetched.is_ready(most) or fetched.error:
                         batch = self._batch_of(most)
                         self._delivered = batch.last
@@ -187,6 +208,14 @@ class PartitionWork:
         self._delivered = max(self._delivered, position - 1)
         self._prefetch = self._fetching(position)
         self.begin()
+
+    def begin_again(self) -> int:
+        """Forget what was fetched, and fetch anew from behind what is recorded. Returns the sequence number."""
+        with self._changed:
+            if self.stop_reason is None:
+                self.drain()
+                self.restart()
+            return self._account.recorded.sequence_number + 1
 
     # Checkpoints
 
