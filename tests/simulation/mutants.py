@@ -130,6 +130,18 @@ USURPED_IN_A_CLAIM = Story(
         Fault(at=2.2, kind=Kind.USURP, who="a", seconds=8.0),
     ),
 )
+# Instances that run remember the levels that they have seen.
+WIPED_WHILE_NOBODY_RAN = Story(
+    seed=1,
+    partitions=2,
+    parts=_parts("a"),
+    faults=(
+        Fault(at=10.0, kind=Kind.CRASH, who="a", seconds=1.0),
+        Fault(at=25.0, kind=Kind.CRASH, who="a", seconds=1.0),
+        Fault(at=40.0, kind=Kind.CRASH, who="a", seconds=10.0),
+        Fault(at=45.0, kind=Kind.WIPE, what="both"),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,11 +233,7 @@ MUTANTS: dict[str, Mutant] = {
     "levels that went back are said aloud": Mutant(
         apply=sinks(SilentSink),
         rules=(Rule.NOT_CONSUMED,),
-        seeds=(
-            127,
-            226,
-            326,
-        ),
+        story=WIPED_WHILE_NOBODY_RAN,
     ),
     "drain before hand-over": Mutant(
         apply=works(LetsGoUndrained),
