@@ -37,6 +37,7 @@ sql = "SELECT id, n, {fence} FROM events"
 url = "sqlite:///table.db"
 table = "entities"
 keys = ["id"]
+{order}
 [spark]
 master = "local[1]"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -52,8 +53,8 @@ class Place:
         self.kind = kind
         self.write()
 
-    def write(self, name: str = "first", fence: str = FENCE) -> None:
-        (self.folder / "p.toml").write_text(PIPELINE.format(hub=self.kind.url, name=name, fence=fence))
+    def write(self, name: str = "first", fence: str = FENCE, order: str = "") -> None:
+        (self.folder / "p.toml").write_text(PIPELINE.format(hub=self.kind.url, name=name, fence=fence, order=order))
 
     def send(self, partition: str, *bodies: str) -> None:
         self.kind.send(partition, [body.encode() for body in bodies])
@@ -154,6 +155,31 @@ def test_a_batch_that_keeps_failing_is_named(place: Place) -> None:
     assert "(batch: partition 1 [0, 3))" in said
     assert said.count("restarting in") == 3
     assert place.query("SELECT * FROM entities") == []
+
+
+def test_another_order_is_refused_until_all_is_read_anew(place: Place) -> None:
+    """And what was rejected is there once, however often it is read."""
+
+    def rejected() -> list[tuple[object, ...]]:
+        return place.query("SELECT partition, sequence_number, place, body FROM entities_rejected ORDER BY 1, 2, 3")
+
+    place.write(order='sequence_by = "n"')
+    place.send("0", '{"id":"a","n":1}', '{"id":"a","n":5}', "oops", '{"id":"a","n":3}', '{"id":null,"n":3}')
+    assert place.run()["superseded"] == 1
+    assert place.query("SELECT id, n FROM entities") == [("a", 5)]
+    before = rejected()
+    assert [row[:2] for row in before] == [("0", 2), ("0", 4)]
+
+    place.write(order='sequence_by = "-n"')
+    said = place.refused("run", "p.toml", "--available-now")
+    assert "has been ordered by n so far, and is to be by -n" in said
+    assert "--to earliest" in said
+    assert place.query("SELECT id, n FROM entities") == [("a", 5)]
+    assert place.command("reset", "p.toml", "--to", "earliest").returncode == 0
+    account = place.run()
+    assert (account["superseded"], account["rejected"]) == (2, 2)
+    assert place.query("SELECT id, n FROM entities") == [("a", 1)]
+    assert rejected() == before
 
 
 def test_what_cannot_work_is_refused_before_anything_is_read(place: Place) -> None:
