@@ -37,6 +37,7 @@ from leasehold.model import (
     Positions,
 )
 from leasehold.notices import Notices, OwnershipClaimed, PartitionSuspected
+from leasehold.processor.alone import NoCheckpoints
 from leasehold.processor.holds import Hold, Holds
 from leasehold.processor.skipping import Skipping
 from leasehold.stores.base import CheckpointStore, OwnershipStore
@@ -180,6 +181,8 @@ class Acquisition:
         partition_ids: Sequence[str],
     ) -> dict[str, Checkpoint]:
         """The checkpoints of what is to be claimed, made where there is none yet."""
+        if isinstance(self._checkpoints, NoCheckpoints):  # nothing is remembered, so each start is the first
+            return self._record_starts([claim.partition for claim in claims], self._positions)
         if not progress:
             # A group that has, or had, levels has started before: its checkpoints were lost, and what nobody here has
             # seen the place of skips nothing only if it starts at earliest.
@@ -217,6 +220,8 @@ class Acquisition:
         me = str(self._owner_id)
         found = {c.partition: records.get(c.partition) or Ownership(self._group, c.partition, "", 0) for c in claims}
         still = {partition for partition, record in found.items() if stands_still(record, progress[partition])}
+        if isinstance(self._checkpoints, NoCheckpoints):
+            still = set()  # nobody can tell whether a former owner got anywhere
         badly = {claim.partition for claim in claims if ended_badly(found[claim.partition], claim, me)}
         behind = self._events_wait([progress[p] for p in still if p in badly or found[p].failures > 0])
         wanted = {}

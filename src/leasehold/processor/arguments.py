@@ -13,6 +13,7 @@ from typing import Any
 
 from leasehold.errors import ConfigError
 from leasehold.model import EARLIEST, EventPosition, PositionKind, Positions
+from leasehold.processor.alone import FixedShare, NoCheckpoints, WatchedCheckpoints
 from leasehold.processor.checkpointer import MANUAL, CheckpointPolicy, every
 from leasehold.processor.pump import Handlers, OnEvent, OnEvents, OnStart, OnStop
 from leasehold.stores import CheckpointStore, OwnershipStore, Store, open_store
@@ -23,8 +24,8 @@ Position = EventPosition | str | int | datetime
 Start = Positions | Position | Mapping[str, Position] | Callable[[str], Position]
 """Where a group without checkpoints starts: one position for all, by partition (`*` for all others), or a function."""
 
-Stores = Store | str | tuple[OwnershipStore | str, CheckpointStore | str]
-"""One store for ownership and checkpoints, or one for each; a store or its URL."""
+Stores = Store | str | tuple[OwnershipStore | str | None, CheckpointStore | str | None]
+"""One store for ownership and checkpoints, or one for each; a store or its URL, and None for one that is not wanted."""
 
 EACH_SECOND = every(seconds=1.0)
 """The default: after each batch of a slow stream, and of a fast one as often as it costs little."""
@@ -120,9 +121,18 @@ def check_handler(field: str, handler: object, arguments: str) -> None:
         return  # a built-in that does not tell
 
 
-def policy_of(policy: CheckpointPolicy | None, *, pulls: bool) -> CheckpointPolicy:
-    """The checkpoint policy; `pulls`: there are no handlers, so that nobody else knows what is processed."""
+def policy_of(policy: CheckpointPolicy | None, *, pulls: bool, kept: bool = True) -> CheckpointPolicy:
+    """The checkpoint policy; `pulls`: there are no handlers, so that nobody else knows what is processed.
+
+    `kept` is False where there is no checkpoint store.
+    """
     given: object = policy
+    if not kept:
+        if policy is not None:
+            raise ConfigError(
+                "checkpoint", str(policy), "there is no checkpoint store to record anything in", "Leave it out"
+            )
+        return CheckpointPolicy(kept=False)
     if not (given is None or isinstance(given, CheckpointPolicy)):
         raise ConfigError(
             "checkpoint", given, "not a checkpoint policy", "Take every(events=…, seconds=…), EACH_BATCH or ON_STOP"
@@ -139,21 +149,30 @@ def policy_of(policy: CheckpointPolicy | None, *, pulls: bool) -> CheckpointPoli
     return MANUAL
 
 
-def stores_of(stores: Stores, timeout: float) -> tuple[OwnershipStore, CheckpointStore]:
-    """The two stores; `timeout` in seconds is for those that are opened here."""
-    pair: object = stores if isinstance(stores, tuple) else (stores, stores)
-    match pair:
-        case (ownership, checkpoints):
-            opened = _store(ownership, "list_ownership", timeout)
-            return opened, opened if checkpoints is ownership else _store(checkpoints, "list_checkpoints", timeout)
-    raise ConfigError(
-        "stores", repr(stores), "a store, its URL, or a pair of them", "For example sqlite:///leasehold.db"
-    )
+def stores_of(stores: Stores, timeout: float, share: FixedShare | None) -> tuple[OwnershipStore, CheckpointStore]:
+    """The two stores; `timeout` in seconds is for those that are opened here. A fixed share is its own ownership."""
 
+    def opened(store: Any) -> Any:
+        return open_store(store, timeout=timeout) if isinstance(store, str) else store
 
-def _store(given: Any, method: str, timeout: float) -> Any:
-    if isinstance(given, str):
-        return open_store(given, timeout=timeout)
-    if not hasattr(given, method):
-        raise ConfigError("stores", repr(given), f"no store: it has no {method}", "Give a store or its URL")
-    return given
+    if not isinstance(stores, tuple):
+        store = opened(stores)
+        return (store, store) if share is None else (share, WatchedCheckpoints(store, share))
+    ownership, checkpoints = stores
+    if share is not None:
+        if ownership is not None or checkpoints is None:
+            raise ConfigError(
+                "stores",
+                None,
+                "a fixed share of partitions has no ownership store, and its checkpoints keep two apart",
+                "Give stores=(None, CHECKPOINTS), or leave out partitions",
+            )
+        return share, WatchedCheckpoints(opened(checkpoints), share)
+    if ownership is None:
+        raise ConfigError(
+            "stores",
+            None,
+            "without an ownership store nobody shares out the partitions",
+            'Say which are this processor\'s own, partitions=["0", "3"], or name an ownership store',
+        )
+    return opened(ownership), NoCheckpoints() if checkpoints is None else opened(checkpoints)

@@ -22,12 +22,14 @@ class CheckpointPolicy:
     events    after so many events
     seconds   when so many seconds have passed since the last one, and something has been processed
     on_stop   what is not recorded yet when the work on the partition ends
+    kept      False where there is no checkpoint store: nothing is ever recorded
     """
 
     batches: bool = False
     events: int | None = None
     seconds: float | None = None
     on_stop: bool = True
+    kept: bool = True
 
     def __post_init__(self) -> None:
         if self.events is not None and self.events < 1:
@@ -106,7 +108,10 @@ class Checkpointer:
 
     def owed(self) -> Place | None:
         """What is to be recorded when the work ends."""
-        if not self._policy.on_stop or self.processed.sequence_number <= self.recorded.sequence_number:
+        if (
+            not (self._policy.on_stop and self._policy.kept)
+            or self.processed.sequence_number <= self.recorded.sequence_number
+        ):
             return None
         return self.processed
 

@@ -33,7 +33,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from random import Random
@@ -41,9 +41,9 @@ from types import FrameType, TracebackType
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.config import OwnershipSettings
-from leasehold.errors import LeaseholdError, UsageError
+from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.hubs import Hub, open_hub
-from leasehold.model import EARLIEST, ConsumerGroup, OwnerId
+from leasehold.model import EARLIEST, Checkpoint, ConsumerGroup, OwnerId, Ownership
 from leasehold.notices import (
     CycleFailed,
     HandOverAsked,
@@ -53,6 +53,7 @@ from leasehold.notices import (
     OwnershipLost,
     StartDelayed,
 )
+from leasehold.processor.alone import FixedShare, NoCheckpoints
 from leasehold.processor.arguments import Start, Stores, check_handler, handlers_of, policy_of, positions_of, stores_of
 from leasehold.processor.cancelling import Cancellation, is_cancelled
 from leasehold.processor.checkpointer import CheckpointPolicy
@@ -78,7 +79,8 @@ _GLANCE = 0.5
 class EventProcessor:
     """Processes the events of a hub together with all other processors of its consumer group.
 
-    `hub` is a hub or its URL; `stores` a store for ownership and checkpoints, or a pair, each a store or its URL.
+    `hub` is a hub or its URL; `stores` a store for ownership and checkpoints, or a pair, each a store or its URL. With
+    (OWNERSHIP, None) nothing is remembered: each acquisition begins at `start`, and there are no checkpoints.
     Give `on_events` for batches or `on_event` for one event at a time; without either, take partitions with
     `next_partition_client`.
 
@@ -89,6 +91,8 @@ class EventProcessor:
     on_error            called with an error and the partition that it is about: None for the hub, the stores, the
                         balancing. One call at a time
     consumer_group      who reads together
+    partitions          a fixed share in place of balancing: these partition ids, and no ownership store. `stores` is
+                        one for checkpoints, or (None, CHECKPOINTS). A later start with the same share takes it over
     name                of this instance; a new one of the name takes the old one's partitions at once. Default: host,
                         process id and a number
     start               where to begin if the group has no checkpoint yet: default earliest
@@ -118,6 +122,7 @@ class EventProcessor:
         on_partition_stop: OnStop | None = None,
         on_error: OnError | None = None,
         consumer_group: str = "$Default",
+        partitions: Collection[str] | None = None,
         name: str = "",
         start: Start = EARLIEST,
         checkpoint: CheckpointPolicy | None = None,
@@ -133,11 +138,23 @@ class EventProcessor:
         self._handlers = handlers_of(on_events, on_event, on_partition_start, on_partition_stop)
         check_handler("on_error", on_error, "an error and a partition")
         positions = positions_of(start)
-        policy = policy_of(checkpoint, pulls=self._handlers is None)
         self._settings = ownership or OwnershipSettings()
         self._delivery = delivery or DeliverySettings()
         self._clock = clock or SystemClock()
         self.notices = notices or Notices()
+        self._errors = ErrorReports(on_error, self._clock)
+        rng = rng or Random()
+        share: FixedShare | None = None
+        if partitions is not None:
+            share = FixedShare(partitions, self._errors.report, clock=self._clock, rng=rng)
+        self._ownership, self._checkpoints = stores_of(stores, self._settings.request_timeout, share)
+        self._share = share
+        kept = not isinstance(self._checkpoints, NoCheckpoints)
+        policy = policy_of(checkpoint, pulls=self._handlers is None, kept=kept)
+        if table is not None and not kept:
+            raise ConfigError(
+                "table", None, "there is no checkpoint store to compare it with", "Name one, or leave it out"
+            )
         self._opened: Hub | None = None
         if isinstance(hub, str):
             self._hub, self._group = when_there(
@@ -147,8 +164,6 @@ class EventProcessor:
         else:
             self._hub, self._group = hub, hub.consumer_group(consumer_group)
         self._table, self._patience = table, patience
-        self._ownership, self._checkpoints = stores_of(stores, self._settings.request_timeout)
-        self._errors = ErrorReports(on_error, self._clock)
         self._manager = PartitionManager(
             self._hub,
             self._group,
@@ -158,9 +173,10 @@ class EventProcessor:
             settings=self._settings,
             positions=positions,
             clock=self._clock,
-            rng=rng or Random(),
+            rng=rng,
             notices=self.notices,
             pipeline=pipeline,
+            share=None if share is None else share.left,
         )
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
         self._watch = HubWatch(self._hub, self._delivery, self._errors.report)
@@ -329,7 +345,11 @@ class EventProcessor:
 
         Hand this function to a sink's `apply`, so that it can tell a late batch from a store that was wiped.
         """
-        records = self._ownership.list_ownership(self._group).records
+        records: Sequence[Ownership | Checkpoint] = (
+            self._ownership.list_ownership(self._group).records
+            if self._share is None
+            else self._checkpoints.list_checkpoints(self._group)  # whoever comes after a fixed share is seen there
+        )
         levels = (record.owner_level for record in records if record.partition == partition)
         return next(levels, None) if hub == self._hub.identity else None
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from leasehold.balancing import STRATEGIES, Limits, Me, View, make_view, target, trust_duration
@@ -74,6 +74,7 @@ class PartitionManager:
     all partitions at once by the first instance of a group; a partition that appears later starts at
     earliest, since its events came after the group had started. `pipeline` is what the instance works for:
     two that name different ones do not share a group. `last_error` says how this instance's predecessor ended.
+    `share` tells which of the hub's partitions concern this instance at all: by default all of them.
     Raises `ConfigError` for stores, hub and settings that do not go together (`leasehold.processor.promises`).
     """
 
@@ -92,6 +93,7 @@ class PartitionManager:
         notices: Notices | None = None,
         pipeline: str = "",
         last_error: str = "",
+        share: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
     ) -> None:
         self.owner_id = owner_id
         self.settings = settings
@@ -99,6 +101,7 @@ class PartitionManager:
         self.attention = threading.Event()
         """Set when a cycle is wanted before it is due: something was let go, or the end has come."""
         self._hub = hub
+        self._share = share
         self._group = group
         self._ownership = ownership
         self._checkpoints = checkpoints
@@ -364,7 +367,8 @@ class PartitionManager:
 
     def _find_partitions(self) -> None:
         try:
-            self._partition_ids = self._hub.partition_ids()
+            known = self._hub.partition_ids()
+            self._partition_ids = known if self._share is None else self._share(known)
         except HubUnavailable as error:
             if not self._partition_ids:
                 raise

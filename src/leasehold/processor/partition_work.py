@@ -221,6 +221,11 @@ class PartitionWork:
 
     def update_checkpoint(self, done: Event | EventBatch, data: Mapping[str, str] | None = None) -> bool:
         """Record everything up to this event, or to the end of this batch; see `PartitionContext`."""
+        if not self._shared.policy.kept:
+            raise UsageError(
+                "this processor was given no checkpoint store, so there is nothing to record a checkpoint in. Give it "
+                "one, stores=(OWNERSHIP, CHECKPOINTS), or leave the call out"
+            )
         kept = dict(check_data(data)) if data is not None else {}
         if isinstance(done, EventBatch):
             place = Place(done.last, done.last_offset, kept)

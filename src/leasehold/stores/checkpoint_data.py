@@ -49,7 +49,10 @@ def data_of(text: str | None) -> Mapping[str, str]:
         return {}
     if len(text) > 2 * LARGEST:
         raise ValueError(f"data of {len(text):,} characters")
-    data = json.loads(text)
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError("data that is nested too deeply") from None
     if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
         raise ValueError("data is a JSON object of texts")
     return data
