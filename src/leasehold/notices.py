@@ -97,7 +97,7 @@ class CheckpointUpdated(Notice):
 class CycleFailed(Notice):
     """A dispatch cycle could not finish; held partitions stay held as long as they are trusted."""
 
-    error: Exception
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,5 +164,5 @@ class Notices:
         for _, deliver in subscribers:
             try:
                 deliver(notice)
-            except Exception:
+            except (Exception, SystemExit):
                 logger.exception("a subscriber failed on %r", notice)

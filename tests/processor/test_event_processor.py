@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -686,18 +687,35 @@ def test_a_start_handler_that_fails_is_tried_again_and_not_stopped(tmp_path: Pat
     assert [reason for *_, reason in handler.stopped] == [StopReason.SHUTDOWN]
 
 
-def test_a_handler_that_leaves_the_thread_is_a_failure_too(tmp_path: Path, make: Start) -> None:
+def test_an_error_that_is_no_exception_is_a_failure_too(tmp_path: Path, make: Start) -> None:
     hub, once = log(tmp_path, partitions=1, each=5), list[int]()
 
     def leave(batch: EventBatch, context: PartitionContext) -> None:
         if not once:
             once.append(1)
-            raise SystemExit(3)
+            raise CancelledError
 
     handler = Handler(leave)
     with make(hub, TellingStore(), handler):
         handler.wait(5)
+    assert handler.errors == [("0", "CancelledError: ")]
+
+
+def test_a_handler_that_calls_exit_stops_the_processor(tmp_path: Path, make: Start) -> None:
+    hub, store = log(tmp_path, partitions=1, each=5), TellingStore()
+
+    def leave(batch: EventBatch, context: PartitionContext) -> None:
+        raise SystemExit(3)
+
+    handler = Handler(leave)
+    processor = make(hub, store, handler)
+    processor.start()
+    with pytest.raises(SystemExit, match="3"):
+        processor.wait(30)
+    assert not processor.running
     assert handler.errors == [("0", "SystemExit: 3")]
+    assert handler.stopped == [("0", 1, StopReason.FAILED)]
+    assert "SystemExit" in store.records(hub)["0"].last_error
 
 
 def test_a_poison_partition_is_given_up_and_others_go_on(tmp_path: Path, make: Start) -> None:

@@ -63,6 +63,6 @@ class DispatchThread:
     def _tick(self) -> None:
         try:
             self._manager.tick()
-        except Exception as error:
+        except BaseException as error:  # whatever it is: without this thread nothing would be renewed
             logger.exception("a dispatch cycle failed in an unexpected way")
             self._manager.notices.publish(CycleFailed(error))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from leasehold.clock import Clock
 from leasehold.errors import HubError, StoreError, is_transient
+from leasehold.processor.leaving import means_to_leave
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +28,13 @@ LOGGED_AGAIN = 300.0
 
 
 class ErrorReports:
-    """Logs errors, and hands them to `on_error` in a thread of its own."""
+    """Logs errors, and hands them to `on_error` in a thread of its own. `leave` hears if one is to end the program."""
 
-    def __init__(self, on_error: OnError | None, clock: Clock) -> None:
+    def __init__(
+        self, on_error: OnError | None, clock: Clock, leave: Callable[[BaseException], None] = lambda error: None
+    ) -> None:
         self._on_error = on_error
+        self._leave = leave
         self._clock = clock
         self._logged: dict[str | None, tuple[str, float]] = {}
         self._changed = threading.Condition()
@@ -81,5 +85,7 @@ class ErrorReports:
             assert self._on_error is not None
             try:
                 self._on_error(error, partition)
-            except Exception:
+            except BaseException as failure:
                 logger.exception("on_error failed on %r", error)
+                if means_to_leave(failure):
+                    self._leave(failure)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import signal
 import socket
@@ -72,6 +73,8 @@ from leasehold.waiting import INSTANCE, sentence, when_there
 logger = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
+_UNSAID = 5.0
+"""Seconds from a stop until it is said what it waits for."""
 _GLANCE = 0.5
 """The longest time between two rounds of the oversight, in seconds. What happens usually wakes it."""
 
@@ -142,7 +145,7 @@ class EventProcessor:
         self._delivery = delivery or DeliverySettings()
         self._clock = clock or SystemClock()
         self.notices = notices or Notices()
-        self._errors = ErrorReports(on_error, self._clock)
+        self._errors = ErrorReports(on_error, self._clock, self._leave)
         rng = rng or Random()
         share: FixedShare | None = None
         if partitions is not None:
@@ -202,6 +205,8 @@ class EventProcessor:
         self._started = False
         self._stopping = threading.Event()
         self._failure: UsageError | None = None
+        self._leaving: BaseException | None = None
+        self._unsaid_after = 0.0
         self._ended = threading.Event()
         self._oversight = threading.Thread(target=self._oversee, name="leasehold-oversight")
 
@@ -272,20 +277,25 @@ class EventProcessor:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has been stopped and all has ended, at most `timeout` seconds. Returns whether it has.
 
-        Raises the `UsageError` that kept this instance from working, if there was one.
+        Raises the `UsageError` that kept this instance from working, if there was one; and what one of your functions
+        has raised to end the program, once all has ended: `SystemExit`, or `BrokenPipeError` of a standard output that
+        nobody reads.
         """
         if not self._started:
             raise UsageError("start it first, or call run")
         ended = self._wait(timeout)
         if self._failure is not None:
             raise self._failure
+        if ended and self._leaving is not None:
+            raise self._leaving
         return ended
 
     def run(self) -> None:
         """Start, and wait until `stop` is called, or Ctrl-C is pressed, or the process is asked to end (SIGTERM).
 
         Then everything is ended in order before it returns. A second SIGTERM ends the process at once.
-        Raises the `UsageError` that kept this instance from working, if there was one, or that there is no handler.
+        Raises the `UsageError` that kept this instance from working, if there was one, or that there is no handler;
+        and, as `wait` does, what one of your functions has raised to end the program.
         """
         if self._handlers is None:
             raise UsageError(
@@ -407,6 +417,7 @@ class EventProcessor:
         stopping = self._stopping.is_set()
         if stopping:
             self._shut_down()
+            self._say_who_is_waited_for()
         for partition, hold in held.items():
             if partition in self._works:
                 continue
@@ -439,11 +450,33 @@ class EventProcessor:
                 self._offers.append(work)
                 self._offered.notify_all()  # one that is woken may have given up waiting, and takes nothing
             return
-        pump = Pump(work, self._handlers, self._delivery, self._errors.report)
+        pump = Pump(work, self._handlers, self._delivery, self._errors.report, self._leave)
         thread = threading.Thread(target=pump.run, name=f"leasehold-partition-{work.partition}")
         with self._lock:
             self._pumps[work] = thread
         thread.start()
+
+    def _leave(self, error: BaseException) -> None:
+        """One of the functions given here means to end the program: end everything in order, for `wait` to raise it."""
+        with self._lock:
+            self._leaving = self._leaving or error
+            self._stopping.set()
+        self._look_again()
+
+    def _say_who_is_waited_for(self) -> None:
+        """Once, a while after the stop: a handler that does not return is not to be a silence without a reason."""
+        now = self._clock.monotonic()
+        self._unsaid_after = self._unsaid_after or now + _UNSAID
+        running = [work for work in self._works.values() if not work.closed]
+        if now >= self._unsaid_after and running:
+            self._unsaid_after = math.inf
+            logger.warning(
+                "waiting for what runs on partitions %s to return, for %.0f s already (%s): no handler is interrupted. "
+                "To end the process all the same, kill it",
+                ", ".join(sorted(work.partition for work in running)),
+                max(work.idle for work in running),
+                self.owner_id,
+            )
 
     def _hangs(self, work: PartitionWork) -> bool:
         return not work.closed and work.idle > self._settings.stall_timeout

@@ -4,7 +4,8 @@ Owns the processing tasks of one partition at one owner level: a task is what li
 stop handler. Promises that handlers of a partition are called by one thread, one after another; that a handler which
 runs is never interrupted; that a task which fails is reported and started again after a pause, until `restarts` gives
 up; and that every ending takes the steps of `stopping`, in their order. A transient error (`is_transient`) raised by a
-handler is retried for as long as the partition is held.
+handler is retried for as long as the partition is held. One that means to end the program (`leaving`) is not: `leave`
+is told, and the partition is given up with it.
 
 Concurrency: renewals are the dispatch thread's, so that a handler may take its time. If this thread stops for a
 minute, others go on, and the partition stays held as long as the process renews it; if the process does, see
@@ -22,6 +23,7 @@ from leasehold.model import Event
 from leasehold.processor.checkpointer import Place
 from leasehold.processor.delivery import DeliverySettings, EventBatch
 from leasehold.processor.hub_watch import Report
+from leasehold.processor.leaving import means_to_leave
 from leasehold.processor.partition_client import PartitionContext
 from leasehold.processor.partition_work import PartitionWork, described
 from leasehold.processor.restarts import Restarts
@@ -57,8 +59,16 @@ class _Ended:
 class Pump:
     """Runs the tasks of one partition, until there is a reason to stop or to give it up."""
 
-    def __init__(self, work: PartitionWork, handlers: Handlers, settings: DeliverySettings, report: Report) -> None:
+    def __init__(
+        self,
+        work: PartitionWork,
+        handlers: Handlers,
+        settings: DeliverySettings,
+        report: Report,
+        leave: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
         self._work = work
+        self._leave = leave
         self._context = PartitionContext(work)
         self._handlers = handlers
         self._report = report
@@ -83,6 +93,9 @@ class Pump:
             if ended.error is not None:
                 self._report(ended.error, self._work.partition)
                 final = isinstance(ended.error, DataLoss) or ended.error is self._work.unrecordable
+                if means_to_leave(ended.error):
+                    self._leave(ended.error)
+                    final = True
                 if ended.reason is StopReason.FAILED and not final:
                     pause = self._restarts.failed(self._work.reached, transient=is_transient(ended.error))
             self._end(ended, again=pause is not None)
@@ -155,5 +168,7 @@ class Pump:
             self._handlers.on_stop(self._context, reason)
         except BaseException as error:  # noqa: BLE001 - as above: the steps after it are to be taken
             self._report(error, self._work.partition)
+            if means_to_leave(error):
+                self._leave(error)
             return False
         return True
