@@ -115,9 +115,15 @@ class EventHub:
         return ConsumerGroup(self._address.namespace.lower(), self._keyed(), name)
 
     def partition_ids(self) -> tuple[str, ...]:
-        """All partitions, as the service lists them."""
+        """All partitions, as the service lists them. Raises `HubError` if the event hub was made anew."""
         with self._errors():
-            self._known = tuple(self._asking.get_partition_ids())
+            found = self._asking.get_eventhub_properties()
+        if found["created_at"] != self._created:
+            raise HubError(
+                f"{self.url}: the event hub was deleted and made anew (it was made at {self._created}, and is of "
+                f"{found['created_at']}). Start again to read the new one, which is another hub."
+            )
+        self._known = tuple(found["partition_ids"])
         return self._known
 
     def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:

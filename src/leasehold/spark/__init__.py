@@ -10,16 +10,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.spark.entity_table import EntityTable
+    from leasehold.spark.other_sources import EventHubsConnector, SparkKafkaSource
     from leasehold.spark.pipeline import PipelineRun
     from leasehold.spark.pipeline_file import read_pipeline_file
     from leasehold.spark.registration import register
     from leasehold.spark.session import open_session
 
-__all__ = ["EntityTable", "PipelineRun", "open_session", "read_pipeline_file", "register"]
+__all__ = [
+    "EntityTable",
+    "EventHubsConnector",
+    "PipelineRun",
+    "SparkKafkaSource",
+    "open_session",
+    "read_pipeline_file",
+    "register",
+]
 
 _HOMES = {
     "EntityTable": "entity_table",
+    "EventHubsConnector": "other_sources",
     "PipelineRun": "pipeline",
+    "SparkKafkaSource": "other_sources",
     "open_session": "session",
     "read_pipeline_file": "pipeline_file",
     "register": "registration",

@@ -1,0 +1,60 @@
+"""JARs from Maven's repository, as `mvn` is configured on the machine, kept beside the interpreter.
+
+Where there is no `mvn`, or what it is asked for cannot be had, the test that asks is skipped with the reason.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+
+from tests.stores.azurite import locked
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>leasehold</groupId><artifactId>tests</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>{dependencies}</dependencies></project>
+"""
+_DEPENDENCY = """\
+<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{alone}</dependency>
+"""
+_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+
+
+def jars(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
+    """A folder with these JARs, `group:name:version` each, and with what they need, unless they are wanted `alone`.
+
+    Spark's parent POM names a repository of its own, which need not be reached: for what has that parent say `alone`,
+    and name the rest.
+    """
+    if shutil.which("mvn") is None:
+        pytest.skip(f"{name} is left out: there is no mvn here")
+    parent = Path(sys.prefix) / "share" / "leasehold-tests"
+    folder = parent / f"maven-{name}"
+    parent.mkdir(parents=True, exist_ok=True)
+    split = [dict(zip(("group", "name", "version"), map(escape, each.split(":")), strict=True)) for each in coordinates]
+    pom = _POM.format(dependencies="".join(_DEPENDENCY.format(**each, alone=_ALONE if alone else "") for each in split))
+    with locked(parent / "lock"):
+        complete = folder / "complete"
+        if not complete.exists() or complete.read_text() != pom:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            (folder / "pom.xml").write_text(pom)
+            done = subprocess.run(
+                ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
+            )
+            if done.returncode:
+                pytest.skip(f"{name} is left out: mvn says {done.stdout.strip()[:500]}")
+            complete.write_text(pom)
+    return folder / "jars"
