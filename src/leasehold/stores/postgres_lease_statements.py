@@ -9,7 +9,17 @@ or has given it up.
 from __future__ import annotations
 
 _EXPIRED = "until <= clock_timestamp()"
-_MORE = "coalesce(clock_timestamp() + make_interval(secs => duration), 'infinity')"
+
+
+def _more(duration: str) -> str:
+    """Until when a session lives from now on: one of a duration that nobody can have asked for, no longer."""
+    return (
+        f"CASE WHEN {duration} IS NULL THEN 'infinity' WHEN {duration} > 0 AND {duration} < 4e9 "
+        f"THEN clock_timestamp() + make_interval(secs => {duration}) ELSE clock_timestamp() END"
+    )
+
+
+_MORE = _more("duration")
 
 
 def _synchronous_commit(value: str) -> str:
@@ -97,7 +107,7 @@ RENEW = f"""
 WITH {_NAMED}, involved AS MATERIALIZED (SELECT DISTINCT session FROM named), {_JUDGED},
   beat AS (
     UPDATE leasehold_session AS stored
-    SET until = coalesce(clock_timestamp() + make_interval(secs => stored.duration), 'infinity')
+    SET until = {_more("stored.duration")}
     FROM alive WHERE stored.id = alive.id RETURNING stored.id)
 SELECT named.scope, named.key, named.session, named.fence
 FROM named JOIN leasehold_lease AS lease ON {_AS_THEY_SAY},

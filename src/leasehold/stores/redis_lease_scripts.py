@@ -6,6 +6,9 @@ by line feeds. Times are microseconds of the server's clock.
 
 A fence is the time, or one more than the last if that is not less: so that also a server that has lost its last
 second, or all of its data, gives higher ones than before, as long as its clock was not set back.
+
+A session that cannot be read is dead, a lease that cannot be read is free, and a last fence that cannot be read is
+none: whoever held something is refused by the higher fence of whoever comes next, and nobody is kept from anything.
 """
 
 from __future__ import annotations
@@ -18,13 +21,20 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local function text(number) return string.format('%.0f', number) end
 local known = {}
+-- The parts of a session; nothing, if it cannot be read.
+local function parts(session)
+    local till, duration, rest = session:match('^(%d*)\n(%d*)\n(%[[^\n\128-\255]*%])$')
+    if till and #till < 18 and #duration < 17 and (till == '') == (duration == '') then
+        return till, duration, rest
+    end
+end
 -- What a session is, while it is alive. Remove it when its time is over.
 local function session_of(id)
     if known[id] ~= nil then return known[id] end
     local session = redis.call('HGET', KEYS[1], id)
     if session then
-        local till, duration, rest = session:match('^([^\n]*)\n([^\n]*)\n(.*)$')
-        if till ~= '' and tonumber(till) <= now then
+        local till, duration, rest = parts(session)
+        if not till or (till ~= '' and tonumber(till) <= now) then
             redis.call('HDEL', KEYS[1], id)
             session = false
         elseif till ~= '' and tonumber(till) > now + tonumber(duration) then  -- the clock has stepped back
@@ -38,17 +48,24 @@ end
 local function beat(id)
     local session = session_of(id)
     if not session then return 0 end
-    local till, duration, rest = session:match('^([^\n]*)\n([^\n]*)\n(.*)$')
+    local till, duration, rest = parts(session)
     if till ~= '' then
         redis.call('HSET', KEYS[1], id, text(now + tonumber(duration)) .. '\n' .. duration .. '\n' .. rest)
     end
     return 1
 end
 local function next_fence()
-    local last = tonumber(redis.call('GET', KEYS[2]) or 0)
+    local last = tonumber((redis.call('GET', KEYS[2]) or ''):match('^%d+$') or 0)
+    if last > 9e15 then last = 0 end  -- no number is exact there
     local fence = text(math.max(now, last + 1))
     redis.call('SET', KEYS[2], fence)
     return fence
+end
+-- The fence and the session of a lease; of one that cannot be read, none that is alive.
+local function lease_of(record)
+    local fence, id = record:match('^(%d+)\n([^\n]+)$')
+    if fence and #fence < 17 then return fence, id end
+    return '0', ''
 end
 local most = 2000  -- values for one command
 -- The records of ARGV[first] to ARGV[last] in a scope.
@@ -93,7 +110,7 @@ if not session_of(ARGV[1]) then return {'0', {}} end
 local records, won, pairs = read(KEYS[3], 2, #ARGV), {}, {}
 for i = 2, #ARGV do
     local record = records[i]
-    if not record or not session_of(record:match('\n(.*)$')) then won[#won + 1] = i - 2 end
+    if not record or not session_of(select(2, lease_of(record))) then won[#won + 1] = i - 2 end
 end
 if #won == 0 then return {'0', {}} end
 local fence = next_fence()
@@ -146,7 +163,7 @@ _HELD = r"""
 local records, held, touched = read(KEYS[3], 2, #ARGV), {}, {}
 for i = 2, #ARGV do
     if records[i] then
-        local fence, id = records[i]:match('^([^\n]*)\n(.*)$')
+        local fence, id = lease_of(records[i])
         local session = session_of(id)
         if session then held[#held + 1] = {i - 2, fence, id, session} end
         touched[#touched + 1] = ARGV[i]

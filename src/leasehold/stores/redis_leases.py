@@ -126,9 +126,18 @@ class RedisLeaseStore:
         asked = list(dict.fromkeys(keys))
         answer: Iterable[tuple[int, str, str, str]] = self._server.call(lua.HELD, self._of(scope), [how, *asked])
         return [
-            Lease(scope, asked[number], LeaseSession(id_, *json.loads(session.split("\n")[2])), int(fence))
+            Lease(scope, asked[number], LeaseSession(id_, *_owner_and_duration(session)), int(fence))
             for number, fence, id_, session in answer
         ]
+
+
+def _owner_and_duration(session: str) -> tuple[str, float | None]:
+    """Who has opened a session and for how long, as far as that can be read: it is for people."""
+    try:
+        owner, duration = json.loads(session.split("\n")[2])
+        return str(owner), None if duration is None else float(duration)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return "(unreadable)", None
 
 
 def open_redis_leases(url: str, base: Path, timeout: float) -> RedisLeaseStore:

@@ -41,6 +41,7 @@ from leasehold.stores.readable import listing, read, read_binding
 from leasehold.stores.rules import raised, refusal
 from leasehold.stores.skipped import Skipped
 from leasehold.stores.sqlite_layout import SCHEMA
+from leasehold.stores.sqlite_schema import as_it_is
 
 _Row = tuple[Any, ...]
 
@@ -75,7 +76,7 @@ class SqliteStore:
             unavailable=StoreUnavailable,
             create=True,
             timeout=timeout,
-            setup=_as_it_is,
+            setup=as_it_is,
         )
         self._skipped = Skipped(str(path))
         self._timeout = timeout
@@ -304,11 +305,6 @@ def _ask(group: ConsumerGroup, row: _Row) -> Ask:
 def _checkpoint(group: ConsumerGroup, row: _Row) -> Checkpoint:
     partition, number, level, offset, data = row
     return Checkpoint(group, partition, number, level, offset, data_of(data))
-
-
-def _as_it_is(connection: sqlite3.Connection) -> None:
-    """Bytes in a text that are no UTF-8 become half surrogate pairs, and do not fail the whole query."""
-    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 def open_sqlite_store(url: str, base: Path, timeout: float) -> SqliteStore:

@@ -29,7 +29,7 @@ from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
-from leasehold.stores.sqlite_schema import Schema, has_table
+from leasehold.stores.sqlite_schema import Schema, as_it_is, has_table
 
 SCHEMA = Schema(
     "leases",
@@ -82,7 +82,13 @@ class SqliteLeaseStore:
         self, path: Path, *, timeout: float = 3.0, clock: Clock | None = None, boot: str | None = None
     ) -> None:
         self._file = DatabaseFile(
-            path, schema=SCHEMA.lay_out, check=SCHEMA.check, unavailable=StoreUnavailable, create=True, timeout=timeout
+            path,
+            schema=SCHEMA.lay_out,
+            check=SCHEMA.check,
+            unavailable=StoreUnavailable,
+            create=True,
+            timeout=timeout,
+            setup=as_it_is,
         )
         self._timeout = timeout
         self._clock = clock or SystemClock()

@@ -18,6 +18,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from leasehold.embedded import DatabaseFile
@@ -155,3 +156,8 @@ def has_table(connection: sqlite3.Connection, name: str) -> bool:
     """Whether the file has a table of this name."""
     found = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,))
     return found.fetchone() is not None
+
+
+def as_it_is(connection: sqlite3.Connection) -> None:
+    """Bytes in a text that are no UTF-8 become half surrogate pairs, and do not fail the whole query."""
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")

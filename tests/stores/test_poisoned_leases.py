@@ -1,0 +1,108 @@
+"""Leases and sessions that somebody has spoiled: nobody else is kept from anything, and fences still rise."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import redis
+
+from leasehold.model import Lease
+from leasehold.stores import LeaseStore, open_lease_store
+from tests.stores.servers import PostgresServer, RedisServer
+
+NOW = b"%d" % int((time.time() + 3600) * 1e6)
+GARBAGE = [b"", b"x", b"\xff", b"\n", b"\n\n", b"null", b"[" * 50_000, b"9" * 400, b"-1\n-1\n[]", b"nan\nnan\n[]"]
+
+
+def goes_on(store: LeaseStore, before: list[Lease]) -> None:
+    """Others open sessions, take what is free, and look; what is won has a higher fence than what was before."""
+    session = store.open_session("other", 60.0)
+    assert store.acquire(session, "healthy", ["a", "b"])
+    store.holders("spoiled", ["a"])
+    store.renew(before)
+    store.change(before, session)
+    for lease in store.acquire(session, "spoiled", ["a"]):
+        assert lease.fence > before[0].fence
+    store.release(before)
+    store.close_session(session)
+    store.break_leases("spoiled", ["a"])
+    store.break_leases("healthy", ["a", "b"])
+
+
+def spoiled(store: LeaseStore, run: Callable[[Any], object], poisons: list[Any]) -> None:
+    for poison in poisons:
+        session = store.open_session("me", 60.0)
+        before = store.acquire(session, "spoiled", ["a"])
+        assert before, poison
+        run(poison)
+        goes_on(store, before)
+        store.close_session(session)
+
+
+def test_in_redis(redis_server: RedisServer) -> None:
+    prefix = f"poisoned{time.monotonic_ns()}"
+    store = open_lease_store(f"{redis_server.url}?prefix={prefix}", timeout=30.0)
+    sessions = [*GARBAGE, *(NOW + b"\n%s\n[]" % value for value in (b"", b"x", b"9" * 30, b"\xff"))]
+    sessions += [b"%s\n60000000\n%s" % (NOW, value) for value in (b"", b"x", b"[", b"[1,2,3]", b'["\xff",1]', b"[[]]")]
+    with redis.Redis(port=redis_server.port) as other:
+
+        def spoil(what: tuple[str, bytes]) -> None:
+            kind, value = what
+            if kind == "fence":
+                other.set(f"{prefix}:{{leases}}:fence", value)
+                return
+            key = f"{prefix}:{{leases}}:{'sessions' if kind == 'session' else 'scope:spoiled'}"
+            for name in other.hkeys(key):
+                other.hset(key, name, value)
+
+        poisons = [("session", value) for value in sessions]
+        poisons += [("lease", value) for value in (*GARBAGE, b"1", b"x\nsession", b"\xff\n\xff", b"9" * 30 + b"\nx")]
+        poisons += [("fence", value) for value in (b"", b"x", b"-1", b"1e400", b"nan", b"9" * 400, b"9" * 18, b"\xff")]
+        spoiled(store, spoil, poisons)
+
+
+def test_in_sqlite(tmp_path: Path) -> None:
+    store = open_lease_store(f"sqlite:///{tmp_path}/leases.db")
+
+    def spoil(setting: str) -> None:
+        table = "leasehold_session" if setting.startswith(("owner", "duration", "until", "boot")) else "leasehold_lease"
+        with closing(sqlite3.connect(tmp_path / "leases.db")) as file, file:
+            file.execute(f"UPDATE {table} SET {setting}")
+
+    spoiled(
+        store,
+        spoil,
+        [
+            *(f"owner = {value}" for value in ("CAST(x'ff' AS TEXT)", "x'00'", "''")),
+            *(f"duration = {value}" for value in ("'x'", "-1", "9e999", "x'00'")),
+            *(f"until = {value}" for value in ("'x'", "-9e999", "x'00'")),
+            *(f"session = {value}" for value in ("CAST(x'ff' AS TEXT)", "x'00'", "''", "'x'")),
+        ],
+    )
+
+
+def test_in_postgres(postgres_server: PostgresServer) -> None:
+    store = open_lease_store(postgres_server.url, timeout=30.0)
+
+    def spoil(setting: str) -> None:
+        with psycopg.connect(postgres_server.url, autocommit=True) as other:
+            other.execute(f"UPDATE leasehold_session SET {setting} WHERE owner = 'me'")
+
+    spoiled(
+        store,
+        spoil,
+        [
+            *(f"duration = {value}" for value in ("'NaN'", "'infinity'", "'-infinity'", "-1", "0", "1e300", "-1e300")),
+            *(f"until = {value}" for value in ("'infinity'", "'-infinity'", "'294000-01-01'")),
+            "duration = 'NaN', until = 'infinity'",
+        ],
+    )
+    with psycopg.connect(postgres_server.url, autocommit=True) as other:
+        left = other.execute("SELECT count(*) FROM leasehold_session WHERE duration = 'NaN'").fetchall()
+    assert left == [(0,)], "what cannot be is dead"
