@@ -8,7 +8,7 @@ a handler that runs, with one exception: a handler that has not returned for the
 
     dispatch thread   renews, claims, relinquishes (`dispatch`, `partition_manager`); calls nothing of yours but
                       subscribers of `notices` and the function for start positions
-    oversight         begins the work on what is held, looks after hung handlers, ends everything at the end
+    oversight         begins the work on what is held, looks after hung handlers, ends everything (`oversight`)
     pump              one for each partition held: your handlers (with `next_partition_client` it is your own thread)
     fetching          one for each partition held: the events ahead of the handler
     hub watch         looks for new events, for all partitions at once
@@ -28,14 +28,12 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 import os
 import signal
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from types import FrameType, TracebackType
@@ -48,7 +46,6 @@ from leasehold.model import EARLIEST, Checkpoint, ConsumerGroup, OwnerId, Owners
 from leasehold.notices import (
     CycleFailed,
     HandOverAsked,
-    Notice,
     Notices,
     OwnershipClaimed,
     OwnershipLost,
@@ -56,27 +53,23 @@ from leasehold.notices import (
 )
 from leasehold.processor.alone import FixedShare, NoCheckpoints
 from leasehold.processor.arguments import Start, Stores, check_handler, handlers_of, policy_of, positions_of, stores_of
-from leasehold.processor.cancelling import Cancellation, is_cancelled
+from leasehold.processor.cancelling import Cancellation
 from leasehold.processor.checkpointer import CheckpointPolicy
 from leasehold.processor.delivery import DeliverySettings
 from leasehold.processor.dispatch import DispatchThread
 from leasehold.processor.error_reports import ErrorReports, OnError
-from leasehold.processor.holds import Hold
 from leasehold.processor.hub_watch import HubWatch
+from leasehold.processor.oversight import Oversight
 from leasehold.processor.partition_client import PartitionClient
 from leasehold.processor.partition_manager import PartitionManager
-from leasehold.processor.partition_work import PartitionWork, Shared, described
-from leasehold.processor.pump import OnEvent, OnEvents, OnStart, OnStop, Pump
+from leasehold.processor.partition_work import PartitionWork, Shared
+from leasehold.processor.pump import OnEvent, OnEvents, OnStart, OnStop
 from leasehold.processor.starting import KnowsWatermarks, check_levels
 from leasehold.waiting import INSTANCE, sentence, when_there
 
 logger = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
-_UNSAID = 5.0
-"""Seconds from a stop until it is said what it waits for."""
-_GLANCE = 0.5
-"""The longest time between two rounds of the oversight, in seconds. What happens usually wakes it."""
 
 
 class EventProcessor:
@@ -145,7 +138,7 @@ class EventProcessor:
         self._delivery = delivery or DeliverySettings()
         self._clock = clock or SystemClock()
         self.notices = notices or Notices()
-        self._errors = ErrorReports(on_error, self._clock, self._leave)
+        self._errors = ErrorReports(on_error, self._clock, lambda error: self._oversight.leave(error))
         rng = rng or Random()
         share: FixedShare | None = None
         if partitions is not None:
@@ -183,6 +176,7 @@ class EventProcessor:
         )
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
         self._watch = HubWatch(self._hub, self._delivery, self._errors.report)
+        self._attention = threading.Event()
         self._shared = Shared(
             hub=self._hub,
             group_name=self._group.name,
@@ -192,23 +186,18 @@ class EventProcessor:
             policy=policy,
             clock=self._clock,
             report=self._errors.report,
-            closed=self._wake_oversight,
+            closed=self._attention.set,
         )
         self._lock = threading.Lock()
-        self._offered = threading.Condition(self._lock)
-        self._offers: deque[PartitionWork] = deque()
-        self._works: dict[str, PartitionWork] = {}
-        self._pumps: dict[PartitionWork, threading.Thread] = {}
-        self._fetching: list[PartitionWork] = []
         self._unsubscribe: list[Callable[[], None]] = []
-        self._attention = threading.Event()
         self._started = False
-        self._stopping = threading.Event()
-        self._failure: UsageError | None = None
-        self._leaving: BaseException | None = None
-        self._unsaid_after = 0.0
-        self._ended = threading.Event()
-        self._oversight = threading.Thread(target=self._oversee, name="leasehold-oversight")
+        self._oversight = Oversight(
+            self._shared,
+            self._handlers,
+            stall_timeout=self._settings.stall_timeout,
+            attention=self._attention,
+            close=self._close,
+        )
 
     @property
     def owner_id(self) -> OwnerId:
@@ -226,7 +215,7 @@ class EventProcessor:
     @property
     def running(self) -> bool:
         """Whether it has been started, and not everything has ended yet."""
-        return self._started and not self._ended.is_set()
+        return self._started and not self._oversight.ended.is_set()
 
     def start(self) -> None:
         """Start the threads, and return.
@@ -243,13 +232,13 @@ class EventProcessor:
                 clock=self._clock,
             )
         with self._lock:
-            if self._started or self._stopping.is_set():
+            if self._started or self._oversight.stopping.is_set():
                 raise UsageError("a processor runs once: make another one to start again")
             self._started = True
             self._unsubscribe = [
-                self.notices.subscribe(self._look_again, OwnershipClaimed),
-                self.notices.subscribe(self._look_again, OwnershipLost),
-                self.notices.subscribe(self._look_again, HandOverAsked),
+                self.notices.subscribe(self._oversight.look_again, OwnershipClaimed),
+                self.notices.subscribe(self._oversight.look_again, OwnershipLost),
+                self.notices.subscribe(self._oversight.look_again, HandOverAsked),
                 self.notices.subscribe(self._report_cycle, CycleFailed),
             ]
             self._errors.start()
@@ -266,13 +255,12 @@ class EventProcessor:
         handler it only asks, and returns False.
         """
         with self._lock:
-            self._stopping.set()
+            self._oversight.stop()
             if not self._started:
                 return True
-        self._look_again()
-        if threading.current_thread() in self._own_threads():
+        if threading.current_thread() in (self._errors.thread, *self._oversight.threads):
             return False
-        return self._wait(timeout)
+        return self._oversight.wait(timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has been stopped and all has ended, at most `timeout` seconds. Returns whether it has.
@@ -283,11 +271,11 @@ class EventProcessor:
         """
         if not self._started:
             raise UsageError("start it first, or call run")
-        ended = self._wait(timeout)
-        if self._failure is not None:
-            raise self._failure
-        if ended and self._leaving is not None:
-            raise self._leaving
+        ended = self._oversight.wait(timeout)
+        if self._oversight.failure is not None:
+            raise self._oversight.failure
+        if ended and self._oversight.leaving is not None:
+            raise self._oversight.leaving
         return ended
 
     def run(self) -> None:
@@ -326,24 +314,7 @@ class EventProcessor:
             raise UsageError(
                 "this processor has handlers: leave out on_events and on_event to take partitions yourself"
             )
-        until = None if timeout is None else self._clock.monotonic() + timeout
-        with cancel.waking(self._wake_takers) if cancel is not None else nullcontext(), self._offered:
-            while True:
-                if self._failure is not None:
-                    raise self._failure
-                if self._stopping.is_set() or is_cancelled(cancel):
-                    return None
-                while self._offers:
-                    work = self._offers.popleft()
-                    work.touch()
-                    client = PartitionClient(work)
-                    if work.stop_reason is None:
-                        return client
-                    client.close()  # it was lost, or asked for, before anybody took it
-                left = None if until is None else until - self._clock.monotonic()
-                if left is not None and left <= 0:
-                    return None
-                self._offered.wait(left)
+        return self._oversight.take(timeout, cancel)
 
     def __iter__(self) -> Iterator[PartitionClient]:
         """The partitions to work on, as they come, until the processor is stopped; see `next_partition_client`."""
@@ -372,180 +343,26 @@ class EventProcessor:
     ) -> None:
         self.stop()
 
-    def _wait(self, timeout: float | None) -> bool:
-        # Not by joining the thread: a join that Ctrl-C interrupts takes a running thread for one that has ended.
-        if not self._ended.wait(timeout):
-            return False
-        self._oversight.join()
-        return True
-
-    # The oversight
-
-    def _oversee(self) -> None:
-        while True:
-            self._attention.clear()
-            try:
-                if self._round():
-                    break
-            except Exception as error:
-                logger.exception("a round of the oversight failed in an unexpected way")
-                self._errors.report(error)
-            self._attention.wait(_GLANCE)
-        try:
-            self._close()
-        finally:
-            self._ended.set()
-
-    def _close(self) -> None:
+    def _close(self, fetching: Sequence[PartitionWork]) -> None:
         """Relinquish what is left, and end the other threads."""
         self._dispatch.stop(2 * self._settings.request_timeout)
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         until = self._clock.monotonic() + self._settings.request_timeout  # together: each may hang in the hub
         self._watch.close(self._settings.request_timeout)
-        for work in self._fetching:
+        for work in fetching:
             work.join(max(0.0, until - self._clock.monotonic()))
         self._errors.close()
         if self._opened is not None:
             self._opened.close()
 
-    def _round(self) -> bool:
-        """Begin what is to be begun, end what is to be ended. Returns whether all has ended."""
-        self._manager.note_progress()
-        self._forget_ended()  # before the look at what is held: what is let go is not held when it has ended
-        held = self._held()
-        stopping = self._stopping.is_set()
-        if stopping:
-            self._shut_down()
-            self._say_who_is_waited_for()
-        for partition, hold in held.items():
-            if partition in self._works:
-                continue
-            if stopping:
-                self._manager.let_go(partition, hold.owner_level)
-            else:
-                self._begin(hold)
-        for work in list(self._works.values()):
-            self._look_after(work, held.get(work.partition))
-        # What hangs was given up, and is not to come back to where it hangs.
-        self._manager.hold_no_more(any(self._hangs(work) for work in self._works.values()))
-        return stopping and not self._works
-
-    def _held(self) -> dict[str, Hold]:
-        try:
-            return self._manager.held()
-        except UsageError as error:
-            if self._failure is None:
-                self._failure = error
-                self._stopping.set()
-            return {}
-
-    def _begin(self, hold: Hold) -> None:
-        work = PartitionWork(hold, self._shared)
-        with self._lock:
-            self._works[work.partition] = work
-        work.begin()
-        if self._handlers is None:
-            with self._offered:
-                self._offers.append(work)
-                self._offered.notify_all()  # one that is woken may have given up waiting, and takes nothing
-            return
-        pump = Pump(work, self._handlers, self._delivery, self._errors.report, self._leave)
-        thread = threading.Thread(target=pump.run, name=f"leasehold-partition-{work.partition}")
-        with self._lock:
-            self._pumps[work] = thread
-        thread.start()
-
-    def _leave(self, error: BaseException) -> None:
-        """One of the functions given here means to end the program: end everything in order, for `wait` to raise it."""
-        with self._lock:
-            self._leaving = self._leaving or error
-            self._stopping.set()
-        self._look_again()
-
-    def _say_who_is_waited_for(self) -> None:
-        """Once, a while after the stop: a handler that does not return is not to be a silence without a reason."""
-        now = self._clock.monotonic()
-        self._unsaid_after = self._unsaid_after or now + _UNSAID
-        running = [work for work in self._works.values() if not work.closed]
-        if now >= self._unsaid_after and running:
-            self._unsaid_after = math.inf
-            logger.warning(
-                "waiting for what runs on partitions %s to return, for %.0f s already (%s): no handler is interrupted. "
-                "To end the process all the same, kill it",
-                ", ".join(sorted(work.partition for work in running)),
-                max(work.idle for work in running),
-                self.owner_id,
-            )
-
-    def _hangs(self, work: PartitionWork) -> bool:
-        return not work.closed and work.idle > self._settings.stall_timeout
-
-    def _look_after(self, work: PartitionWork, hold: Hold | None) -> None:
-        """Give up a partition whose work hangs: also one that came back while its former work still hangs."""
-        if not self._hangs(work):
-            return
-        if hold is not None:
-            hung = TimeoutError(
-                f"the work on partition {work.partition} has not gone on for {work.idle:.1f} s (stall_timeout is "
-                f"{self._settings.stall_timeout:g} s): the partition is given up, and what is still written for it "
-                "must be fenced by its owner level. Raise stall_timeout if a handler may take so long"
-            )
-            if self._manager.let_go(work.partition, hold.owner_level, described(hung)):
-                self._errors.report(hung, work.partition)
-        if work not in self._pumps:  # a client that nobody closes: its thread may be gone, a handler's is not
-            work.drain()
-            work.end()
-
-    def _forget_ended(self) -> None:
-        for partition, work in list(self._works.items()):
-            if not work.closed:
-                continue
-            thread = self._pumps.get(work)
-            if thread is not None:
-                thread.join()
-            self._fetching = [each for each in [*self._fetching, work] if each.fetching]
-            with self._lock:
-                del self._works[partition]
-                self._pumps.pop(work, None)
-
-    def _shut_down(self) -> None:
-        self._manager.retire()
-        with self._offered:
-            untaken = list(self._offers)
-            self._offers.clear()
-            self._offered.notify_all()
-        for work in self._works.values():
-            work.shut_down()
-        for work in untaken:
-            PartitionClient(work).close()
-
-    def _look_again(self, notice: Notice | None = None) -> None:
-        """Wake all who act on what is held. Called by the dispatch thread too, so it waits for nothing."""
-        with self._lock:
-            works = list(self._works.values())
-        for work in works:
-            work.wake()
-        self._wake_oversight()
-
-    def _wake_takers(self) -> None:
-        with self._offered:
-            self._offered.notify_all()
-
-    def _wake_oversight(self) -> None:
-        self._attention.set()
-
     def _report_cycle(self, notice: CycleFailed) -> None:
         self._errors.report(notice.error, logged=True)
-        self._wake_oversight()
+        self._attention.set()
 
     def _say_delayed(self, error: LeaseholdError, patience: float) -> None:
         logger.warning("%s", sentence(error, patience))
         self.notices.publish(StartDelayed(error, patience))
-
-    def _own_threads(self) -> list[threading.Thread]:
-        with self._lock:
-            return [self._oversight, self._errors.thread, *self._pumps.values()]
 
 
 def _opened(url: str, consumer_group: str) -> tuple[Hub, ConsumerGroup]:
