@@ -158,7 +158,7 @@ def test_checkpoints_belong_to_the_topics(cluster: Cluster) -> None:
 
 
 class TestEventHubs:
-    """The connector's rows and options; the connector itself has not been run."""
+    """The connector's rows and options, without its JAR."""
 
     pytestmark = pytest.mark.filterwarnings(
         # The official client leaves its socket to the garbage collector when it reconnects.
