@@ -1,0 +1,49 @@
+"""Checkpoints that a real service refuses: a container that somebody deletes under a running processor."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("azure.storage.blob")
+
+from azure.storage.blob import BlobServiceClient
+
+from leasehold.processor import EACH_BATCH, EventProcessor, StopReason
+from leasehold.stores.memory import MemoryStore
+from tests.processor.plain import DELIVERY, SETTINGS, Handler, log, send, until
+from tests.stores.azurite import Azurite
+
+
+def test_a_container_that_was_deleted_is_the_end_of_its_partitions(
+    tmp_path: Path, azurite: Azurite, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There were 1,700 requests in ten seconds, and a line for each."""
+    name = f"tests-{secrets.token_hex(4)}"
+    azurite.make_container(name)
+    hub, owners, handler = log(tmp_path, partitions=1, each=5), MemoryStore(), Handler()
+    group = hub.consumer_group("$Default")
+    processor = EventProcessor(
+        hub,
+        (owners, azurite.url("azblob", name)),
+        handler.on_events,
+        on_partition_stop=handler.on_stop,
+        on_error=handler.on_error,
+        checkpoint=EACH_BATCH,
+        ownership=SETTINGS,
+        delivery=replace(DELIVERY, attempts=3, restart_backoff=0.1, longest_backoff=0.4),
+    )
+    with processor:
+        handler.wait(5)
+        with BlobServiceClient.from_connection_string(azurite.connection_string) as service:
+            service.delete_container(name)
+        send(hub, 5)
+        until(lambda: owners.list_ownership(group).records[0].last_error, "the bad end")
+    assert "could not be written 3 times in a row" in owners.list_ownership(group).records[0].last_error
+    assert handler.stopped[0] == ("0", 1, StopReason.FAILED)
+    refused = [said for partition, said in handler.errors if partition == "0" and "given up" not in said]
+    assert len(refused) == 3
+    assert len([line for line in caplog.messages if line.startswith("partition 0: ")]) == 2  # refused, and given up
