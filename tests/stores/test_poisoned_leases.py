@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable
@@ -11,9 +12,12 @@ from typing import Any
 
 import psycopg
 import redis
+from azure.data.tables import TableClient, UpdateMode
+from azure.storage.blob import ContainerClient
 
 from leasehold.model import Lease
 from leasehold.stores import LeaseStore, open_lease_store
+from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
 
 NOW = b"%d" % int((time.time() + 3600) * 1e6)
@@ -106,3 +110,40 @@ def test_in_postgres(postgres_server: PostgresServer) -> None:
     with psycopg.connect(postgres_server.url, autocommit=True) as other:
         left = other.execute("SELECT count(*) FROM leasehold_session WHERE duration = 'NaN'").fetchall()
     assert left == [(0,)], "what cannot be is dead"
+
+
+AZURE = [
+    *(("fence", value) for value in ("", "abc", "-1", "1e9", "9" * 30, "9" * 5_000, "NaN", " ")),
+    *(("duration", value) for value in ("", "abc", "-1", "NaN", "infinity", "1e999")),
+    *(("owner", value) for value in ("~%FF", "~%ED%A0%80")),
+]
+
+
+def test_in_an_azure_table(azurite: Azurite) -> None:
+    name = f"poison{secrets.token_hex(6)}"
+    azurite.make_table(name)
+    store = open_lease_store(azurite.url("aztable", name), timeout=30.0)
+    with TableClient.from_connection_string(azurite.connection_string, name) as table:
+
+        def spoil(change: tuple[str, str]) -> None:
+            for entity in list(table.list_entities()):
+                if "fence" in entity:
+                    table.update_entity({**entity, change[0]: change[1]}, UpdateMode.REPLACE)
+
+        spoiled(store, spoil, AZURE)
+
+
+def test_in_azure_blobs(azurite: Azurite) -> None:
+    name = f"poison-{secrets.token_hex(6)}"
+    azurite.make_container(name)
+    store = open_lease_store(azurite.url("azblob", name), timeout=30.0)
+    with ContainerClient.from_connection_string(azurite.connection_string, name) as container:
+
+        def spoil(change: tuple[str, str]) -> None:
+            for blob in list(container.list_blobs(include=["metadata"])):
+                found = {key: value or "" for key, value in (blob.metadata or {}).items()}
+                if held := found.get("leaseholdlease"):
+                    changed = {**found, f"leasehold{change[0]}": change[1][:500]}
+                    container.get_blob_client(blob.name).set_blob_metadata(changed, lease=held)
+
+        spoiled(store, spoil, AZURE[1::4])  # each of them takes some seconds

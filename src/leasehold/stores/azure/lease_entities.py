@@ -29,7 +29,8 @@ from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import LeaseSession
 from leasehold.stores.azure.calls import Calls, Deadline, Lost
 from leasehold.stores.azure.dates import http_date, time_in_etag
-from leasehold.stores.azure.layout import WRITE, from_header, to_header
+from leasehold.stores.azure.layout import WRITE, to_header
+from leasehold.stores.azure.lease_texts import fence_of, session_of
 from leasehold.stores.azure.names import ANY_CASE, encode
 
 PARTITION = "Leasehold leases"
@@ -287,9 +288,5 @@ def _properties(step: Step) -> dict[str, str]:
 
 
 def _row(entity: TableEntity) -> Row:
-    session = None
-    if entity.get(_SESSION):
-        stated = str(entity[_DURATION])
-        duration = None if stated == "none" else float(stated)
-        session = LeaseSession(str(entity[_SESSION]), from_header(str(entity.get(_OWNER) or "")), duration)
-    return Row(int(entity[_FENCE]), session, entity.metadata["etag"], str(entity.get(WRITE) or ""))
+    session = session_of(entity.get(_SESSION), entity.get(_OWNER), entity.get(_DURATION))
+    return Row(fence_of(entity.get(_FENCE)), session, entity.metadata["etag"], str(entity.get(WRITE) or ""))

@@ -42,7 +42,8 @@ from azure.storage.blob import BlobClient, BlobLeaseClient, BlobProperties, Cont
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.calls import Calls, Deadline, Lost
-from leasehold.stores.azure.layout import WRITE, from_header, to_header
+from leasehold.stores.azure.layout import WRITE, to_header
+from leasehold.stores.azure.lease_texts import fence_of, session_of
 
 _FENCE, _ID, _SESSION, _OWNER, _DURATION, _KEY = (
     *("leaseholdfence", "leaseholdlease", "leaseholdsession"),
@@ -107,7 +108,7 @@ class LeasedBlobs:
                 continue
             stands = self._look(blob, deadline)
             if stands is not None:
-                fence = 1 + int(_metadata(stands).get(_FENCE) or 0)
+                fence = 1 + fence_of(_metadata(stands).get(_FENCE) or 0)
                 won = Held(Lease(scope, key, session, fence), lease_id, str(stands.etag), session.duration is None)
                 if written := self._write(blob, won, _named(won), deadline):
                     return replace(won, etag=written)
@@ -322,8 +323,8 @@ def _held(blob: BlobProperties | None, scope: str, key: str) -> Held | None:
     found = _metadata(blob)
     if blob is None or blob.lease.state != "leased" or not found.get(_SESSION):
         return None
-    stated = found.get(_DURATION) or "none"
-    duration = None if stated == "none" else float(stated)
-    session = LeaseSession(found[_SESSION], from_header(found.get(_OWNER) or ""), duration)
-    lease = Lease(scope, key, session, int(found.get(_FENCE) or 0))
+    session = session_of(found[_SESSION], found.get(_OWNER), found.get(_DURATION) or "none")
+    if session is None:
+        return None
+    lease = Lease(scope, key, session, fence_of(found.get(_FENCE) or 0))
     return Held(lease, found.get(_ID) or "", str(blob.etag), blob.lease.duration == "infinite")
