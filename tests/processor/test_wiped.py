@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from leasehold.model import LATEST, Positions
+from leasehold.model import LATEST, OwnerId, Positions
+from leasehold.processor import PartitionManager
+from leasehold.sinks.fence import Watermark
 from leasehold.stores.memory import MemoryStore
-from tests.processor.fleet import Instance, Scene
+from tests.processor.fleet import GROUP, SETTINGS, Instance, Scene
 
 AT_THE_END = Positions(LATEST)
 
@@ -74,6 +78,34 @@ def test_a_new_group_begins_where_it_was_told_to(scene: Scene) -> None:
     a.settle()
     assert starts(a) == {"0": 100, "1": 200}
     assert a.levels == {"0": 1, "1": 1}
+
+
+class Table:
+    """What a table knows."""
+
+    def watermarks(self, hub: str) -> dict[str, Watermark]:
+        return {"0": Watermark(149, 7)}
+
+
+def test_one_that_has_seen_nothing_goes_on_behind_what_the_table_holds(scene: Scene) -> None:
+    """It has just been started when the stores are wiped, before anybody else is back."""
+    manager = PartitionManager(
+        scene.hub,
+        GROUP,
+        scene.ownership,
+        scene.checkpoints,
+        owner_id=OwnerId("a"),
+        settings=SETTINGS,
+        positions=AT_THE_END,
+        clock=scene.clock,
+        rng=Random(1),
+        table=Table(),
+    )
+    for _ in range(4):
+        manager.tick()
+        scene.clock.advance(SETTINGS.load_balancing_interval)
+    held = manager.held()
+    assert {p: (hold.start, hold.owner_level) for p, hold in held.items()} == {"0": (150, 8), "1": (0, 1)}
 
 
 def test_checkpoints_that_are_lost_alone(scene: Scene) -> None:

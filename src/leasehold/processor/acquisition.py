@@ -26,6 +26,7 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import HubUnavailable
 from leasehold.hubs.base import Hub, offset_of
 from leasehold.model import (
+    BEFORE_FIRST,
     EARLIEST,
     HIGHEST,
     Checkpoint,
@@ -40,6 +41,7 @@ from leasehold.notices import Notices, OwnershipClaimed, PartitionSuspected
 from leasehold.processor.alone import NoCheckpoints
 from leasehold.processor.holds import Hold, Holds
 from leasehold.processor.skipping import Skipping
+from leasehold.processor.starting import KnowsWatermarks
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 logger = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class Acquisition:
         notices: Notices,
         skipping: Skipping,
         last_error: str = "",
+        table: KnowsWatermarks | None = None,
     ) -> None:
         self._hub = hub
         self._group = group
@@ -90,6 +93,7 @@ class Acquisition:
         self._notices = notices
         self._skipping = skipping
         self._last_error = last_error
+        self._table = table
         self._attempts: dict[str, _Attempt] = {}
         self._suspected: dict[str, int] = {}
         # What has been seen of the group: the highest level in each ownership record, and the latest checkpoints.
@@ -181,6 +185,9 @@ class Acquisition:
         partition_ids: Sequence[str],
     ) -> dict[str, Checkpoint]:
         """The checkpoints of what is to be claimed, made where there is none yet."""
+        places = [progress.get(claim.partition) for claim in claims]
+        if not all(place and place.owner_level for place in places):  # as far as the stores know, nobody has been there
+            self._ask_table()
         if isinstance(self._checkpoints, NoCheckpoints):  # nothing is remembered, so each start is the first
             return self._record_starts([claim.partition for claim in claims], self._positions)
         if not progress:
@@ -191,6 +198,19 @@ class Acquisition:
             progress = self._record_starts(partition_ids, positions)
         appeared = [claim.partition for claim in claims if claim.partition not in progress]
         return {**progress} | self._record_starts(appeared, Positions(EARLIEST))
+
+    def _ask_table(self) -> None:
+        """Remember what the table knows: a partition that it has seen is not new, and goes on behind what it holds."""
+        if self._table is None:
+            return
+        for partition, mark in self._table.watermarks(self._hub.identity).items():
+            self._levels[partition] = max(mark.owner_level, self._levels.get(partition, 0))
+            known = self._places.get(partition)
+            if mark.sequence_number > (known.sequence_number if known else BEFORE_FIRST):
+                offset = offset_of(self._hub, partition, mark.sequence_number)
+                self._places[partition] = Checkpoint(
+                    self._group, partition, mark.sequence_number, mark.owner_level, offset
+                )
 
     def _record_starts(self, partitions: Sequence[str], positions: Positions) -> dict[str, Checkpoint]:
         """Write resolved starts, at owner level 0, where there is no checkpoint; return what stands."""

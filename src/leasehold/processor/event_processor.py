@@ -99,7 +99,8 @@ class EventProcessor:
     pipeline            what this instance works for: two that name different ones do not share a group
     table               the table that the handlers write to, with a watermark for each partition, such as a sink of
                         Leasehold. `start` asks it whether the stores still know what it knows, before anything is
-                        claimed: a store that was wiped does not make the group a new one
+                        claimed, and a claim that finds no checkpoint goes on behind what it holds: a store that was
+                        wiped does not make the group a new one
     patience            how many seconds to wait here for a hub that is given as a URL and is away, which is said once,
                         in the log and as a notice. Stores that are away are waited for as long as it runs
 
@@ -172,6 +173,7 @@ class EventProcessor:
             rng=rng,
             notices=self.notices,
             pipeline=pipeline,
+            table=table,
             share=None if share is None else share.left,
         )
         self._dispatch = DispatchThread(self._manager, clock=self._clock)

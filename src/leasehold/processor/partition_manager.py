@@ -42,7 +42,7 @@ from leasehold.balancing.sightings import Sightings
 from leasehold.balancing.unreadable import Sorted, sort_out
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
-from leasehold.errors import HubError, HubUnavailable, StoreError, UsageError
+from leasehold.errors import HubError, HubUnavailable, SinkError, StoreError, UsageError
 from leasehold.hubs.base import Hub, ProgressMirror
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
 from leasehold.notices import (
@@ -61,6 +61,7 @@ from leasehold.processor.membership import Membership
 from leasehold.processor.pace import Outcome, pause_after
 from leasehold.processor.promises import Combination, check, is_mixed, place_of
 from leasehold.processor.skipping import Skipping
+from leasehold.processor.starting import KnowsWatermarks
 from leasehold.processor.store_doubt import StoreDoubt
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
@@ -74,7 +75,8 @@ class PartitionManager:
     all partitions at once by the first instance of a group; a partition that appears later starts at
     earliest, since its events came after the group had started. `pipeline` is what the instance works for:
     two that name different ones do not share a group. `last_error` says how this instance's predecessor ended.
-    `share` tells which of the hub's partitions concern this instance at all: by default all of them.
+    `share` tells which of the hub's partitions concern this instance at all: by default all of them. `table` is asked
+    where a checkpoint is missing: a partition that it knows is not new.
     Raises `ConfigError` for stores, hub and settings that do not go together (`leasehold.processor.promises`).
     """
 
@@ -94,6 +96,7 @@ class PartitionManager:
         pipeline: str = "",
         last_error: str = "",
         share: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
+        table: KnowsWatermarks | None = None,
     ) -> None:
         self.owner_id = owner_id
         self.settings = settings
@@ -140,6 +143,7 @@ class PartitionManager:
             notices=self.notices,
             skipping=self._skipping,
             last_error=last_error,
+            table=table,
         )
         self._sorted = Sorted(OwnershipListing((), 0.0), frozenset(), frozenset())
         self._cycles = 0
@@ -283,7 +287,7 @@ class PartitionManager:
         outcome = Outcome.FAILED
         try:
             outcome = self._cycle() if self._settled() else self._announce()
-        except (StoreError, HubError) as error:
+        except (StoreError, HubError, SinkError) as error:
             if isinstance(error, StoreError):
                 self._suspect_store()
             elif self._partition_ids:

@@ -150,6 +150,7 @@ class RowWriter:
             f"the entity {key} of the table {self._spec.name} was last written from {there}, and event "
             f"{self._rows.numbers[index]} of {here} is about it too. Sequence numbers of two partitions cannot be "
             "compared, so nobody can say which event is later. Nothing of the batch was applied. Give sequence_by, "
-            "an expression that grows with each event of an entity (a version, or a time), or send all events of an "
-            "entity with one partition key"
+            "an expression that grows with each event of an entity (a version, or a time); a table that has been "
+            "filled without it has to be read anew with it (`leasehold reset PIPELINE.toml --to earliest`). Or send "
+            "all events of an entity with one partition key"
         )

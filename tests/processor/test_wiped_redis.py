@@ -1,0 +1,146 @@
+"""A Redis without persistence is started again, empty, under two processes: with latest, no event may be skipped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from leasehold.config import OwnershipSettings
+from leasehold.hubs.log import LogHub
+from leasehold.model import LATEST, Event
+from leasehold.processor import EventBatch, EventProcessor, PartitionContext, every
+from leasehold.sinks import TableSpec
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.sqlite import SqliteSink
+from leasehold.stores import open_store
+from tests.sinks.events import look
+from tests.sinks.test_processes import ROOT
+from tests.stores.servers import RedisServer
+
+SPEC = TableSpec(name="seen", pipeline="p", mode="append", keep=("partition",))
+PARTITIONS = 4
+PATIENCE = 120.0
+WORKER = """
+import sys
+from pathlib import Path
+from tests.processor.test_wiped_redis import work
+work(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def work(folder: Path, url: str) -> None:
+    """What each process does, until its input is closed."""
+    table = SqliteSink(folder / "table.db", SPEC, timeout=60.0)
+
+    def on_events(batch: EventBatch, context: PartitionContext) -> None:
+        rows = [{"n": event.sequence_number, **context.fence_columns(event)} for event in batch]
+        table.apply(Batch(pa.Table.from_pylist(rows)), processor.recorded_owner_level)
+
+    processor = EventProcessor(
+        LogHub(folder / "hub.db"),
+        open_store(url, timeout=1.0),
+        on_events,
+        start=LATEST,
+        table=table,
+        checkpoint=every(seconds=0.2),
+        ownership=OwnershipSettings(
+            load_balancing_interval=0.3,
+            partition_expiration=5.5,
+            request_timeout=1.0,
+            margin=0.2,
+            settle_delay=0.3,
+        ),
+    )
+    with processor:
+        sys.stdin.read()
+
+
+@contextmanager
+def two_processes(folder: Path, url: str) -> Iterator[None]:
+    both = [
+        subprocess.Popen([sys.executable, "-c", WORKER, str(folder), url], cwd=ROOT, stdin=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        yield
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in both:
+            assert process.wait(timeout=PATIENCE) == 0
+    finally:
+        for process in both:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+
+def applied(folder: Path) -> list[tuple[str, int]]:
+    if not (folder / "table.db").exists():
+        return []
+    return look(folder / "table.db", "SELECT partition, n FROM seen ORDER BY 1, 2")
+
+
+def until(folder: Path, expected: list[tuple[str, int]]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while len(seen := applied(folder)) < len(expected) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert seen == expected
+
+
+def test_no_event_is_skipped_or_applied_twice(tmp_path: Path) -> None:
+    hub = LogHub.create(tmp_path / "hub.db", partitions=PARTITIONS)
+    table = SqliteSink(tmp_path / "table.db", SPEC)
+    table.check(
+        pa.schema(
+            [
+                ("n", pa.int64()),
+                ("hub", pa.string()),
+                ("partition", pa.string()),
+                ("sequenceNumber", pa.int64()),
+                ("ownerLevel", pa.int64()),
+            ]
+        )
+    )
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    try:
+        server = RedisServer(folder, "--appendonly", "no")
+    except (ImportError, OSError) as error:
+        pytest.skip(f"no Redis server could be started: {error!r}")
+    sent = 0
+
+    def send() -> list[tuple[str, int]]:
+        nonlocal sent
+        for partition in range(PARTITIONS):
+            hub.send([Event(b"x")] * 50, partition=str(partition))
+        sent += 50
+        return [(str(partition), number) for partition in range(PARTITIONS) for number in range(sent)]
+
+    store = open_store(server.url)
+    group = hub.consumer_group("$Default")
+    try:
+        with two_processes(tmp_path, server.url):
+            deadline = time.monotonic() + PATIENCE
+            while sum(bool(one.owner_id) for one in store.list_ownership(group).records) < PARTITIONS:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            until(tmp_path, send())
+            for _ in range(2):
+                send()
+                server.kill()
+                send()
+                server.start()
+                send()
+                until(tmp_path, send())
+    finally:
+        server.end()
+        hub.close()
