@@ -23,6 +23,8 @@ from leasehold.errors import (
     MissingDependency,
     NotTheOwner,
     OwnerLevelSuperseded,
+    PartitionTaken,
+    RangeTooLarge,
     ReaderDisconnected,
     SinkUnavailable,
     StoreUnavailable,
@@ -39,6 +41,8 @@ SAMPLES: tuple[LeaseholdError, ...] = (
     OwnerLevelSuperseded("3", 4, 5),
     CheckpointStepBack("3", 9, 10),
     ReaderDisconnected("3", 4, 17),
+    PartitionTaken("3", 4),
+    RangeTooLarge("3", 10, 70_000, 65_536),
     ConfigError("hub", "log://x.db", "a log URL is log:///relative/path", "Did you mean log:///x.db?"),
 )
 CLASSES = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, LeaseholdError)]
@@ -143,6 +147,7 @@ def test_you_and_lost_ownership_are_told_apart() -> None:
     assert not issubclass(NotTheOwner, UsageError)
     assert {one for one in CLASSES if issubclass(one, NotTheOwner)} == {
         NotTheOwner,
+        PartitionTaken,
         OwnerLevelSuperseded,
         CheckpointStepBack,
         ReaderDisconnected,

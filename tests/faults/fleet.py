@@ -1,7 +1,7 @@
 """A hub, a pipeline and its instances, and what is done to them.
 
-A gate stops an application in the middle of a batch: the pipeline's transform, which runs in the application at the
-start of each batch, waits as long as the gate's file exists.
+A gate stops an application in the middle of a batch: a function of the pipeline's transform, which the application's
+tasks call for each event, waits as long as the gate's file exists.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ EXPIRATION = 2.75
 GATE = """\
 import os, pathlib, time
 
+from pyspark.sql import functions as F
+
 HERE = pathlib.Path(__file__).parent
-dry_run_done = False
+OWNER = os.environ["LEASEHOLD_OWNER"]
+
+
+@F.udf("BIGINT")
+def passed(n):
+    (HERE / ("entered-" + OWNER)).touch()
+    while (HERE / ("gate-" + OWNER)).exists():
+        time.sleep(0.02)
+    if n < 0 and (HERE / "poison").exists():
+        raise RuntimeError("a poisonous event")
+    return n
 
 
 def transform(events):
-    global dry_run_done
-    if dry_run_done:
-        (HERE / ("entered-" + os.environ["LEASEHOLD_OWNER"])).touch()
-        gate = HERE / ("gate-" + os.environ["LEASEHOLD_OWNER"])
-        while gate.exists():
-            time.sleep(0.02)
-        if (HERE / "poison").exists() and events.where("n < 0").count():
-            raise RuntimeError("a poisonous event")
-    dry_run_done = True
-    return events.select("id", "n", "hub", "partition", "sequenceNumber", "ownerLevel")
+    return events.select("id", passed("n").alias("n"), "hub", "partition", "sequenceNumber", "ownerLevel")
 """
 
 PIPELINE = """\
@@ -241,13 +244,6 @@ class Fleet:
     def wait_in_batch(self, name: str) -> None:
         """Wait until the instance is stopped in a batch."""
         self.until((self.folder / f"entered-{name}").exists, f"{name} to be in a batch")
-
-    def in_batch(self, name: str) -> dict[str, int]:
-        """How many events of each partition are in the batch at hand, or the last one, as Spark has it on record."""
-        offsets = self.folder / ".leasehold" / "faults" / name / "spark" / "offsets"
-        latest = max((file for file in offsets.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
-        ranges = json.loads(latest.read_text().splitlines()[-1])["ranges"]
-        return {partition: end - start for partition, (start, end, _) in ranges.items() if end > start}
 
     def open_gate(self, name: str) -> None:
         """Let the instance go on."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import time
@@ -60,11 +59,6 @@ class Instance:
             )
         return False
 
-    @property
-    def source(self) -> psutil.Process:
-        """The process that runs the driver-side methods of the source."""
-        return next(child for child in self.jvm.children() if _runs(child, "python_streaming_source_runner"))
-
     def everything(self) -> list[psutil.Process]:
         """All processes of the application."""
         return [self.python, *self.python.children(recursive=True)]
@@ -95,17 +89,6 @@ class Instance:
     def said(self) -> str:
         """Everything that it has printed."""
         return self.log.read_text(errors="replace")
-
-    def cut_short(self) -> int:
-        """How many events of its ranges it did not read, since the hub gave them to another owner."""
-        cuts = re.findall(r"(\d+) of (\d+) events of the range were read", self.said())
-        return sum(int(whole) - int(read) for read, whole in cuts)
-
-
-def _runs(process: psutil.Process, module: str) -> bool:
-    with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
-        return any(module in word for word in process.cmdline())
-    return False
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -36,8 +35,6 @@ def test_killed_in_batch_0_and_later_and_replayed_by_another(fleet: Fleet) -> No
     blue = fleet.launch("blue")
     fleet.wait_in_batch("blue")  # batch 0: nothing has been committed
     blue.kill()
-    if fleet.mode != "append":
-        shutil.rmtree(fleet.folder / ".leasehold")  # else blue replays batch 0, with the old levels
     fleet.open_gate("blue")
     blue, green = fleet.launch("blue"), fleet.launch("green")
     fleet.wait_owned(blue=2, green=2)
@@ -76,8 +73,6 @@ def test_paused_for_longer_than_the_expiration(fleet: Fleet) -> None:
     fleet.close_gate("blue")
     fleet.send(100)
     fleet.wait_in_batch("blue")
-    late = sum(fleet.in_batch("blue").values())
-    assert late
     with paused(*blue.everything()):
         fleet.wait_owned(green=4)
         fleet.wait_consumed()
@@ -85,37 +80,30 @@ def test_paused_for_longer_than_the_expiration(fleet: Fleet) -> None:
     fleet.open_gate("blue")
     _settle(fleet)
 
-    # Its source's process alone.
-    with paused(blue.source):
+    # Its Python alone: that is what renews.
+    with paused(blue.python):
         fleet.send(100)
         fleet.wait_owned(green=4)
         fleet.wait_consumed()
     _settle(fleet)
 
-    # Its JVM alone, and its Python alone: the source's process goes on renewing, so nobody else may go on.
-    for part in (blue.jvm, blue.python):
-        with paused(part):
-            fleet.send(100)
-            time.sleep(1.5 * EXPIRATION)
-            assert len(fleet.owned_by("blue")) == 2
-        _settle(fleet)
+    # Its JVM alone: Python goes on renewing, so nobody else may go on.
+    with paused(blue.jvm):
+        fleet.send(100)
+        time.sleep(1.5 * EXPIRATION)
+        assert len(fleet.owned_by("blue")) == 2
+    _settle(fleet)
 
-    # Green's JVM is gone: nobody renews for it, and its source's process ends.
-    source, python = green.source, green.python
+    # Green's JVM is gone: it gives up what it holds, and ends.
+    python = green.python
     green.expected_to_fail = True
     green.jvm.kill()
     fleet.send(100)
     fleet.until(lambda: len(fleet.owned_by("blue")) == 4, "blue to own all")
     fleet.wait_consumed()
     fleet.check_table()
-    fleet.until(lambda: not source.is_running(), "the source's process to end")
     fleet.until(lambda: green.process.poll() not in (None, 0) or not python.is_running(), "the application to fail")
-    account = blue.stop()
-    # The table has refused all that came late, but for what the hub did not give: there, receivers carry the level.
-    # The source may have been paused while it was planning: then 100 more from each of two partitions came late.
-    assert late <= account["refused"] + blue.cut_short() <= late + 200
-    assert fleet.kind.one_reader or not blue.cut_short()
-    assert account["restarts"] == 0
+    blue.stop()
 
 
 def _settle(fleet: Fleet) -> None:
@@ -148,7 +136,7 @@ def test_store_hub_and_database_away(fleet: Fleet) -> None:
     _settle(fleet)
     with fleet.locked("table.db"):
         fleet.send(100)
-        time.sleep(12)  # longer than the table waits for a lock: the query fails and is restarted
+        time.sleep(12)  # longer than the table waits for a lock: the batch fails and is tried again
     _settle(fleet)
     blue.stop()
     green.stop()
@@ -262,7 +250,6 @@ def test_latest_loses_nothing_when_batch_0_is_killed(new_fleet: Callable[..., Fl
     fleet.send(100)
     fleet.wait_in_batch("blue")
     blue.kill()
-    shutil.rmtree(fleet.folder / ".leasehold")
     fleet.send(100)
     account = fleet.launch("green", "--available-now").account()
     assert account["applied"] == 800

@@ -33,6 +33,7 @@ margin = "300ms"
 [transform]
 schema = "id STRING, n BIGINT"
 sql = "SELECT id, n, {fence} FROM events"
+on_error = "{on_error}"
 [sink]
 url = "sqlite:///table.db"
 table = "entities"
@@ -53,8 +54,9 @@ class Place:
         self.kind = kind
         self.write()
 
-    def write(self, name: str = "first", fence: str = FENCE, order: str = "") -> None:
-        (self.folder / "p.toml").write_text(PIPELINE.format(hub=self.kind.url, name=name, fence=fence, order=order))
+    def write(self, name: str = "first", fence: str = FENCE, order: str = "", on_error: str = "reject") -> None:
+        text = PIPELINE.format(hub=self.kind.url, name=name, fence=fence, order=order, on_error=on_error)
+        (self.folder / "p.toml").write_text(text)
 
     def send(self, partition: str, *bodies: str) -> None:
         self.kind.send(partition, [body.encode() for body in bodies])
@@ -109,9 +111,10 @@ def test_rejected_events_refusals_and_repairs(place: Place) -> None:
     assert place.query("SELECT id, n FROM entities ORDER BY id") == [("a", 1), ("b", 2), ("c", 4)]
     rejected = place.query("SELECT partition, sequence_number, body, reason FROM entities_rejected ORDER BY 1, 2")
     assert [(p, n) for p, n, _, _ in rejected] == [("0", 1), ("0", 2), ("0", 3), ("1", 0)]
-    assert rejected[0][2:] == (b"oops", "the body is not a JSON object")
+    assert rejected[0][2] == b"oops"
+    assert str(rejected[0][3]).startswith("the body is not a JSON object")
     assert "CHECK" in str(rejected[1][3])
-    assert str(rejected[2][3]).startswith("the body does not fit the schema id STRING, n BIGINT")
+    assert str(rejected[2][3]).startswith("the field n ")
     assert "id" in str(rejected[3][3])
 
     status = place.command("status", "p.toml", "--json")
@@ -147,13 +150,24 @@ def test_rejected_events_refusals_and_repairs(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", HUBS, indirect=True)
-def test_a_batch_that_keeps_failing_is_named(place: Place) -> None:
+def test_an_event_that_cannot_be_computed_is_rejected(place: Place) -> None:
     place.send("1", '{"id":"a","n":1}', '{"id":"b","n":2}', '{"id":"c","n":0}')
     place.write(fence=f"{FENCE}, IF(n > 0, n, CAST(raise_error('never zero') AS BIGINT)) AS checked")
+    account = place.run()
+    assert (account["applied"], account["rejected"]) == (2, 1)
+    assert place.query("SELECT id, n FROM entities ORDER BY id") == [("a", 1), ("b", 2)]
+    ((number, body, reason),) = place.query("SELECT sequence_number, body, reason FROM entities_rejected")
+    assert (number, body) == (2, b'{"id":"c","n":0}')
+    assert "never zero" in str(reason)
+
+
+@pytest.mark.parametrize("place", HUBS, indirect=True)
+def test_a_run_that_is_to_stop_at_errors_names_the_batch(place: Place) -> None:
+    place.send("1", '{"id":"a","n":1}', '{"id":"b","n":2}', '{"id":"c","n":0}')
+    place.write(fence=f"{FENCE}, IF(n > 0, n, CAST(raise_error('never zero') AS BIGINT)) AS checked", on_error="stop")
     said = place.refused("run", "p.toml", "--available-now")
     assert "never zero" in said
     assert "(batch: partition 1 [0, 3))" in said
-    assert said.count("restarting in") == 3
     assert place.query("SELECT * FROM entities") == []
 
 

@@ -152,12 +152,26 @@ def test_rejected_events_are_set_aside_in_the_same_transaction(spark: SparkSessi
     good = df.where("tail IS NOT NULL").drop("body")
     bad = df.where("tail IS NULL").select(*good.columns[1:], "body", F.lit("not JSON").alias("reason"))
     assert entities.apply_batch(good, bad) == BatchResult(applied=2, rejected=1)
-    assert entities.apply_batch(good, lambda evaluated: bad) == BatchResult(replayed=3)
-    assert entities.apply_batch(good, lambda evaluated: None) == BatchResult(replayed=2)
+    assert entities.apply_batch(good, bad) == BatchResult(replayed=3)
+    assert entities.apply_batch(good) == BatchResult(replayed=2)
     query = "SELECT hub, partition, sequence_number, body, reason FROM flights_rejected"
     assert look(tmp_path, query) == [("h", "0", 1, b"{", "not JSON")]
     assert entities.watermarks("h") == {"0": Watermark(2, 1)}
     df.unpersist()
+
+
+def test_rows_with_a_reason_are_rejected_in_the_one_action(spark: SparkSession, tmp_path: Path) -> None:
+    entities = table(tmp_path, reject_by="IF(n < 0, concat('below zero: ', n), NULL)")
+    df = events(spark, "tail STRING, n INT", ("a", 1), ("b", -2), ("c", 3), ("d", -4))
+    assert entities.apply_batch(df) == BatchResult(applied=2, rejected=2)
+    assert look(tmp_path) == [("a", 1), ("c", 3)]
+    query = "SELECT sequence_number, body, reason FROM flights_rejected ORDER BY 1"
+    assert look(tmp_path, query) == [
+        (1, '{"tail":"b","n":-2}', "below zero: -2"),
+        (3, '{"tail":"d","n":-4}', "below zero: -4"),
+    ]
+    with pytest.raises(ConfigError, match="reject_by = 'n': gives a int"):
+        table(tmp_path, reject_by="n").apply_batch(df)
 
 
 def test_text_that_is_not_utf8_is_rejected(spark: SparkSession, tmp_path: Path) -> None:

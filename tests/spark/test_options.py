@@ -259,7 +259,7 @@ def test_the_hub_is_named_once(order: tuple[str, str], second: str) -> None:
 
 
 def test_no_hub() -> None:
-    with pytest.raises(ConfigError, match=r'^hub: is missing\. Name the hub: \.option\("hub"'):
+    with pytest.raises(ConfigError, match=r"^hub: is missing\. Name the hub, for example"):
         parse_options({})
 
 

@@ -48,7 +48,7 @@ def test_the_file_of_the_documentation(tmp_path: Path) -> None:
     assert file.sink_url == f"sqlite:///{tmp_path}/entities.db"
     assert file.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "true"}
     assert file.ownership.settings().partition_expiration == 10.0
-    assert file.source_options()["loadBalancingInterval"] == "2s"
+    assert file.loop_options()["load_balancing_interval"] == "2s"
     assert file.table_spec().keys == ("id",)
 
 
@@ -73,7 +73,7 @@ def test_four_slashes_are_absolute_and_two_stores_may_differ(tmp_path: Path) -> 
 )
 def test_positions(tmp_path: Path, position: str, option: str) -> None:
     file = read(tmp_path, WHOLE.replace('starting_position = "earliest"', f"starting_position = {position}"))
-    assert file.source_options()["startingPosition"] == option
+    assert file.loop_options()["starting_position"] == option
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def run(file: Path, available_now: bool, owner_id: str | None, output: Output) -
         if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
             raise MissingDependency("leasehold run", "spark") from error
         raise
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # py4j repeats, with a traceback, every error that we tell: as itself, and in one place as the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for handler in logging.getLogger().handlers:
@@ -99,7 +99,7 @@ def _reporter(output: Output, now: Callable[[], float]) -> Callable[[Progress], 
         if not progress.note and now() - last < REPORT_EVERY:
             return
         last = now()
-        output.note(progress.note or _line(progress))
+        output.note(f"{time.strftime('%H:%M:%S')} {progress.note or _line(progress)}")
 
     return report
 

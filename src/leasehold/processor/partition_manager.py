@@ -149,6 +149,7 @@ class PartitionManager:
         self._cycles = 0
         self._due = clock.monotonic()
         self._partition_ids: tuple[str, ...] = ()
+        self._finished: set[str] = set()
         self._just_started = True
         self._newcomer_until = clock.monotonic() + settings.partition_expiration
         self._mine = 0
@@ -214,6 +215,11 @@ class PartitionManager:
         hold = self._holds.all().get(partition)
         if hold is not None and hold.owner_level == owner_level:
             self._keeping.drop({partition: hold}, LossReason.SUPERSEDED)
+
+    def finish(self, partition: str, owner_level: int) -> None:
+        """Give up a partition that has nothing more for this instance, and claim it no more, whoever has it."""
+        self._finished.add(partition)
+        self.let_go(partition, owner_level)
 
     def retire(self) -> None:
         """Acquire nothing more, and tell the others so; what is held stays held until it is let go.
@@ -371,7 +377,7 @@ class PartitionManager:
 
     def _find_partitions(self) -> None:
         try:
-            known = self._hub.partition_ids()
+            known = tuple(p for p in self._hub.partition_ids() if p not in self._finished)
             self._partition_ids = known if self._share is None else self._share(known)
         except HubUnavailable as error:
             if not self._partition_ids:

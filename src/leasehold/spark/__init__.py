@@ -1,4 +1,4 @@
-"""Leasehold on Spark: the source `format("leasehold")`, the entity table, and pipelines from files.
+"""Leasehold on Spark: micro-batches, the entity table, pipelines from files, and the source `format("leasehold")`.
 
 The names below are imported when they are first used, so that a pipeline file can be read without Spark.
 """
@@ -9,7 +9,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leasehold.spark.bodies import read_json
     from leasehold.spark.entity_table import EntityTable
+    from leasehold.spark.loop.batch import MicroBatch
+    from leasehold.spark.loop.micro_batches import MicroBatches
     from leasehold.spark.other_sources import EventHubsConnector, SparkKafkaSource
     from leasehold.spark.pipeline import PipelineRun
     from leasehold.spark.pipeline_file import read_pipeline_file
@@ -19,9 +22,12 @@ if TYPE_CHECKING:
 __all__ = [
     "EntityTable",
     "EventHubsConnector",
+    "MicroBatch",
+    "MicroBatches",
     "PipelineRun",
     "SparkKafkaSource",
     "open_session",
+    "read_json",
     "read_pipeline_file",
     "register",
 ]
@@ -29,9 +35,12 @@ __all__ = [
 _HOMES = {
     "EntityTable": "entity_table",
     "EventHubsConnector": "other_sources",
+    "MicroBatch": "loop.batch",
+    "MicroBatches": "loop.micro_batches",
     "PipelineRun": "pipeline",
     "SparkKafkaSource": "other_sources",
     "open_session": "session",
+    "read_json": "bodies",
     "read_pipeline_file": "pipeline_file",
     "register": "registration",
 }

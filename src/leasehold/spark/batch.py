@@ -1,88 +1,76 @@
 """What a pipeline does to each micro-batch on its way to the table.
 
-Owns the order of things: bodies to columns, the user's transform, and the rows that could not be read. The
-same code makes the dry run at the start, in which Spark resolves and checks everything, and each batch.
-Rows that cannot be read are counted while the others are computed and fetched only if there are any.
+Owns the order of things: the tasks turn bodies into columns (`leasehold.formats`) and set aside what they cannot read,
+then comes the user's transform. The same code makes the dry run at the start, in which Spark resolves and checks
+everything, and each batch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from leasehold.errors import ConfigError
-from leasehold.spark.entity_table import Rejected
+from leasehold.formats import BodyReader
+from leasehold.spark.bodies import body_reader, body_schema
+from leasehold.spark.loop.jobs import is_connect
+from leasehold.spark.loop.tasks import REASON
+from leasehold.spark.options import COLUMNS
 from leasehold.spark.pipeline_file import PipelineFile, naming
-from leasehold.spark.transform import (
-    Transform,
-    check_row_wise,
-    check_schema,
-    has_bad_rows,
-    parse_json,
-    python_transform,
-    sql_transform,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A batch ready for the table: its rows, and, once they are computed, the events to reject, if any."""
-
-    good: DataFrame
-    rejected: Rejected
+from leasehold.spark.reading import schema_of
+from leasehold.spark.transform import Transform, python_transform, sql_transform
 
 
 class BatchTransform:
     """The `[transform]` of a pipeline file. Making one needs a Spark session, for the schema."""
 
-    def __init__(self, file: PipelineFile, source_columns: list[str]) -> None:
+    def __init__(self, file: PipelineFile, spark: SparkSession) -> None:
         self._path = file.path
+        self._spark = spark
         section = file.transform
         self._transform: Transform = lambda events: events
         self._key = "transform"
         with naming(f"{file.path}: "):
-            self._schema = None if section.schema_ is None else _read_schema(section.schema_, source_columns)
+            self._schema = None
+            self._rescue = section.rescue
+            if section.schema_ is not None:
+                self._schema = body_schema(section.schema_, COLUMNS, name="transform.schema", rescue=section.rescue)
             if section.sql is not None:
                 self._transform, self._key = sql_transform(section.sql), "transform.sql"
             elif section.python is not None:
                 self._transform, self._key = python_transform(section.python, file.folder), "transform.python"
 
-    def __call__(self, events: DataFrame) -> Rows:
-        """Transform a batch. Nothing is computed yet."""
-        if self._schema is None:
-            return Rows(self._transform(events), lambda evaluated: None)
-        parsed = parse_json(events, self._schema)
+    def __call__(self, events: DataFrame) -> DataFrame:
+        """Transform events whose bodies have been read. Nothing is computed yet."""
+        return self._transform(events)
 
-        def rejected(evaluated: DataFrame) -> DataFrame | None:
-            return parsed.bad if has_bad_rows(evaluated) else None
+    def bodies(self) -> BodyReader | None:
+        """What reads the bodies, in the tasks; None where the file gives no schema."""
+        return None if self._schema is None else body_reader(self._schema, rescue=self._rescue)
 
-        return Rows(self._transform(parsed.good), rejected)
+    def read_schema(self, columns: tuple[str, ...], *, inline: bool) -> StructType:
+        """What the tasks give: the schema's columns, then these of the source."""
+        source = body_schema(schema_of(columns), ())
+        fields = [*(self._schema.fields if self._schema is not None else []), *source.fields]
+        return StructType([*fields, StructField(REASON, StringType())] if inline else fields)
 
-    def dry_run(self, events: DataFrame) -> DataFrame:
+    def dry_run(self) -> DataFrame:
         """The result for no events, for its schema and plan. Raises `ConfigError` or `UsageError`."""
-        good = events if self._schema is None else parse_json(events, self._schema).good
+        nothing = self._spark.createDataFrame([], self.read_schema(COLUMNS, inline=False))
         try:
-            transformed = self._transform(good)
+            transformed = self._transform(nothing)
             _ = transformed.schema
         except PySparkException as error:
             raise ConfigError(
                 f"{self._path}: {self._key}", None, f"Spark refuses it: {error}", "Its input is the view events"
             ) from None
-        check_row_wise(transformed)
+        except SystemExit as error:
+            raise ConfigError(
+                f"{self._path}: {self._key}", None, f"it ends the program ({error!r})", "Let it raise an exception"
+            ) from None
+        if not is_connect(self._spark):
+            from leasehold.spark.classic import check_row_wise
+
+            check_row_wise(transformed)
         return transformed
-
-
-def _read_schema(ddl: str, source_columns: list[str]) -> StructType:
-    try:
-        schema = StructType.fromDDL(ddl)
-    except PySparkException as error:
-        first_line = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            "transform.schema", ddl, f"not a schema ({first_line})", "For example id STRING, delay DOUBLE"
-        ) from None
-    assert isinstance(schema, StructType)
-    check_schema(schema, source_columns)
-    return schema

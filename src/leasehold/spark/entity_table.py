@@ -1,4 +1,5 @@
-"""`EntityTable`: a table of entities that a stream keeps up to date exactly once, for `foreachBatch`.
+"""`EntityTable`: a table of entities that a stream keeps up to date exactly once, for `MicroBatches` and
+`foreachBatch`.
 
 Owns what of the sink needs Spark: the evaluation of `sequence_by` and `delete_when`, the way from a
 DataFrame to Arrow, and the question to the ownership store whether a refused range is a zombie's. All
@@ -16,8 +17,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,10 +30,14 @@ from pyspark.sql import types as T  # noqa: N812 -- likewise
 from leasehold.errors import ConfigError, SchemaMismatch
 from leasehold.model import ConsumerGroup
 from leasehold.sinks import open_sink
-from leasehold.sinks.base import HUB, BatchResult, TableSpec, Totals
+from leasehold.sinks.base import FENCE_COLUMNS, HUB, BatchResult, TableSpec, Totals
 from leasehold.sinks.batch import Batch, check_fence_names, check_names, find
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.values import Column as Values
+from leasehold.sinks.values import as_json
+from leasehold.spark.loop.batch import MetTable, MicroBatch, rejected_of
+from leasehold.spark.loop.orders import Receipt
 from leasehold.spark.versions import check_release, schema_of, to_arrow, types_named
 from leasehold.stores import OwnershipStore, open_store
 
@@ -41,16 +47,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # What Arrow would not convert, or would pass on in a disguise; the sink refuses all others that it cannot store.
-Rejected = Callable[["DataFrame"], "DataFrame | None"]
-"""From the DataFrame that was evaluated to the events that could not be parsed, if there are any."""
-
 _UNSTORABLE = types_named(
     "VariantType", "YearMonthIntervalType", "CalendarIntervalType", "GeometryType", "GeographyType"
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A DataFrame with the values of the table's expressions as last columns, and which expressions those are."""
+
+    df: DataFrame
+    added: tuple[str, ...]
+
+
 class EntityTable:
-    """The table `table` in the database at `url`, to be filled with `.foreachBatch(entities.apply)`.
+    """The table `table` in the database at `url`, to be filled by `MicroBatches` or `.foreachBatch(entities.apply)`.
 
     `url` is `sqlite:///relative/to/base` (default: the working directory) or `sqlite:////absolute`. File and
     table are made when they are missing, the table from the columns of the first DataFrame.
@@ -61,9 +72,12 @@ class EntityTable:
                     Needed where events of one key come from several partitions. The table remembers it: another one,
                     or a delete_when where there was none, is refused until all events are read again
     delete_when     a Spark SQL condition: an event for which it is true deletes its entity
+    reject_by       a Spark SQL expression that gives the reason why a row is rejected, null where it is good: rejected
+                    rows go to `<table>_rejected`, in the same transaction
     keep            which of hub, partition, sequenceNumber and ownerLevel are stored as well
-    store, group    the ownership store, or its URL, and the consumer group of the hub that is read. With them
-                    a zombie's batch is told from a store that was wiped; without, both are dropped with a warning
+    store, group    for `foreachBatch`: the ownership store, or its URL, and the consumer group of the hub that is read.
+                    With them a zombie's batch is told from a store that was wiped; without, both are dropped with a
+                    warning. A batch of `MicroBatches` brings them with it
     timeout         seconds to wait for another writer of the database
 
     Raises `ConfigError` at once for settings that do not go together.
@@ -80,6 +94,7 @@ class EntityTable:
         consumer_group: str = "$Default",
         sequence_by: str | None = None,
         delete_when: str | None = None,
+        reject_by: str | None = None,
         keep: Sequence[str] = (),
         store: OwnershipStore | str | None = None,
         group: ConsumerGroup | None = None,
@@ -116,7 +131,10 @@ class EntityTable:
                 f"Add consumer_group={group.name!r}",
             )
         base = base or Path.cwd()
+        if reject_by is not None and not reject_by.strip():
+            raise ConfigError("reject_by", reject_by, "a Spark SQL expression", "Leave it out if there is none")
         self._sequence_by, self._delete_when, self._group = sequence_by, delete_when, group
+        self._reject_by = reject_by
         self._store = open_store(store, base=base) if isinstance(store, str) else store
         self._sink = open_sink(url, spec, base=base, timeout=timeout)
         self._totals = Totals()
@@ -132,23 +150,97 @@ class EntityTable:
         with self._lock:
             return self._totals
 
-    def apply(self, df: DataFrame, batch_id: int) -> None:
-        """Apply one micro-batch; what `foreachBatch` calls. `batch_id` is only logged: the watermark decides."""
-        result = self.apply_batch(df)
-        logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch_id, result)
+    @overload
+    def apply(self, df: DataFrame, batch: MicroBatch) -> BatchResult: ...
 
-    def apply_batch(self, df: DataFrame, rejected: DataFrame | Rejected | None = None) -> BatchResult:
+    @overload
+    def apply(self, df: DataFrame, batch: int) -> None: ...
+
+    def apply(self, df: DataFrame, batch: MicroBatch | int) -> BatchResult | None:
         """Apply what is new in `df`, in one transaction, and say what became of it.
 
-        `rejected` are events that could not be parsed, with the columns hub, partition, sequenceNumber,
-        ownerLevel, body and reason: they are set aside in the same transaction, under the same watermark. If it
-        is a function, it is called with the DataFrame that has been evaluated, whose observed metrics can be read.
-        Nothing of the batch is applied when this raises: `SchemaMismatch`, `KeyFromTwoPartitions`,
-        `OwnerLevelWentBack`, `SinkUnavailable` (try again), or `SinkError`.
+        `batch` is the batch of `MicroBatches` that `df` was made of, or the number that `foreachBatch` gives, which is
+        only logged: the watermark decides. Nothing of the batch is applied when this raises: `SchemaMismatch`,
+        `KeyFromTwoPartitions`, `OwnerLevelWentBack`, `StaleBatch`, `SinkUnavailable` (try again), or `SinkError`.
+
+        A batch of `MicroBatches` that cannot be read whole, since another instance has taken a partition of it or the
+        hub, the store or the database is away, raises nothing: nothing of it is applied, the result says so with
+        zeros, and the loop gives its events again.
         """
-        batch = self._batch(df, rejected)
+        if isinstance(batch, int):
+            result = self.apply_batch(df)
+            logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch, result)
+            return None
+        spec = self._sink.spec
+        batch.begin_apply(MetTable(spec.name, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks))
+        try:
+            evaluated = self.evaluate(self.prepare(df))
+            result = self.write(replace(evaluated, ranges=batch.ranges), batch.receipts(), batch.level_of)
+        except Exception as error:
+            if batch.abandon(error):
+                logger.info("batch %s is given up and planned again: %s", batch.id, batch.failure)
+                return BatchResult()
+            raise
+        batch.end_apply(spec.name)
+        return result
+
+    def apply_batch(self, df: DataFrame, rejected: DataFrame | None = None) -> BatchResult:
+        """Apply what is new in `df`, whose rows say which events they are of; there are no ranges.
+
+        `rejected` are events that could not be parsed, with the columns hub, partition, sequenceNumber,
+        ownerLevel, body and reason: they are set aside in the same transaction, under the same watermark. They have to
+        come from the same evaluation as `df`, or be of events that cannot change. Raises as `apply` does.
+        """
+        batch = self.evaluate(self.prepare(df))
+        if rejected is not None:
+            batch = with_rejected(batch, to_arrow(rejected))
+        return self.write(batch)
+
+    def prepare(self, df: DataFrame) -> Prepared:
+        """What is evaluated of `df`: with the values of the expressions. May be evaluated again where its plan may."""
+        schema = schema_of(df)
+        names = schema.names
+        check_names(names)
+        check_fence_names(names)
+        _check_types(schema)
+        added = []
+        for setting, expression in (
+            ("sequence_by", self._sequence_by),
+            ("delete_when", self._delete_when),
+            ("reject_by", self._reject_by),
+        ):
+            if expression is not None:
+                df = _with(df, names, setting, expression)
+                added.append(setting)
+        return Prepared(df, tuple(added))
+
+    def evaluate(self, prepared: Prepared) -> Batch:
+        """Compute the rows: the one action of a batch."""
+        table = to_arrow(prepared.df)
+        width = table.num_columns - len(prepared.added)
+        extra = {setting: table.column(width + place) for place, setting in enumerate(prepared.added)}
+        if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
+            raise ConfigError("delete_when", self._delete_when, "not a condition", "It has to be true or false")
+        rows = table.select(list(range(width)))
+        batch = Batch(rows, None, extra.get("sequence_by"), extra.get("delete_when"))
+        return batch if "reject_by" not in extra else _parted(batch, extra["reject_by"], self._reject_by)
+
+    def write(
+        self,
+        batch: Batch,
+        receipts: Mapping[int, Receipt] | None = None,
+        level_of: Callable[[str, str], int | None] | None = None,
+    ) -> BatchResult:
+        """Apply an evaluated batch in one transaction, with the events that its tasks have set aside.
+
+        `level_of` gives the owner level in the ownership record of a partition of a hub.
+        """
+        set_aside = rejected_of(dict(receipts or {}))
+        if set_aside is not None:
+            batch = with_rejected(batch, set_aside)
         self._check_hub(batch)
-        result = self._sink.apply(batch, self._owner_level if self._store is not None else None)
+        judge = level_of or (self._owner_level if self._store is not None else None)
+        result = self._sink.apply(batch, judge)
         with self._lock:
             self._totals = self._totals.plus(result)
         return result
@@ -159,7 +251,7 @@ class EntityTable:
         Makes the table if it is missing. Raises `SchemaMismatch`, and `ConfigError` for expressions.
         """
         empty = df.sparkSession.createDataFrame([], schema_of(df))  # a stream cannot say its Arrow types, this can
-        batch = self._batch(empty, None)
+        batch = self.evaluate(self.prepare(empty))
         kind_of_order(batch)
         self._sink.check(batch.rows.schema)
 
@@ -187,35 +279,6 @@ class EntityTable:
         """Close this thread's connection to the database. The table may be used again afterwards."""
         self._sink.close()
 
-    def _wider(self, df: DataFrame) -> tuple[DataFrame, list[str]]:
-        """`df` with the values of the expressions as last columns, and which expressions those are."""
-        schema = schema_of(df)
-        names = schema.names
-        check_names(names)
-        check_fence_names(names)
-        _check_types(schema)
-        added = []
-        for setting, expression in (("sequence_by", self._sequence_by), ("delete_when", self._delete_when)):
-            if expression is not None:
-                df = _with(df, names, setting, expression)
-                added.append(setting)
-        return df, added
-
-    def _batch(self, df: DataFrame, rejected: DataFrame | Rejected | None) -> Batch:
-        wider, added = self._wider(df)
-        table = to_arrow(wider)
-        set_aside = rejected(wider) if callable(rejected) else rejected
-        width = table.num_columns - len(added)
-        extra = {setting: table.column(width + place) for place, setting in enumerate(added)}
-        if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
-            raise ConfigError("delete_when", self._delete_when, "not a condition", "It has to be true or false")
-        return Batch(
-            table.select(list(range(width))),
-            None if set_aside is None else to_arrow(set_aside),
-            extra.get("sequence_by"),
-            extra.get("delete_when"),
-        )
-
     def _check_hub(self, batch: Batch) -> None:
         """The ownership store is asked about one hub, so there may be no rows of another."""
         if self._group is None:
@@ -237,6 +300,37 @@ class EntityTable:
         assert self._group is not None
         records = self._store.list_ownership(self._group).records
         return next((each.owner_level for each in records if each.partition == partition), None)
+
+
+def with_rejected(batch: Batch, rejected: pa.Table) -> Batch:
+    """The batch with more events that are set aside."""
+    if batch.rejected is not None:
+        rejected = pa.concat_tables([batch.rejected, rejected], promote_options="default")
+    return replace(batch, rejected=rejected)
+
+
+def _parted(batch: Batch, reasons: Values, expression: str | None) -> Batch:
+    """The good rows of a batch, and the others with their reasons and all that they carry."""
+    if not (pa.types.is_string(reasons.type) or pa.types.is_large_string(reasons.type)):
+        raise ConfigError("reject_by", expression, f"gives a {reasons.type}, and not a text", "Cast it to a string")
+    good, bad = reasons.is_null(), reasons.is_valid()
+    rows = batch.rows.filter(bad)
+    fence = [name for each in FENCE_COLUMNS if (name := find(rows.schema, each)) is not None]
+    body = find(rows.schema, "body")
+    bodies = (
+        as_json({name: rows[name] for name in rows.schema.names if name not in fence}) if body is None else rows[body]
+    )
+    set_aside = rows.select(fence).rename_columns(list(FENCE_COLUMNS))
+    set_aside = set_aside.append_column(
+        "body", pa.chunked_array([pa.array(bodies, pa.string())]) if body is None else bodies
+    )
+    set_aside = set_aside.append_column("reason", reasons.filter(bad).cast(pa.string()))
+    return Batch(
+        batch.rows.filter(good),
+        set_aside,
+        None if batch.sequence_by is None else batch.sequence_by.filter(good),
+        None if batch.delete is None else batch.delete.filter(good),
+    )
 
 
 def _rebuilt(arguments: dict[str, Any]) -> EntityTable:

@@ -17,19 +17,14 @@ import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from random import Random
 from typing import Any
 
-from leasehold.clock import SystemClock
 from leasehold.errors import DataLoss, HubUnavailable, StoreUnavailable
-from leasehold.hubs import open_hub
-from leasehold.hubs.base import learn_offsets, offset_of
-from leasehold.model import Checkpoint, OwnerId, PartitionProperties
+from leasehold.model import PartitionProperties
 from leasehold.notices import EventsLost
-from leasehold.processor import DispatchThread, PartitionManager
-from leasehold.spark.offsets import Held, Plan, Range, plan
-from leasehold.spark.options import SourceOptions, check_tasks, require_stores
-from leasehold.stores import open_store
+from leasehold.spark.offsets import Held, Plan, Range, next_waited, plan
+from leasehold.spark.options import SourceOptions
+from leasehold.spark.share import Share
 
 logger = logging.getLogger(__name__)
 
@@ -38,43 +33,25 @@ class LiveStream:
     """One streaming query's share of a hub. Made, used and closed in the query's source process."""
 
     def __init__(self, options: SourceOptions) -> None:
-        ownership_url, checkpoint_url = require_stores(options)
-        timeout = options.settings.request_timeout
+        parent = os.getppid()
         self._options = options
-        self._clock = SystemClock()
-        self.hub = open_hub(options.hub)
-        self._group = self.hub.consumer_group(options.consumer_group)
-        ownership = open_store(ownership_url, timeout=timeout)
-        self._checkpoints = open_store(checkpoint_url, timeout=timeout)
-        check_tasks(options, self.hub, self._group.name)
-        self.manager = PartitionManager(
-            self.hub,
-            self._group,
-            ownership,
-            self._checkpoints,
-            owner_id=OwnerId(options.owner_id or f"{socket.gethostname()}-{os.getppid()}"),
-            settings=options.settings,
-            positions=options.starting_position,
-            clock=self._clock,
-            rng=Random(),
-            pipeline=options.pipeline,
-            last_error=options.last_error,
+        self._share = Share(
+            options,
+            owner_name=options.owner_id or f"{socket.gethostname()}-{parent}",
+            alive=lambda: os.getppid() == parent,
         )
-        self._written: dict[tuple[str, int], int] = {}
+        self.hub, self.manager, self._clock = self._share.hub, self._share.manager, self._share.clock
         self._properties: dict[str, PartitionProperties] = {}
         self._position: dict[str, int] = {}
+        self._waited: dict[str, int] = {}
         self._lost_events = 0
         self._in_flight: frozenset[str] = frozenset()
         self._last_batch = self._clock.monotonic()
-        parent = os.getppid()
-        self._thread = DispatchThread(self.manager, clock=self._clock, alive=lambda: os.getppid() == parent)
-        self._thread.start()
+        self._share.start()
 
     def close(self) -> None:
         """Stop renewing and relinquish, as far as the store can be reached in time."""
-        errors = dict.fromkeys(self._in_flight, f"{self.manager.owner_id} ended in the middle of a batch")
-        self._thread.stop(timeout=2 * self._options.settings.request_timeout, errors=errors)
-        self.hub.close()
+        self._share.close(dict.fromkeys(self._in_flight, f"{self.manager.owner_id} ended in the middle of a batch"))
 
     def record_committed(self, ranges: Sequence[Range]) -> None:
         """Write checkpoints for ranges that Spark has committed, each only at the level that it carries.
@@ -82,60 +59,28 @@ class LiveStream:
         A store that is away costs nothing: Spark names the same ranges again on the next trigger.
         """
         self._in_flight = frozenset()
-        due = [one for one in ranges if self._written.get((one.partition, one.owner_level)) != one.end]
-        # The events were read by executors, and there is no way from them to here.
-        learn_offsets(self.hub, {one.partition: one.end - 1 for one in due if self._holds(one)})
-        try:
-            recorded = self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
-        except StoreUnavailable as error:
-            logger.warning("checkpoints wait: %s", error)
-            return
-        finally:
-            self._note_progress()
-        for checkpoint in recorded:
-            self._written[checkpoint.partition, checkpoint.owner_level] = checkpoint.next_sequence_number
-        self._let_go(ranges)
-
-    def _holds(self, one: Range) -> bool:
-        hold = self.manager.held().get(one.partition)
-        return hold is not None and hold.owner_level == one.owner_level
-
-    def _note_progress(self) -> None:
-        """After the checkpoints are written: what is acquired anew starts where they say."""
-        if self.manager.note_progress():
-            # Triggers may be further apart than the stall timeout: without waiting, each would find nothing held.
-            settings = self._options.settings
-            patience = settings.load_balancing_interval + settings.request_timeout
-            self.manager.wait_for_cycle(self.manager.cycles + 1, patience)
-
-    def _checkpoint(self, done: Range) -> Checkpoint:
-        last = done.end - 1
-        offset = offset_of(self.hub, done.partition, last)
-        return Checkpoint(self._group, done.partition, last, done.owner_level, offset)
-
-    def _let_go(self, committed: Sequence[Range]) -> None:
-        """Give up what others have asked for: nothing of it is under way, and all of it is recorded."""
-        reached = {(one.partition, one.owner_level): one.end for one in committed}
-        for partition, hold in self.manager.held().items():
-            key = partition, hold.owner_level
-            if hold.asked_by and (key not in reached or self._written.get(key) == reached[key]):
-                self.manager.let_go(partition, hold.owner_level)
+        recorded = self._share.record(ranges)
+        self._share.note_progress()
+        if recorded:
+            self._share.let_go({(one.partition, one.owner_level) for one in ranges if not self._share.is_recorded(one)})
 
     def plan(self, last: Sequence[Range], limit: int | None, bounds: Mapping[str, int] | None) -> Plan | None:
         """The ranges to read next, or None while the hub is away or too little has come."""
-        held = {p: Held(hold.owner_level, hold.start) for p, hold in self.manager.held().items()}
+        held = self._share.held()
         try:
             self._properties = self.hub.partition_properties()
         except HubUnavailable as error:
             logger.warning("no new events are planned: %s", error)
             return None
-        planned = plan(last, held, self._properties, limit=limit, bounds=bounds)
+        planned = plan(last, held, self._properties, limit=limit, bounds=bounds, waited=self._waited)
         self._report_losses(planned)
         self._position = {one.partition: one.end for one in planned.ranges}
         if not planned.has_events or (bounds is None and self._too_few(last, planned, held)):
             return None
         self._last_batch = self._clock.monotonic()
         self._in_flight = frozenset(one.partition for one in planned.ranges if len(one))
+        unread = {one.partition: self._properties[one.partition].end - one.start for one in planned.ranges}
+        self._waited = next_waited({one.partition: len(one) for one in planned.ranges}, unread, self._waited)
         return planned
 
     def _report_losses(self, planned: Plan) -> None:
@@ -159,7 +104,8 @@ class LiveStream:
     def all_reached(self, bounds: Mapping[str, int]) -> bool:
         """Whether every partition's checkpoint, whoever owns it, has reached its bound."""
         try:
-            reached = {c.partition: c.next_sequence_number for c in self._checkpoints.list_checkpoints(self._group)}
+            listed = self._share.checkpoints.list_checkpoints(self._share.group)
+            reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in listed}
             begins = {p: known.begin for p, known in self.hub.partition_properties().items()}
         except (StoreUnavailable, HubUnavailable) as error:
             logger.warning("cannot tell whether all is consumed: %s", error)

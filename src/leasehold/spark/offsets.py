@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,11 +90,14 @@ def plan(
     *,
     limit: int | None,
     bounds: Mapping[str, int] | None = None,
+    waited: Mapping[str, int] | None = None,
+    weights: Weights | None = None,
 ) -> Plan:
     """The ranges that follow `last`: every held partition that the hub knows, at most `limit` events in all.
 
-    `bounds` are ends not to be passed, by partition; a partition without one is not read. What has been
-    removed by retention is reported as a loss and passed over. Raises `HubError` if the hub ends before `last`.
+    `bounds` are ends not to be passed, by partition; a partition without one is not read. `waited` says how many
+    batches in a row have given a partition nothing. What has been removed by retention is reported as a loss and
+    passed over. Raises `HubError` if the hub ends before `last`.
     """
     committed = {one.partition: one for one in last}
     nexts, losses, available = [], [], {}
@@ -114,21 +117,68 @@ def plan(
             start = known.begin
         available[partition] = max(0, end - start)
         nexts.append(Range(partition, start, start, mine.owner_level))
-    granted = share(limit, available)
+    granted = share(limit, available, waited)
+    if weights is not None:
+        granted = weights.fit(granted, waited)
     return Plan(tuple(replace(one, end=one.start + granted[one.partition]) for one in nexts), tuple(losses))
 
 
-def share(limit: int | None, available: Mapping[str, int]) -> dict[str, int]:
-    """Divide `limit` events among partitions: evenly, and what some do not need goes to the others."""
+def share(limit: int | None, available: Mapping[str, int], waited: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Divide `limit` events among partitions: evenly, and what some do not need goes to the others.
+
+    Where there are more partitions with something unread than events to give, those that have `waited` longest come
+    first, so that each moves within a bounded number of batches whatever comes elsewhere.
+    """
     if limit is None:
         return dict(available)
-    granted = {}
+    granted = dict.fromkeys(available, 0)
+    hungry = _longest_first((partition for partition in available if available[partition]), waited)[:limit]
+    hungry.sort(key=lambda partition: (available[partition], partition))
     left = limit
-    hungry = sorted(available, key=lambda partition: (available[partition], partition))
     for position, partition in enumerate(hungry):
         granted[partition] = min(available[partition], -(-left // (len(hungry) - position)))
         left -= granted[partition]
     return granted
+
+
+def next_waited(granted: Mapping[str, int], unread: Mapping[str, int], waited: Mapping[str, int]) -> dict[str, int]:
+    """`waited` after a batch that has given each partition `granted` of its `unread` events."""
+    return {p: waited.get(p, 0) + 1 for p, there in unread.items() if there and not granted.get(p)}
+
+
+def _longest_first(partitions: Iterable[str], waited: Mapping[str, int] | None) -> list[str]:
+    known = waited or {}
+    return sorted(partitions, key=lambda partition: (-known.get(partition, 0), partition))
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What events weigh: mean bytes by partition as far as known, and the most that a batch may weigh."""
+
+    most_bytes: int
+    mean: Mapping[str, float]
+
+    def fit(self, granted: Mapping[str, int], waited: Mapping[str, int] | None = None) -> dict[str, int]:
+        """`granted`, cut to the weight: in proportion, and at least an event for each partition that still fits.
+
+        A partition of which nothing is known counts like the mean of the others, and as nothing if there is none: then
+        a task that finds too much says so. The first partition gets an event whatever it weighs.
+        """
+        known = sum(self.mean.values()) / len(self.mean) if self.mean else 0.0
+        of = {partition: self.mean.get(partition, known) for partition in granted}
+        total = sum(count * of[partition] for partition, count in granted.items())
+        if total <= self.most_bytes:
+            return dict(granted)
+        factor = self.most_bytes / total
+        fitted = dict.fromkeys(granted, 0)
+        left = float(self.most_bytes)
+        for partition in _longest_first((p for p, count in granted.items() if count), waited):
+            count = max(1, int(granted[partition] * factor))
+            if count * of[partition] > left and left < self.most_bytes:
+                count = 0
+            fitted[partition] = count
+            left -= count * of[partition]
+        return fitted
 
 
 def pack(ranges: Sequence[Range], *, events_per_task: int, at_least: int, cut: bool = True) -> list[tuple[Range, ...]]:

@@ -142,27 +142,40 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         if target == "hub" and target in given:
             raise ConfigError(key, masked(value), "the hub is named twice, by hub and by a path", "Keep one of them")
         (settings if target in _SETTINGS else given)[target] = read(value, name)
+    return settled({**given, **settings}, str)
+
+
+def settled(values: Mapping[str, Any], named: Callable[[str], str]) -> SourceOptions:
+    """The options that these values make, by the names of `SourceOptions` and `OwnershipSettings`, and `store`.
+
+    `named` gives an option's name as the user has written it. Raises `ConfigError` for a set that cannot be.
+    """
+    given = {name: value for name, value in values.items() if name not in _SETTINGS}
+    settings = {name: value for name, value in values.items() if name in _SETTINGS}
     store = given.pop("store", None)
     given.setdefault("ownership_store", store)
     given.setdefault("checkpoint_store", store)
     if "hub" not in given:
-        raise ConfigError("hub", None, "is missing", 'Name the hub: .option("hub", "log:///events.db")')
+        raise ConfigError("hub", None, "is missing", "Name the hub, for example log:///events.db")
     least, most = given.get("min_events_per_trigger"), given.get("max_events_per_trigger")
     if least is not None and most is not None and least > most:
         raise ConfigError(
-            "minEventsPerTrigger", least, f"no more than maxEventsPerTrigger ({most})", "Lower it, or raise the other"
+            named("minEventsPerTrigger"),
+            least,
+            f"no more than {named('maxEventsPerTrigger')} ({most})",
+            "Lower it, or raise the other",
         )
-    with _named_as_options():
+    with _named_as_options(named):
         return SourceOptions(**given, settings=OwnershipSettings(**settings))
 
 
 @contextmanager
-def _named_as_options() -> Iterator[None]:
-    """Name settings as Spark users write them."""
+def _named_as_options(named: Callable[[str], str] = str) -> Iterator[None]:
+    """Name settings as Spark users write them, or as `named` makes it of that."""
     try:
         yield
     except ConfigError as error:
-        names = {target: name for name, (target, _) in OPTIONS.items()}
+        names = {target: named(name) for name, (target, _) in OPTIONS.items()}
         raise ConfigError(names.get(error.field, error.field), error.value, error.rule, error.remedy) from None
 
 

@@ -61,6 +61,8 @@ class SourceSection(_Section):
     fail_on_data_loss: bool = True
     min_partitions: PositiveInt | None = None
     trigger_interval: Duration | None = None
+    max_bytes_per_trigger: PositiveInt | None = None
+    stop_timeout: Duration | None = None
     retention: Duration | None = None
 
 
@@ -105,13 +107,18 @@ class TransformSection(_Section):
     """`[transform]`: the schema of the JSON body, and what is done to each row."""
 
     schema_: Name | None = Field(default=None, alias="schema")
+    rescue: Name | None = None
     sql: Name | None = None
     python: Name | None = None
+    on_error: Literal["reject", "stop"] = "reject"
+    max_poison: PositiveInt = 100
 
     @model_validator(mode="after")
     def _one_transform(self) -> TransformSection:
         if self.sql is not None and self.python is not None:
             raise ValueError("sql and python are both given: keep one")
+        if self.rescue is not None and self.schema_ is None:
+            raise ValueError("rescue keeps the fields that the schema does not know: give a schema")
         return self
 
 
@@ -206,34 +213,18 @@ class PipelineFile(_Section):
                 sequence_by=self.sink.sequence_by,
             )
 
-    def source_options(self) -> dict[str, str]:
-        """The options of `format("leasehold")` that this file stands for, without the owner id."""
+    def loop_options(self) -> dict[str, Any]:
+        """The arguments of `MicroBatches` that this file stands for, without the owner id."""
         source, ownership = self.source, self.ownership
-        options: Mapping[str, object] = {
+        options: Mapping[str, Any] = {
             "hub": self.hub_url,
-            "consumerGroup": source.consumer_group,
-            "startingPosition": source.starting_position,
-            "maxEventsPerTrigger": source.max_events_per_trigger,
-            "minEventsPerTrigger": source.min_events_per_trigger,
-            "maxTriggerDelay": source.max_trigger_delay,
-            "failOnDataLoss": str(source.fail_on_data_loss).lower(),
-            "minPartitions": source.min_partitions,
-            "ownershipStore": self.ownership_url,
-            "checkpointStore": self.checkpoint_url,
-            "strategy": ownership.strategy,
-            "loadBalancingInterval": ownership.load_balancing_interval,
-            "partitionExpiration": ownership.partition_expiration,
-            "requestTimeout": ownership.request_timeout,
-            "margin": ownership.margin,
-            "clockRateRatio": ownership.clock_rate_ratio,
-            "stallTimeout": ownership.stall_timeout,
-            "handOverTimeout": ownership.hand_over_timeout,
-            "settleDelay": ownership.settle_delay,
-            "capacity": ownership.capacity,
-            "maximumPartitions": ownership.maximum_partitions,
+            **source.model_dump(exclude={"hub", "retention"}, exclude_none=True),
+            **ownership.model_dump(exclude={"store", "ownership_store", "checkpoint_store"}, exclude_none=True),
+            "ownership_store": self.ownership_url,
+            "checkpoint_store": self.checkpoint_url,
             "pipeline": self.name,
         }
-        return {name: str(value) for name, value in options.items() if value is not None}
+        return dict(options)
 
 
 @contextmanager

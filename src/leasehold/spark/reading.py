@@ -91,11 +91,11 @@ def read_ranges(
         left: Range | None = one
         while left is not None:
             try:
-                for batch in _batches(hub, left, wanted, batch_rows, read_for):
+                for batch in owned_batches(hub, left, wanted, batch_rows, read_for):
                     rows += batch.num_rows
-                    yield _with_level(batch, one.owner_level, columns)
+                    yield with_level(batch, one.owner_level, columns)
             except ReaderDisconnected as error:
-                if read_for is not None and _superseded(hub, one, read_for):
+                if read_for is not None and superseded(hub, one, read_for):
                     logger.warning("%s %d of %d events of the range were read", error, rows, len(one))
                     break
                 pause = next(pauses, None)
@@ -109,9 +109,10 @@ def read_ranges(
             _check_complete(hub, one, fail_on_data_loss)
 
 
-def _batches(
+def owned_batches(
     hub: Hub, one: Range, wanted: Sequence[str], batch_rows: int, read_for: ReadFor | None
 ) -> Iterator[pa.RecordBatch]:
+    """The events of a range, read as the partition's owner where the hub tells owners apart."""
     owner = None if read_for is None else owner_reads(hub, read_for.consumer_group)
     if owner is None:
         return hub.read(one.partition, one.start, one.end, columns=wanted, batch_rows=batch_rows)
@@ -120,7 +121,7 @@ def _batches(
     )
 
 
-def _superseded(hub: Hub, one: Range, read_for: ReadFor) -> bool:
+def superseded(hub: Hub, one: Range, read_for: ReadFor) -> bool:
     """Whether a checkpoint at the range's owner level would be refused by now.
 
     The ownership record does not do: it has the new level first, and until the checkpoint has it too, one could still
@@ -131,9 +132,10 @@ def _superseded(hub: Hub, one: Range, read_for: ReadFor) -> bool:
     return any(found.partition == one.partition and found.owner_level > one.owner_level for found in reached)
 
 
-def _with_level(batch: pa.RecordBatch, owner_level: int, columns: Sequence[str]) -> pa.RecordBatch:
+def with_level(batch: pa.RecordBatch, owner_level: int, columns: Sequence[str]) -> pa.RecordBatch:
+    """These columns of a batch, with the owner level at which it was read."""
     if "ownerLevel" not in columns:
-        return batch
+        return batch if tuple(batch.schema.names) == tuple(columns) else batch.select(list(columns))
     levels = pa.repeat(pa.scalar(owner_level, pa.int64()), batch.num_rows)
     arrays = [levels if column == "ownerLevel" else batch.column(column) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))

@@ -1,0 +1,139 @@
+"""A micro-batch as its user sees it: a DataFrame, what it holds, and a name.
+
+Owns what a table needs to know of a batch that it applies: its ranges, what its tasks have told, and whose they are. A
+batch is applied to a table once: a second time in the same run is a mistake, since the first has moved the watermarks.
+
+A batch that cannot be read whole is *abandoned*: nothing of it is applied or recorded, and the loop plans its events
+again. That is for what a loop understands (`failures.py`); what the user's code raises is the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from leasehold.errors import ConfigError, StaleBatch, UsageError
+from leasehold.model import ConsumerGroup, EventRange
+from leasehold.sinks.fence import Watermark
+from leasehold.spark.loop.failures import Failure, Kind, sort_failure
+from leasehold.spark.loop.jobs import Jobs
+from leasehold.spark.loop.orders import Order, Receipt, batch_id
+from leasehold.spark.loop.tasks import sizes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class MetTable:
+    """An entity table as a loop meets it: its name, whose it is, and ways to ask for its identity and watermarks."""
+
+    name: str
+    pipeline: str
+    consumer_group: str
+    identity: Callable[[], str]
+    watermarks: Callable[[str], Mapping[str, Watermark]]
+
+
+ABANDONED = frozenset({Kind.TAKEN, Kind.TOO_LARGE, Kind.AWAY, Kind.LOST, Kind.GONE})
+"""The failures after which a loop goes on by itself."""
+
+
+class MicroBatch:
+    """Some events, to be applied whole.
+
+    events   a DataFrame with the source's columns. It reads when it is evaluated, in the thread that took the batch
+    ranges   what it holds: hub, partition, begin, end (exclusive), owner level
+    id       a name that is the same for the same ranges and levels in every process. After a take-over batches overlap
+             under other names, so it is no key to find out what has been done: the table's watermarks are
+    """
+
+    def __init__(
+        self,
+        events: DataFrame,
+        order: Order,
+        jobs: Jobs,
+        *,
+        level_of: Callable[[str, str], int | None],
+        meet: Callable[[MetTable], None],
+    ) -> None:
+        self.events = events
+        self.ranges: tuple[EventRange, ...] = order.ranges
+        self.id = batch_id(order.ranges)
+        self.level_of = level_of
+        """The owner level in the ownership record of a partition of a hub, None if there is no record."""
+        self.failure: Failure | None = None
+        """Why it was abandoned, None if it was not."""
+        self._order, self._jobs, self._meet = order, jobs, meet
+        self._applied: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"MicroBatch({self.id}, {len(self)} events of {len(self.ranges)} partitions)"
+
+    def __len__(self) -> int:
+        return sum(map(len, self.ranges))
+
+    def receipts(self) -> dict[int, Receipt] | None:
+        """What the tasks of this batch have told, by task; None where they cannot. Raises `StaleBatch`."""
+        return self._jobs.receipts(self._order)
+
+    def weights(self) -> dict[str, float]:
+        """What an event of each partition weighs in bytes, as far as the tasks have told."""
+        try:
+            return sizes(self.receipts() or {})
+        except StaleBatch:  # its user has not evaluated all of it
+            return {}
+
+    def begin_apply(self, table: MetTable) -> None:
+        """Refuse to apply the batch to a table that has it, or that is not this loop's to fill."""
+        if table.name in self._applied:
+            raise UsageError(
+                f"batch {self.id} has been applied to the table {table.name} already: its rows count as replayed, and "
+                "would be dropped. Apply all rows of a batch in one call (union them), or use a second table"
+            )
+        self._meet(table)
+
+    def end_apply(self, table: str) -> None:
+        """The table has committed the batch."""
+        self._applied.add(table)
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether some table has committed the batch."""
+        return bool(self._applied)
+
+    def abandon(self, error: BaseException) -> bool:
+        """Give the batch up if the loop can go on after this error by itself. Returns whether it can."""
+        failure = sort_failure(error)
+        if failure.kind in ABANDONED:
+            self.failure = failure
+        return self.failure is not None
+
+
+def check_table(table: MetTable, pipeline: str, group: ConsumerGroup) -> None:
+    """Refuse a table of another pipeline than the loop's, or of another reader of the hub."""
+    if pipeline and table.pipeline != pipeline:
+        raise ConfigError(
+            "pipeline",
+            table.pipeline,
+            f"the table {table.name} belongs to this pipeline, and the batches are read for {pipeline!r}",
+            "Name the same pipeline in both",
+        )
+    if table.consumer_group != group.name:
+        raise ConfigError(
+            "consumer_group",
+            table.consumer_group,
+            f"the table {table.name} keeps watermarks of this consumer group, and the batches are read as "
+            f"{group.name!r}",
+            "Name the same consumer group in both",
+        )
+
+
+def rejected_of(receipts: dict[int, Receipt] | None) -> pa.Table | None:
+    """What these receipts say was rejected, None if it is nothing."""
+    streams = [receipt.rejected for receipt in (receipts or {}).values() if receipt.rejected is not None]
+    tables = [pa.ipc.open_stream(stream).read_all() for stream in streams]
+    return pa.concat_tables(tables) if tables else None

@@ -1,0 +1,77 @@
+"""From the ranges of a batch to its rows: the one action of a batch, and the plan that it executes.
+
+Owns which plan that is. The plan is made once for each number of tasks and executed again for every batch where that is
+right: where each row is computed from nothing but that row, and tasks find their order in the job. Elsewhere it is made
+anew for each batch, from the transform on: a shuffle's files, the time and the seeds of a plan belong to one execution.
+Whatever was chosen, a batch whose tasks have not all run for this very order is refused (`orders.check_receipts`).
+
+Runs in a thread of its own (`runner.py`), one evaluation at a time; another thread may cancel it by the batch's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
+
+from leasehold.sinks.batch import Batch
+from leasehold.spark.entity_table import EntityTable, Prepared, with_rejected
+from leasehold.spark.loop.batch import rejected_of
+from leasehold.spark.loop.jobs import Jobs
+from leasehold.spark.loop.orders import Order, batch_id, describe
+from leasehold.spark.loop.tasks import CARRIED, REASON, sizes
+from leasehold.spark.versions import to_arrow
+
+Transform = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The rows of a batch, and what an event of each partition weighs in bytes, as far as it was told."""
+
+    batch: Batch
+    weights: dict[str, float]
+
+
+class Evaluation:
+    """Evaluates batches for a table. `lasting`: whether the transform's plan may be executed again."""
+
+    def __init__(self, jobs: Jobs, transform: Transform, table: EntityTable, *, name: str, lasting: bool) -> None:
+        self._jobs, self._transform, self._table, self._name = jobs, transform, table, name
+        self._lasting = lasting and jobs.plan_lasts
+        self._plans: dict[int, Prepared] = {}
+
+    def __call__(self, order: Order) -> Evaluated:
+        """Read, transform and fetch what this order says. Raises whatever that raises."""
+        group = batch_id(order.ranges)
+        events = sum(map(len, order.ranges))
+        self._jobs.begin(order, group, f"leasehold {self._name}: {events:,} events ({describe(order.ranges)[:200]})")
+        try:
+            return self._evaluated(order)
+        finally:
+            self._jobs.end()
+
+    def _evaluated(self, order: Order) -> Evaluated:
+        source = self._jobs.events(order)
+        inline = REASON in source.columns
+        batch = self._table.evaluate(
+            self._plan(order, source.where(F.col(REASON).isNull()).drop(REASON) if inline else source)
+        )
+        if inline:  # without receipts: read again, whole or not at all
+            bad = source.where(F.col(REASON).isNotNull()).select(*CARRIED, "body", F.col(REASON).alias("reason"))
+            batch = with_rejected(batch, to_arrow(bad))
+        receipts = self._jobs.receipts(order)
+        if (set_aside := rejected_of(receipts)) is not None:
+            batch = with_rejected(batch, set_aside)
+        return Evaluated(replace(batch, ranges=order.ranges), sizes(receipts or {}))
+
+    def _plan(self, order: Order, events: DataFrame) -> Prepared:
+        tasks = len(order.tasks)
+        if tasks in self._plans:
+            return self._plans[tasks]
+        prepared = self._table.prepare(self._transform(events))
+        if self._lasting:
+            self._plans[tasks] = prepared
+        return prepared

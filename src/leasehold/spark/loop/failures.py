@@ -1,0 +1,124 @@
+"""What a failed batch is to be followed by: pure.
+
+Owns the sorting of failures. Spark hands on errors of its tasks as text with a traceback: the last error of ours in it
+is the one that a task raised, and what it says of a partition is read back from its words.
+
+    TAKEN      another instance owns the partition now: plan the rest again, at once
+    TOO_LARGE  the events weigh more than a batch may: plan again, knowing what they weigh
+    GONE       events are gone: the end, or planned again without them
+    AWAY       a hub, store or database is away: wait, holding on to what is held
+    LOST       a worker or memory was lost: plan half as many events
+    COMPUTING  an event cannot be computed: tried again, then looked for
+    PERMANENT  the same would fail the same way: the end
+    UNKNOWN    anything else: tried again, a few times
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from leasehold import errors
+from leasehold.errors import LeaseholdError
+
+LONGEST_PAUSE = 30.0
+"""Seconds between two tries, at most."""
+_RAISED = re.compile(r"leasehold\.errors\.(\w+): (.*)")
+_PARTITION = re.compile(r"^partition (.+?): ")
+_TOO_LARGE = re.compile(r": (\d+) events have (\d+) bytes")
+_LEVEL = re.compile(r"at owner level (\d+)")
+_WORKER_LOST = re.compile(
+    r"ExecutorLostFailure|Python worker (?:exited unexpectedly|failed to connect)|OutOfMemoryError|"
+    r"Lost task .*(?:worker lost|killed by driver)|FetchFailed|MetadataFetchFailed|No space left|"
+    r"GC overhead limit|exceeded memory limits|SparkOutOfMemoryError|is bigger than spark.driver.maxResultSize|"
+    r"Worker .* lost|java\.io\.EOFException"
+)
+_CERTAIN = (
+    errors.UsageError,
+    errors.KeyFromTwoPartitions,
+    errors.OwnerLevelWentBack,
+    errors.EventsMissing,
+    errors.StaleBatch,
+)
+
+
+class Kind(StrEnum):
+    """What to do about a failure."""
+
+    TAKEN = "taken"
+    TOO_LARGE = "too large"
+    GONE = "gone"
+    AWAY = "away"
+    LOST = "lost"
+    COMPUTING = "computing"
+    PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A batch's failure: its kind, one line for people, and what it says of a partition."""
+
+    kind: Kind
+    message: str
+    partition: str = ""
+    owner_level: int = 0
+    mean_bytes: float = 0.0
+
+
+def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
+    """Judge a failure. `computing`: it comes from evaluating rows, so what is not ours is the rows' or the user's."""
+    if isinstance(error, LeaseholdError):
+        return _of_ours(type(error), str(error))
+    text = str(error)
+    for name, message in reversed(_RAISED.findall(text)):
+        found = getattr(errors, name, None)
+        if isinstance(found, type) and issubclass(found, LeaseholdError):
+            return _of_ours(found, message.strip())
+    first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if isinstance(error, MemoryError) or _WORKER_LOST.search(text):
+        return Failure(Kind.LOST, _reason(text) or first_line)
+    said = _reason(text) or f"{type(error).__name__}: {first_line}"
+    return Failure(Kind.COMPUTING if computing else Kind.UNKNOWN, said)
+
+
+def _of_ours(error: type[LeaseholdError], message: str) -> Failure:
+    partition = found[1] if (found := _PARTITION.search(message)) else ""
+    if issubclass(error, errors.PartitionTaken):
+        level = int(found[1]) if (found := _LEVEL.search(message)) else 0
+        return Failure(Kind.TAKEN, message, partition, level)
+    if issubclass(error, errors.RangeTooLarge):
+        size = _TOO_LARGE.search(message)
+        return Failure(Kind.TOO_LARGE, message, partition, mean_bytes=int(size[2]) / int(size[1]) if size else 0.0)
+    if issubclass(error, errors.DataLoss):
+        return Failure(Kind.GONE, message, partition)
+    if error in errors.TRANSIENT:
+        return Failure(Kind.AWAY, message, partition)
+    return Failure(Kind.PERMANENT if issubclass(error, _CERTAIN) else Kind.UNKNOWN, message, partition)
+
+
+def _reason(text: str) -> str:
+    """The last line of a Python traceback in Spark's text, or its error class with the first sentence."""
+    lines = [line.strip() for line in text.splitlines()]
+    raised = [line for line in lines if re.match(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b", line)]
+    if "Traceback (most recent call last)" in text and raised:
+        return raised[0] if len(raised) == 1 else _innermost(lines) or raised[-1]
+    classes = [line for line in lines if re.match(r"^(?:[\w.]+: )?\[[A-Z_.]+\]", line)]
+    return classes[0] if classes else ""
+
+
+def _innermost(lines: list[str]) -> str:
+    """The line after the first traceback's last frame: what the task raised."""
+    inside = False
+    for line in lines:
+        if line.startswith("Traceback (most recent call last)"):
+            inside = True
+        elif inside and re.match(r"^[A-Za-z_][\w.]*(?:: .*)?$", line) and not line.startswith(("File ", "raise ")):
+            return line
+    return ""
+
+
+def pause_before_retry(failures: int, chance: float) -> float:
+    """Seconds to wait after so many failures in a row; `chance` in [0, 1) spreads instances."""
+    return min(LONGEST_PAUSE, 0.5 * 2.0 ** min(failures - 1, 10)) * (0.5 + chance / 2)

@@ -1,0 +1,233 @@
+"""When the next batch is due, and which events it reads.
+
+Owns the places up to which events have been planned and up to which they are committed. Promises that a range is
+planned only for a partition that is held and trusted, that it begins where the last committed or planned one ended,
+that every held partition with something unread moves within a bounded number of batches, and that a checkpoint follows
+its commit and never comes before it. Refuses to go back: what is given back was never committed.
+
+A partition's place is kept for the owner level at which it is held. One that left and came back starts from its
+checkpoint. Events that retention has removed are named in the next range of their partition until one of them is
+committed, so that the table knows that the gap is meant.
+
+Concurrency: one thread calls all of it. Batches are committed in the order in which they were planned; several may be
+planned ahead. The store may be away between commit and checkpoint: the checkpoint waits and is written later, before
+anything is handed over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from leasehold.errors import DataLoss, HubUnavailable, StoreUnavailable
+from leasehold.hubs.base import owner_reads
+from leasehold.model import EventRange, PartitionProperties
+from leasehold.notices import EventsLost
+from leasehold.spark.loop.orders import Order
+from leasehold.spark.loop.settings import LoopSettings
+from leasehold.spark.offsets import Plan, Range, Weights, next_waited, pack, plan
+from leasehold.spark.share import Share
+
+logger = logging.getLogger(__name__)
+
+SMALL_TASK = 10_000
+"""A task of fewer events is not worth a second one: each costs tens of milliseconds."""
+
+
+class Feed:
+    """What there is to read for an instance, batch by batch."""
+
+    def __init__(self, share: Share, settings: LoopSettings) -> None:
+        self._share = share
+        self._settings = settings
+        self._options = settings.source
+        self._planned: dict[str, Range] = {}
+        self._done: dict[str, Range] = {}
+        self._left_out: dict[str, int] = {}
+        self._mean: dict[str, float] = {}
+        self._waited: dict[str, int] = {}
+        self._properties: dict[str, PartitionProperties] = {}
+        self._busy: Counter[tuple[str, int]] = Counter()
+        self._unwritten = False
+        self._at_most = self._options.max_events_per_trigger
+        self._last_batch = share.clock.monotonic()
+        self._bounds = self._ends() if settings.available_now else None
+        self.hub_away = ""
+        """Why nothing is planned, where the hub cannot be reached."""
+        self.lost_events = 0
+        """How many events were gone before they were read."""
+
+    # Planning
+
+    def next(self) -> tuple[EventRange, ...]:
+        """The ranges of the next batch; none if nothing is due. They count as planned from now on."""
+        now = self._share.clock.monotonic()
+        if now - self._last_batch < self._settings.trigger_interval:
+            return ()
+        held = self._share.held(asked=False)
+        try:
+            self._properties = self._share.hub.partition_properties()
+            self.hub_away = ""
+        except HubUnavailable as error:
+            self.hub_away = str(error)
+            return ()
+        weights = Weights(self._settings.max_bytes_per_trigger, self._mean)
+        planned = plan(
+            list(self._planned.values()),
+            held,
+            self._properties,
+            limit=self._at_most,
+            bounds=self._bounds,
+            waited=self._waited,
+            weights=weights,
+        )
+        self._report_losses(planned)
+        if not planned.has_events or (self._bounds is None and self._too_few(planned, now)):
+            return ()
+        self._last_batch = now
+        unread = {one.partition: self._properties[one.partition].end - one.start for one in planned.ranges}
+        self._waited = next_waited({one.partition: len(one) for one in planned.ranges}, unread, self._waited)
+        self._planned = {one.partition: one for one in planned.ranges}
+        self._busy.update((one.partition, one.owner_level) for one in planned.ranges if len(one))
+        return tuple(self._named(one) for one in planned.ranges if len(one))
+
+    def order(self, ranges: Sequence[EventRange], cores: int) -> Order:
+        """Who reads what of these ranges, on so many cores."""
+        pieces = [Range(one.partition, one.begin, one.end, one.owner_level) for one in ranges]
+        total = sum(map(len, pieces))
+        at_least = max(self._options.min_partitions, min(cores, -(-total // SMALL_TASK)))
+        one_reader = owner_reads(self._share.hub, self._options.consumer_group) is not None
+        tasks = pack(pieces, events_per_task=self._options.events_per_task, at_least=at_least, cut=not one_reader)
+        known = {one.partition: self._mean[one.partition] for one in ranges if one.partition in self._mean}
+        return Order(self._share.hub.identity, tuple(ranges), tuple(tasks), self._settings.max_bytes_per_trigger, known)
+
+    def learn(self, mean: Mapping[str, float]) -> None:
+        """What an event of these partitions weighs, in bytes."""
+        self._mean.update(mean)
+
+    def _too_few(self, planned: Plan, now: float) -> bool:
+        wanted = self._options.min_events_per_trigger
+        if wanted is None or now - self._last_batch >= self._options.max_trigger_delay:
+            return False
+        return sum(map(len, planned.ranges)) < wanted
+
+    def _report_losses(self, planned: Plan) -> None:
+        for loss in planned.losses:
+            if self._options.fail_on_data_loss:
+                raise DataLoss(
+                    loss.partition, loss.start, loss.end, "Set fail_on_data_loss = false to go on without them."
+                )
+            if self._left_out.setdefault(loss.partition, loss.start) == loss.start:
+                self.lost_events += loss.end - loss.start
+                self._share.manager.notices.publish(EventsLost(loss.partition, loss.start, loss.end))
+                logger.warning(
+                    "partition %s: events [%d, %d) are gone from the hub", loss.partition, loss.start, loss.end
+                )
+
+    def _named(self, one: Range) -> EventRange:
+        left_out = self._left_out.get(one.partition)
+        return EventRange(self._share.hub.identity, one.partition, one.owner_level, one.start, one.end, left_out)
+
+    # After a batch
+
+    def committed(self, ranges: Sequence[EventRange]) -> None:
+        """The batch of these ranges is in the table: write its checkpoints, and hand over what others ask for."""
+        for one in ranges:
+            self._done[one.partition] = Range(one.partition, one.begin, one.end, one.owner_level)
+            self._left_out.pop(one.partition, None)
+        self._busy -= Counter((one.partition, one.owner_level) for one in ranges)
+        self._unwritten = True
+        if self._at_most is not None:
+            self._at_most = min(2 * self._at_most, self._options.max_events_per_trigger or 2 * self._at_most)
+        self.record()
+
+    def record(self) -> None:
+        """Write what is committed and not yet recorded, and hand over what others ask for: also while nothing comes."""
+        if self._unwritten:
+            self._unwritten = not self._share.record(list(self._done.values()))
+        self._share.note_progress()
+        if not self._unwritten:
+            self._share.let_go(self._busy)
+
+    def give_back(self) -> None:
+        """Forget what was planned and not committed: it is planned again, without what is no longer held."""
+        self._planned = {p: replace(one, start=one.end) for p, one in self._done.items()}
+        self._busy.clear()
+
+    def narrow(self, ranges: Sequence[EventRange]) -> bool:
+        """Plan half of this many events next, more again with each batch that goes well. False: it was a single one."""
+        total = sum(map(len, ranges))
+        self._at_most = max(1, total // 2)
+        return total > 1
+
+    # With an end
+
+    def left_to_consume(self) -> list[str]:
+        """As `unconsumed`. While there is something, gives up what is consumed to its end, where others wait for it."""
+        left = self.unconsumed()
+        if left:
+            self._pass_on_finished()
+        return left
+
+    def unconsumed(self) -> list[str]:
+        """The partitions whose checkpoint, whoever owns them, has not reached the end captured at the start."""
+        bounds = self._bounds or {}
+        try:
+            listed = self._share.checkpoints.list_checkpoints(self._share.group)
+            reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in listed}
+            begins = {p: known.begin for p, known in self._share.hub.partition_properties().items()}
+        except (StoreUnavailable, HubUnavailable) as error:
+            logger.warning("cannot tell whether all is consumed: %s", error)
+            return sorted(bounds)
+        return sorted(p for p, bound in bounds.items() if max(reached.get(p, -1), begins.get(p, -1)) < bound)
+
+    def _pass_on_finished(self) -> None:
+        """Where this instance may hold only some, those that it has consumed keep others from their turn."""
+        if self._options.settings.maximum_partitions is None or self._unwritten:
+            return
+        bounds = self._bounds or {}
+        for partition, held in self._share.held().items():
+            done = self._done.get(partition)
+            place = held.start if done is None or done.owner_level != held.owner_level else done.end
+            if (partition, held.owner_level) not in self._busy and place >= bounds.get(partition, 0):
+                self._share.manager.finish(partition, held.owner_level)
+
+    def owners_of(self, partitions: Sequence[str]) -> str:
+        """Who owns these partitions by their records, for people."""
+        try:
+            records = self._share.ownership.list_ownership(self._share.group).records
+        except StoreUnavailable as error:
+            return str(error)
+        mine, me = set(self._share.held()), str(self._share.manager.owner_id)
+        owners = {r.owner_id for r in records if r.partition in partitions and r.owner_id and r.owner_id != me}
+        said = [f"{', '.join(sorted(owners))} own some"] if owners else []
+        if mine & set(partitions):
+            said.append("this instance works on some")
+        if {p for p in partitions if p not in mine} - {r.partition for r in records if r.owner_id}:
+            said.append("some are nobody's yet")
+        return ", ".join(said) or "they change hands"
+
+    def _ends(self) -> dict[str, int]:
+        return {partition: known.end for partition, known in self._share.hub.partition_properties().items()}
+
+    # What is shown
+
+    def lag(self) -> dict[str, int]:
+        """By held partition, how many events are not yet planned."""
+        held = self._share.held()
+        return {
+            partition: max(0, known.end - self._place(partition, held[partition].start))
+            for partition, known in self._properties.items()
+            if partition in held
+        }
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the hub had at the last look."""
+        return len(self._properties)
+
+    def _place(self, partition: str, start: int) -> int:
+        planned = self._planned.get(partition)
+        return start if planned is None else planned.end

@@ -1,0 +1,245 @@
+"""`MicroBatches`: a loop over what an instance holds of a hub, in a program of one's own.
+
+Owns the life of the loop: it begins to hold partitions when it is entered, gives a batch at a time, records it when the
+body has returned, hands over between batches, and gives all up when it is left. Promises that no checkpoint is written
+for a batch whose body raised or that was abandoned, and that nothing is renewed once this process is gone: the dispatch
+thread is a thread of it.
+
+    entered ─▶ waiting ──events──▶ body ──returned──▶ recorded ─▶ waiting …
+                  │                  │ └─abandoned──▶ planned again
+                  │ stop(), or all   └─raised──▶ left: nothing recorded
+                  ▼ consumed
+                left
+
+Concurrency: the loop belongs to the thread that iterates. `stop` may be called from any thread and from a signal
+handler. A timer cancels the jobs of a batch that takes longer than the stall timeout, or than `stop_timeout` after a
+stop; a body that hangs elsewhere holds its partitions until the stall timeout, and then its instance stops renewing. If
+the body holds the interpreter for longer than trust lasts, the dispatch thread cannot renew: the partitions lapse, the
+loop says so, and the table's fence decides whether the batch still counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from random import Random
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from leasehold.errors import UsageError
+from leasehold.model import EventRange
+from leasehold.spark.bodies import body_reader, body_schema
+from leasehold.spark.loop.batch import MetTable, MicroBatch, check_table
+from leasehold.spark.loop.failures import Kind, pause_before_retry
+from leasehold.spark.loop.feed import Feed
+from leasehold.spark.loop.jobs import Jobs, is_connect, jobs_on
+from leasehold.spark.loop.orders import describe
+from leasehold.spark.loop.pace import Pace, say_losses
+from leasehold.spark.loop.recovery import plan_again
+from leasehold.spark.loop.settings import loop_settings
+from leasehold.spark.loop.tasks import ReadSpec
+from leasehold.spark.options import COLUMNS, check_stores, require_stores
+from leasehold.spark.reading import ReadFor, schema_of
+from leasehold.spark.share import Share
+from leasehold.spark.starting import check_start
+from leasehold.stores import PipelineBinding
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+FIRST_OWNERSHIP_WAIT = 5.0
+"""Seconds that a loop waits for its first dispatch cycle before it looks for events."""
+
+
+class MicroBatches:
+    """Batches of the events of a hub, shared with all instances of the same consumer group.
+
+        with MicroBatches(spark, "kafka://broker/flights", store="postgresql://…", pipeline="flights") as batches:
+            for batch in batches:
+                flights.apply(clean(batch.events), batch)
+
+    hub, store    URLs; `ownership_store` and `checkpoint_store` name two stores in place of one
+    pipeline      what the events are for: a consumer group belongs to one pipeline
+    schema        of JSON bodies, as Spark writes it: then `batch.events` has its columns before the source's, and the
+                  table that the batch is applied to sets aside what does not fit, with the reason
+    available_now end when all that was in the hub at the start has been consumed, by whomever
+    options       those of the source in Python's spelling (`consumer_group`, `starting_position`,
+                  `max_events_per_trigger`, `columns`, …), durations as seconds or as text ("10s"), and
+                  `trigger_interval`, `max_bytes_per_trigger` and `stop_timeout` (see `LoopSettings`)
+
+    Raises `ConfigError` for options that are none or do not go together, at once.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        hub: str,
+        *,
+        store: str | None = None,
+        pipeline: str = "",
+        schema: str | None = None,
+        available_now: bool = False,
+        rng: Random | None = None,
+        **options: Any,
+    ) -> None:
+        given = {"hub": hub, "store": store, "pipeline": pipeline or None, "available_now": available_now, **options}
+        self._settings = loop_settings(given)
+        check_stores(self._settings.source)
+        _, checkpoint_url = require_stores(self._settings.source)
+        source = self._settings.source
+        bodies = None if schema is None else body_schema(schema, COLUMNS)
+        if bodies is not None and is_connect(spark):
+            raise UsageError(
+                "over Spark Connect tasks cannot set bodies aside: leave schema out, and read them with "
+                'leasehold.spark.read_json(batch.events, schema) and EntityTable(reject_by="reason")'
+            )
+        spec = ReadSpec(
+            source.hub,
+            source.columns,
+            source.batch_rows,
+            ReadFor(source.consumer_group, checkpoint_url),
+            None if bodies is None else body_reader(bodies),
+        )
+        fields = [] if bodies is None else list(bodies.fields)
+        read = StructType([*fields, *body_schema(schema_of(source.columns), ()).fields])
+        self._jobs: Jobs = jobs_on(spark, spec, read)
+        self._rng = rng or Random()
+        self._stop = threading.Event()
+        self._share: Share | None = None
+        self._feed: Feed | None = None
+        self._batch: MicroBatch | None = None
+        self._watch: threading.Timer | None = None
+        self._failures = 0
+        self._met: str | None = None
+
+    # Its life
+
+    def __enter__(self) -> MicroBatches:
+        if self._share is not None:
+            raise UsageError("these micro-batches are being iterated already: make another MicroBatches")
+        source = self._settings.source
+        self._share = Share(
+            source,
+            owner_name=source.owner_id or f"{socket.gethostname()}-{os.getpid()}",
+            alive=self._jobs.alive,
+            rng=self._rng,
+        )
+        say_losses(self._share.manager.notices)
+        self._share.start()
+        self._share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
+        self._feed = Feed(self._share, self._settings)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._share is not None
+        errors = {}
+        if self._batch is not None:
+            if kind is None and self._batch.is_applied:
+                self._finish()  # left by `break` after the table had it
+            elif error is not None:
+                errors = dict.fromkeys(
+                    (one.partition for one in self._batch.ranges), f"{type(error).__name__}: {error}"
+                )
+        self._unwatch()
+        self._jobs.end()
+        self._share.close(errors)
+        self._share = self._feed = self._batch = None
+
+    def stop(self) -> None:
+        """End the loop when the batch at hand is done; its jobs are cancelled after `stop_timeout` seconds."""
+        self._stop.set()
+        if (batch := self._batch) is not None:
+            timer = threading.Timer(self._settings.stop_timeout, self._jobs.cancel, [batch.id])
+            timer.daemon = True
+            timer.start()
+
+    # The loop
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        return self
+
+    def __next__(self) -> MicroBatch:
+        feed, share = self._running()
+        self._finish()
+        pace = Pace(share.clock)
+        while not self._stop.is_set():
+            feed.record()
+            with pace.looking():
+                ranges = feed.next()
+            if ranges:
+                return self._begin(ranges)
+            if self._settings.available_now and not feed.left_to_consume():
+                break
+            self._stop.wait(pace.pause(away=bool(feed.hub_away)))
+        raise StopIteration
+
+    def _begin(self, ranges: tuple[EventRange, ...]) -> MicroBatch:
+        feed, share = self._running()
+        order = feed.order(ranges, self._jobs.cores)
+        events = self._jobs.events(order)
+        batch = MicroBatch(events, order, self._jobs, level_of=share.level_of, meet=self._meet)
+        name = share.options.pipeline or share.group.name
+        self._jobs.begin(order, batch.id, f"leasehold {name}: {len(batch):,} events ({describe(ranges)[:200]})")
+        self._batch = batch
+        self._watch_over(batch)
+        return batch
+
+    def _finish(self) -> None:
+        """The body has returned: record the batch, or plan it again."""
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return
+        feed, share = self._running()
+        self._unwatch()
+        self._jobs.end()
+        if batch.failure is None:
+            feed.learn(batch.weights())
+            feed.committed(batch.ranges)
+            self._failures = 0
+            return
+        plan_again(batch.failure, batch.ranges, feed, share)
+        if batch.failure.kind in (Kind.AWAY, Kind.LOST):
+            self._failures += 1
+            self._stop.wait(pause_before_retry(self._failures, self._rng.random()))
+
+    def _meet(self, table: MetTable) -> None:
+        """Tie the group to the first table that is filled from it, and refuse one that belongs elsewhere."""
+        _, share = self._running()
+        check_table(table, share.options.pipeline, share.group)
+        if self._met is None:
+            binding = PipelineBinding(table.pipeline, table.identity())
+            hub = share.hub.identity
+            check_start(share.group, share.checkpoints, binding, lambda: table.watermarks(hub), "PIPELINE.toml")
+            self._met = table.name
+
+    def _running(self) -> tuple[Feed, Share]:
+        if self._share is None or self._feed is None:
+            raise UsageError("batches are there only inside of `with MicroBatches(…) as batches:`")
+        return self._feed, self._share
+
+    # What is watched
+
+    def _watch_over(self, batch: MicroBatch) -> None:
+        timeout = self._settings.source.settings.stall_timeout
+
+        def cancel() -> None:
+            logger.error("a batch has made no progress for %g s and is cancelled: %s", timeout, describe(batch.ranges))
+            self._jobs.cancel(batch.id)
+
+        self._watch = threading.Timer(timeout, cancel)
+        self._watch.daemon = True
+        self._watch.start()
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None

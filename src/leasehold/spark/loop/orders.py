@@ -1,0 +1,94 @@
+"""What the driver tells the tasks of a batch, and what they tell it: values and their text.
+
+Owns the form of both. An *order* says which task reads which ranges; it reaches the tasks as one text, in a local
+property of the job where there is one, so that the plan of a batch may be executed again for the next. A *receipt* says
+what a task has read. Promises that an order without its receipts is noticed: a DataFrame of an earlier batch, or one
+whose rows Spark has kept from it, has run no task for this order.
+
+The name of a batch is made of its ranges and their owner levels, so that it is the same in every process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from leasehold.errors import StaleBatch
+from leasehold.model import EventRange
+from leasehold.spark.offsets import Range
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the tasks of one try of a batch are to read. `mean` is what an event weighs, in bytes, as far as known."""
+
+    hub: str
+    ranges: tuple[EventRange, ...]
+    tasks: tuple[tuple[Range, ...], ...]
+    most_bytes: int | None = None
+    mean: Mapping[str, float] = field(default_factory=dict)
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def text(self) -> str:
+        """The order as tasks read it."""
+        tasks = [[[one.partition, one.start, one.end, one.owner_level] for one in task] for task in self.tasks]
+        most, mean = self.most_bytes, {partition: round(mean) for partition, mean in self.mean.items()}
+        return json.dumps({"token": self.token, "tasks": tasks, "most_bytes": most, "mean": mean})
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrder:
+    """What one task is to read."""
+
+    token: str
+    task: int
+    ranges: tuple[Range, ...]
+    most_bytes: int | None
+    mean: Mapping[str, float]
+
+
+def task_order(text: str, task: int) -> TaskOrder:
+    """What the task of this number reads by the order of this text."""
+    order = json.loads(text)
+    ranges = tuple(Range(*entry) for entry in order["tasks"][task])
+    return TaskOrder(order["token"], task, ranges, order["most_bytes"], order["mean"])
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a task has read, to the end of each of its ranges: events and their bytes by partition.
+
+    `rejected` are the events whose bodies it could not read, as an Arrow stream, None if there are none.
+    """
+
+    token: str
+    task: int
+    events: Mapping[str, int]
+    size: Mapping[str, int]
+    rejected: bytes | None = None
+
+
+def check_receipts(order: Order, receipts: Iterable[Receipt]) -> dict[int, Receipt]:
+    """The receipts of this order by task, each once. Raises `StaleBatch` if a task of it has not run."""
+    mine = {receipt.task: receipt for receipt in receipts if receipt.token == order.token}
+    if missing := [number for number in range(len(order.tasks)) if number not in mine]:
+        raise StaleBatch(
+            f"{len(missing)} of the {len(order.tasks)} tasks of this batch have not run: the DataFrame holds rows that "
+            "were computed for another batch, or only a part of this one. Make it anew from batch.events of this very "
+            "batch, without cache, limit or persist"
+        )
+    return mine
+
+
+def batch_id(ranges: Sequence[EventRange]) -> str:
+    """A name of 32 hexadecimal digits that is the same in every process, and of no other ranges or levels."""
+    told = [[one.hub, one.partition, one.owner_level, one.begin, one.end] for one in sorted(ranges)]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+def describe(ranges: Iterable[EventRange]) -> str:
+    """The ranges for people: `partition 3 [100, 200), partition 5 [7, 9)`."""
+    return ", ".join(f"partition {one.partition} [{one.begin}, {one.end})" for one in sorted(ranges))

@@ -1,0 +1,61 @@
+"""How often a loop looks for events while there are none, and what it says of partitions that it loses.
+
+Owns the pause between two looks: short after something came, longer the longer nothing does, and never so short that
+looking takes more than a fifth of the time, since a look is a query in one hub and a request a partition in another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from leasehold.clock import Clock
+from leasehold.notices import LossReason, Notices, OwnershipLost
+
+logger = logging.getLogger(__name__)
+
+SHORTEST, LONGEST = 0.02, 0.25
+"""Seconds between two looks: at first, and at most while looking is quick."""
+AWAY = 1.0
+"""Seconds between two looks at a hub that is away."""
+
+
+class Pace:
+    """The pauses of one wait for events."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._took = 0.0
+        self._pause = SHORTEST
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """A look, whose time counts."""
+        started = self._clock.monotonic()
+        yield
+        self._took = self._clock.monotonic() - started
+
+    def pause(self, *, away: bool) -> float:
+        """Seconds until the next look."""
+        self._pause = min(LONGEST, 1.2 * self._pause)
+        return AWAY if away else max(self._pause, 4 * self._took)
+
+
+def say_losses(notices: Notices) -> None:
+    """Say once for each why a partition is no longer held, where a person may want to know."""
+
+    def tell(notice: OwnershipLost) -> None:
+        if notice.reason is LossReason.LAPSED:
+            logger.warning(
+                "partition %s was not renewed in time: the store was away, this machine or process was paused, or "
+                "code of this process held the interpreter for longer than a hold is trusted. Whoever holds it now "
+                "goes on; what is written of it here is refused by the table if another has been there",
+                notice.partition,
+            )
+        elif notice.reason is LossReason.STALLED:
+            logger.error("partition %s is given up: no batch has ended for the stall timeout", notice.partition)
+        else:
+            logger.info("partition %s is no longer held: %s", notice.partition, notice.reason.value)
+
+    notices.subscribe(tell, to=OwnershipLost)

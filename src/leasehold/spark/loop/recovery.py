@@ -1,0 +1,43 @@
+"""What a loop does about a failure that it understands.
+
+Owns the steps that follow from a kind of failure (`failures.py`), for every loop: none of them writes anything, and all
+of them leave the events of the batch to be planned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leasehold.errors import HubError
+from leasehold.model import EventRange
+from leasehold.spark.loop.failures import Failure, Kind
+from leasehold.spark.loop.feed import Feed
+from leasehold.spark.loop.orders import describe
+from leasehold.spark.share import Share
+
+
+def plan_again(failure: Failure, ranges: Sequence[EventRange], feed: Feed, share: Share) -> None:
+    """Give the batch of these ranges back, with what has been learned from its failure.
+
+    Raises `HubError` where a worker or memory is lost to a single event: there is no smaller batch.
+    """
+    if failure.kind is Kind.TAKEN:
+        share.manager.lose(failure.partition, failure.owner_level)
+    elif failure.kind is Kind.TOO_LARGE:
+        feed.learn({failure.partition: failure.mean_bytes})
+    elif failure.kind is Kind.LOST and not feed.narrow(ranges):
+        raise HubError(
+            f"{describe(ranges)}: a worker, or memory, is lost whenever this one event is computed: "
+            f"{failure.message}. Give Spark more memory (spark.driver.memory, spark.executor.memory), or let the "
+            "transform pass it over"
+        )
+    feed.give_back()
+
+
+def give_up(ranges: Sequence[EventRange], error: str, share: Share) -> None:
+    """Give up the partitions of a batch that came to a bad end, with the reason on record.
+
+    Whoever acquires them next, this instance or another, takes them last and one by one (`balancing.suspects`).
+    """
+    for one in ranges:
+        share.manager.let_go(one.partition, one.owner_level, error)

@@ -1,0 +1,189 @@
+"""What a task of a batch does: read its ranges whole, and turn bodies into columns where it is told to.
+
+Owns the worker's side. Promises that a task reads each of its ranges to the end or fails with an error of ours that
+names the partition: another has taken it (`PartitionTaken`), events are gone (`DataLoss`), the hub is away
+(`HubUnavailable`), there is more than a batch may weigh (`RangeTooLarge`). So a second evaluation sees the same
+events, or none. Bodies that cannot be read leave the batch here, with a reason, in the task's receipt: one reading
+gives the good and the bad.
+
+Nothing here knows the session: what to read comes in a local property of the job (`jobs.py`) or with the function. A
+worker is used by many tasks; its connections to hub and store are kept (`reading.py`). What it has imported is set
+aside from the garbage collector once, since PySpark collects after every task.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from leasehold.errors import DataLoss, HubError, PartitionTaken, RangeTooLarge, ReaderDisconnected
+from leasehold.hubs.base import Hub
+from leasehold.spark.loop.orders import Receipt, TaskOrder
+from leasehold.spark.offsets import Range
+from leasehold.spark.reading import PAUSES, ReadFor, owned_batches, shared_hub, superseded, with_level
+
+if TYPE_CHECKING:
+    from leasehold.formats import BodyReader
+
+CHUNK_BYTES = 8 * 2**20
+"""About how many bytes a worker holds of a range at a time."""
+FIRST_EVENTS = 256
+"""How many events are read first of a partition of which nobody knows yet what an event weighs."""
+CARRIED = ("hub", "partition", "sequenceNumber", "ownerLevel")
+"""What a rejected event carries beside its body and the reason."""
+REASON = "leasehold_reject_reason"
+"""The column that says why a body cannot be read, where rejected events are not set aside by the tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSpec:
+    """How the tasks of a loop read, whatever the batch.
+
+    `columns` are the source's that come out, in order, after those of `bodies`. Events that `bodies` cannot read go
+    into the receipt, or, with `inline`, come out too, with the column `REASON`.
+    """
+
+    url: str
+    columns: tuple[str, ...]
+    batch_rows: int
+    read_for: ReadFor | None = None
+    bodies: BodyReader | None = None
+    inline: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a task has read so far."""
+
+    events: dict[str, int]
+    size: dict[str, int]
+    rejected: list[pa.RecordBatch]
+
+
+def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.RecordBatch]:
+    """All events of the task's ranges, in order within each."""
+    _set_aside_imports()
+    hub = shared_hub(spec.url)
+    for one in order.ranges:
+        rows = 0
+        for batch in _events(hub, spec, one, order.mean.get(one.partition)):
+            rows += batch.num_rows
+            _weigh(batch, one, order, tally)
+            yield from _out(spec, batch, one.owner_level, tally)
+        _check_whole(hub, one, rows)
+
+
+def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:
+    """What the task tells the driver once all has been read."""
+    rejected = None
+    if tally.rejected:
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, tally.rejected[0].schema) as writer:
+            for batch in tally.rejected:
+                writer.write_batch(batch)
+        rejected = stream.getvalue().to_pybytes()
+    return Receipt(order.token, order.task, tally.events, tally.size, rejected)
+
+
+def _events(hub: Hub, spec: ReadSpec, one: Range, mean: float | None) -> Iterator[pa.RecordBatch]:
+    """The events of a range in chunks that fit in memory, read on after a pause if somebody has come between."""
+    wanted = [name for name in spec.columns if name != "ownerLevel"]
+    if spec.bodies is not None:
+        wanted += [name for name in ("body", *CARRIED) if name not in wanted and name != "ownerLevel"]
+    wanted = wanted or ["sequenceNumber"]
+    pauses = iter(PAUSES)
+    left = one
+    while len(left):
+        part = left
+        if mean is None and len(left) > FIRST_EVENTS:
+            part = replace(left, end=left.start + FIRST_EVENTS)
+        rows = min(spec.batch_rows, FIRST_EVENTS if mean is None else max(1, int(CHUNK_BYTES / max(mean, 1.0))))
+        size = count = 0
+        try:
+            for batch in owned_batches(hub, part, wanted, rows, spec.read_for):
+                size, count = size + batch.nbytes, count + batch.num_rows
+                yield batch
+        except ReaderDisconnected as error:
+            if spec.read_for is not None and superseded(hub, one, spec.read_for):
+                raise PartitionTaken(one.partition, one.owner_level) from error
+            pause = next(pauses, None)
+            if pause is None:
+                raise
+            time.sleep(pause * (0.5 + random.random()))
+            left = replace(left, start=error.position)
+        else:
+            left = replace(left, start=part.end)
+            mean = size / count if count else mean
+
+
+def _weigh(batch: pa.RecordBatch, one: Range, order: TaskOrder, tally: Tally) -> None:
+    events = tally.events[one.partition] = tally.events.get(one.partition, 0) + batch.num_rows
+    size = tally.size[one.partition] = tally.size.get(one.partition, 0) + batch.nbytes
+    if order.most_bytes is not None and events > 1 and sum(tally.size.values()) > 2 * order.most_bytes:
+        raise RangeTooLarge(one.partition, events, size, order.most_bytes)
+
+
+def _out(spec: ReadSpec, batch: pa.RecordBatch, owner_level: int, tally: Tally) -> Iterator[pa.RecordBatch]:
+    if spec.bodies is None:
+        yield with_level(batch, owner_level, spec.columns)
+        return
+    read = spec.bodies.read(batch.column("body"))
+    out = with_level(batch, owner_level, spec.columns)
+    arrays = [*read.columns.columns, *out.columns]
+    names = [*read.columns.schema.names, *out.schema.names]
+    if spec.inline:
+        reasons = pa.nulls(batch.num_rows, pa.string()) if read.reasons is None else read.reasons
+        yield pa.RecordBatch.from_arrays([*arrays, reasons], names=[*names, REASON])
+        return
+    good = pa.RecordBatch.from_arrays(arrays, names=names)
+    if read.reasons is None:
+        yield good
+        return
+    bad = read.reasons.is_valid()
+    carried = dict.fromkeys((*CARRIED, "body", *spec.columns))
+    set_aside = with_level(batch, owner_level, tuple(carried))
+    set_aside = pa.RecordBatch.from_arrays([*set_aside.columns, read.reasons], names=[*carried, "reason"])
+    tally.rejected.append(set_aside.filter(bad))
+    good = good.filter(read.reasons.is_null())
+    if good.num_rows:
+        yield good
+
+
+def _check_whole(hub: Hub, one: Range, rows: int) -> None:
+    """Fewer events than numbers is a loss if the hub begins later now; else the hub has gaps (compaction)."""
+    if rows >= len(one):
+        return
+    known = hub.partition_properties([one.partition])[one.partition]
+    if known.end < one.end:
+        raise HubError(
+            f"partition {one.partition}: events [{one.start}, {one.end}) were to be read, and the hub ends at "
+            f"{known.end}: it has lost acknowledged events or was restored from an older copy. Restore the hub, or "
+            "read it under another consumer group."
+        )
+    if known.begin > one.start:
+        raise DataLoss(one.partition, one.start, known.begin, "Set fail_on_data_loss = false to go on without them.")
+
+
+@functools.cache
+def _set_aside_imports() -> None:
+    """What is imported stays: without this, each task ends with a collection that goes through all of it."""
+    gc.collect()
+    gc.freeze()
+
+
+def sizes(receipts: Mapping[int, Receipt]) -> dict[str, float]:
+    """What an event of each partition weighs in the mean, in bytes, by these receipts."""
+    events: dict[str, int] = {}
+    size: dict[str, int] = {}
+    for receipt in receipts.values():
+        for partition, count in receipt.events.items():
+            events[partition] = events.get(partition, 0) + count
+            size[partition] = size.get(partition, 0) + receipt.size[partition]
+    return {partition: size[partition] / count for partition, count in events.items() if count}

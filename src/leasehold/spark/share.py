@@ -1,0 +1,133 @@
+"""One instance's share of a hub's partitions, as the Spark side holds it: for the loop and for the source.
+
+Owns the hub, the stores, the partition manager and its thread. Promises that a checkpoint is written only for what its
+caller says has been committed, at the level that it carries, and that a partition which another instance asks for is
+given up only when all that was planned of it is in its checkpoint. Refuses stores, hub and settings that do not go
+together.
+
+Concurrency: one thread plans and records; the dispatch thread runs beside it (see `processor.partition_manager`). If
+this process stops for a minute between planning a range and its being read, the range is read all the same, and the
+sink drops it if another owner's batch came first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from random import Random
+
+from leasehold.clock import Clock, SystemClock
+from leasehold.errors import StoreUnavailable
+from leasehold.hubs import open_hub
+from leasehold.hubs.base import learn_offsets, offset_of
+from leasehold.model import Checkpoint, OwnerId
+from leasehold.processor import DispatchThread, PartitionManager
+from leasehold.spark.offsets import Held, Range
+from leasehold.spark.options import SourceOptions, check_tasks, require_stores
+from leasehold.stores import open_store
+
+logger = logging.getLogger(__name__)
+
+
+class Share:
+    """A hub, its stores, and the partitions that are held of it. `start` begins to hold, `close` gives all up."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        owner_name: str,
+        alive: Callable[[], bool],
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        ownership_url, checkpoint_url = require_stores(options)
+        timeout = options.settings.request_timeout
+        self.options = options
+        self.clock = clock or SystemClock()
+        self.hub = open_hub(options.hub)
+        self.group = self.hub.consumer_group(options.consumer_group)
+        self.ownership = open_store(ownership_url, timeout=timeout)
+        self.checkpoints = open_store(checkpoint_url, timeout=timeout)
+        check_tasks(options, self.hub, self.group.name)
+        self.manager = PartitionManager(
+            self.hub,
+            self.group,
+            self.ownership,
+            self.checkpoints,
+            owner_id=OwnerId(owner_name),
+            settings=options.settings,
+            positions=options.starting_position,
+            clock=self.clock,
+            rng=rng or Random(),
+            pipeline=options.pipeline,
+            last_error=options.last_error,
+        )
+        self._written: dict[tuple[str, int], int] = {}
+        self._thread = DispatchThread(self.manager, clock=self.clock, alive=alive)
+
+    def start(self) -> None:
+        """Begin to hold partitions."""
+        self._thread.start()
+
+    def close(self, errors: Mapping[str, str] | None = None) -> None:
+        """Stop renewing and relinquish, as far as the store can be reached in time.
+
+        `errors` say what ended the work on a partition, where it did not end well.
+        """
+        self._thread.stop(timeout=2 * self.options.settings.request_timeout, errors=errors or {})
+        self.hub.close()
+
+    def held(self, *, asked: bool = True) -> dict[str, Held]:
+        """What is held and trusted now, and where it starts; `asked`: also what others have asked for."""
+        holds = self.manager.held().items()
+        return {p: Held(hold.owner_level, hold.start) for p, hold in holds if asked or not hold.asked_by}
+
+    def record(self, committed: Sequence[Range]) -> bool:
+        """Write the checkpoints of ranges that are committed. Returns whether the store could be reached.
+
+        Each is written only at the level that it carries, also if that is no longer held: the store refuses it if
+        another level has been there. May be called again for what is written already, at no cost.
+        """
+        due = [one for one in committed if not self.is_recorded(one)]
+        # The events were read by tasks, and there is no way from them to here.
+        learn_offsets(self.hub, {one.partition: one.end - 1 for one in due if self._holds(one)})
+        try:
+            self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
+        except StoreUnavailable as error:
+            logger.warning("checkpoints wait: %s", error)
+            return False
+        # What the store refused counts too: a higher level has been there, and it would refuse it again.
+        self._written.update({(one.partition, one.owner_level): one.end for one in due})
+        return True
+
+    def note_progress(self) -> None:
+        """After the checkpoints are written: what is acquired anew starts where they say."""
+        if self.manager.note_progress():
+            # Batches may be further apart than the stall timeout: without waiting, each would find nothing held.
+            settings = self.options.settings
+            patience = settings.load_balancing_interval + settings.request_timeout
+            self.manager.wait_for_cycle(self.manager.cycles + 1, patience)
+
+    def is_recorded(self, one: Range) -> bool:
+        """Whether the checkpoint of this range has been written, or refused for good."""
+        return self._written.get((one.partition, one.owner_level)) == one.end
+
+    def let_go(self, busy: Collection[tuple[str, int]]) -> None:
+        """Give up what others have asked for, but for what is `busy`: partitions with their owner levels."""
+        for partition, hold in self.manager.held().items():
+            if hold.asked_by and (partition, hold.owner_level) not in busy:
+                self.manager.let_go(partition, hold.owner_level)
+
+    def level_of(self, hub: str, partition: str) -> int | None:
+        """The owner level in the ownership record of a partition, None if there is no record."""
+        records = self.ownership.list_ownership(self.group).records
+        return next((each.owner_level for each in records if each.partition == partition), None)
+
+    def _holds(self, one: Range) -> bool:
+        hold = self.manager.held().get(one.partition)
+        return hold is not None and hold.owner_level == one.owner_level
+
+    def _checkpoint(self, done: Range) -> Checkpoint:
+        last = done.end - 1
+        return Checkpoint(self.group, done.partition, last, done.owner_level, offset_of(self.hub, done.partition, last))

@@ -1,0 +1,189 @@
+"""The rules of the loop that need no Spark: shares, weights, orders, failures, poison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.errors import DataLoss, HubUnavailable, PartitionTaken, RangeTooLarge, SinkUnavailable, StaleBatch
+from leasehold.model import EventRange
+from leasehold.spark.loop.failures import Kind, pause_before_retry, sort_failure
+from leasehold.spark.loop.orders import Order, Receipt, batch_id, check_receipts, describe, task_order
+from leasehold.spark.loop.poison import FEW, TooMuchPoison, allowed, halves, sift
+from leasehold.spark.offsets import Range, Weights, next_waited, share
+
+# Shares
+
+
+@given(
+    st.dictionaries(st.text("abcdef", min_size=1, max_size=2), st.integers(0, 50), max_size=8),
+    st.integers(1, 60),
+    st.dictionaries(st.text("abcdef", min_size=1, max_size=2), st.integers(0, 5)),
+)
+def test_a_share_gives_all_that_fits(available: dict[str, int], limit: int, waited: dict[str, int]) -> None:
+    granted = share(limit, available, waited)
+    assert sum(granted.values()) == min(limit, sum(available.values()))
+    assert all(0 <= granted[partition] <= there for partition, there in available.items())
+
+
+def test_nobody_waits_for_ever_whatever_comes_elsewhere() -> None:
+    waited: dict[str, int] = {}
+    longest = 0
+    for _ in range(200):
+        available = {"big": 10_000, "a": 1, "b": 1, "c": 3}  # each time anew
+        granted = share(2, available, waited)
+        waited = next_waited(granted, available, waited)
+        longest = max(longest, *waited.values(), 0)
+    assert longest <= 2
+
+
+def test_a_batch_is_cut_to_its_weight_and_each_partition_gets_its_turn() -> None:
+    weights = Weights(1_000_000, {"0": 100_000.0, "1": 10.0})
+    assert weights.fit({"0": 5, "1": 100}) == {"0": 5, "1": 100}
+    cut = weights.fit({"0": 100, "1": 100})
+    assert cut["0"] * 100_000 + cut["1"] * 10 <= 1_000_000
+    assert min(cut.values()) >= 1
+    # Events of 10 MB each: one at a time, the one that has waited longest first.
+    huge = Weights(1_000_000, {"0": 1e7, "1": 1e7, "2": 1e7})
+    waited: dict[str, int] = {}
+    seen = []
+    for _ in range(6):
+        granted = huge.fit({"0": 10, "1": 10, "2": 10}, waited)
+        seen.append([partition for partition, count in granted.items() if count])
+        waited = next_waited(granted, {"0": 10, "1": 10, "2": 10}, waited)
+    assert [len(each) for each in seen] == [1] * 6
+    assert {each[0] for each in seen[:3]} == {"0", "1", "2"}
+
+
+# Orders
+
+
+def ranges(*spans: tuple[str, int, int]) -> tuple[EventRange, ...]:
+    return tuple(EventRange("h", partition, 3, begin, end) for partition, begin, end in spans)
+
+
+def test_an_order_reaches_its_tasks_and_its_receipts_are_all_asked_for() -> None:
+    tasks = ((Range("0", 1, 5, 3),), (Range("0", 5, 9, 3), Range("1", 0, 2, 3)))
+    order = Order("h", ranges(("0", 1, 9), ("1", 0, 2)), tasks, 1000, {"0": 12.6})
+    second = task_order(order.text(), 1)
+    assert (second.token, second.ranges, second.most_bytes, second.mean) == (order.token, tasks[1], 1000, {"0": 13})
+    told = [Receipt(order.token, number, {"0": 4}, {"0": 40}) for number in (0, 1)]
+    assert set(check_receipts(order, [*told, told[0]])) == {0, 1}, "an attempt that came twice counts once"
+    with pytest.raises(StaleBatch, match="1 of the 2 tasks"):
+        check_receipts(order, told[:1])
+    with pytest.raises(StaleBatch, match="2 of the 2 tasks"):
+        check_receipts(Order("h", order.ranges, tasks), told)  # another try of the same batch
+
+
+def test_a_batch_has_one_name_everywhere() -> None:
+    one, other = ranges(("0", 1, 9), ("1", 0, 2)), ranges(("1", 0, 2), ("0", 1, 9))
+    assert batch_id(one) == batch_id(other)
+    assert batch_id(one) != batch_id(ranges(("0", 1, 9), ("1", 0, 3)))
+    assert describe(other) == "partition 0 [1, 9), partition 1 [0, 2)"
+
+
+# Failures
+
+TASK = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times\nTraceback (most recent call last):\n  {}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (PartitionTaken("3", 7), Kind.TAKEN),
+        (RangeTooLarge("3", 10, 5_000, 1_000), Kind.TOO_LARGE),
+        (DataLoss("3", 0, 5), Kind.GONE),
+        (HubUnavailable("the hub is away"), Kind.AWAY),
+        (SinkUnavailable("locked"), Kind.AWAY),
+        (StaleBatch("old rows"), Kind.PERMANENT),
+    ],
+)
+def test_errors_of_ours_are_known_also_in_the_text_of_a_task(error: Exception, kind: Kind) -> None:
+    text = TASK.format(f"leasehold.errors.{type(error).__name__}: {error}")
+    for found in (sort_failure(error, computing=True), sort_failure(RuntimeError(text), computing=True)):
+        assert found.kind is kind
+        if kind in (Kind.TAKEN, Kind.TOO_LARGE, Kind.GONE):
+            assert found.partition == "3"
+    assert sort_failure(PartitionTaken("3", 7)).owner_level == 7
+    assert sort_failure(RangeTooLarge("3", 10, 5_000, 1_000)).mean_bytes == 500
+
+
+def test_what_a_user_s_function_raises_is_told_from_a_lost_worker() -> None:
+    raised = RuntimeError(TASK.format('File "x.py", line 3, in f\nValueError: no such tail number'))
+    assert sort_failure(raised, computing=True).kind is Kind.COMPUTING
+    assert sort_failure(raised).kind is Kind.UNKNOWN
+    assert "no such tail number" in sort_failure(raised, computing=True).message
+    for text in ("java.lang.OutOfMemoryError: Java heap space", "Python worker exited unexpectedly (crashed)"):
+        assert sort_failure(RuntimeError(text), computing=True).kind is Kind.LOST
+    assert sort_failure(MemoryError(), computing=True).kind is Kind.LOST
+    assert pause_before_retry(1, 0.0) == 0.25
+    assert pause_before_retry(50, 0.999) <= 30.0
+
+
+# Poison
+
+
+class Events:
+    """Events of which some cannot be computed, and what was computed of them."""
+
+    def __init__(self, bad: set[tuple[str, int]]) -> None:
+        self.bad = bad
+        self.calls = 0
+
+    def compute(self, some: Sequence[EventRange]) -> list[tuple[str, int]]:
+        self.calls += 1
+        events = [(one.partition, number) for one in some for number in range(one.begin, one.end)]
+        if found := self.bad & set(events):
+            raise ValueError(f"{min(found)} is bad")
+        return events
+
+
+def why(error: Exception) -> str | None:
+    return str(error) if isinstance(error, ValueError) else None
+
+
+@given(st.integers(2, 3000), st.integers(0, 2**32))
+def test_exactly_the_events_that_fail_are_found(count: int, seed: int) -> None:
+    rng = Random(seed)
+    whole = ranges(("0", 5, 5 + count), ("1", 0, rng.randrange(1, 50)))
+    everything = [(one.partition, number) for one in whole for number in range(one.begin, one.end)]
+    bad = set(rng.sample(everything, rng.randrange(0, min(allowed(len(everything), 100), len(everything) - 1) + 1)))
+    events = Events(bad)
+    sifted = sift(whole, events.compute, why, most=100, witness=lambda: True)
+    assert {(one.event.partition, one.event.begin) for one in sifted.poison} == bad
+    assert sorted(event for piece in sifted.good for event in piece) == sorted(set(everything) - bad)
+
+
+def test_too_many_are_an_outage() -> None:
+    whole = ranges(("0", 0, 1000))
+    with pytest.raises(TooMuchPoison, match="11 of 1000 events"):
+        sift(whole, Events({("0", n) for n in range(0, 1000, 7)}).compute, why, most=100, witness=lambda: True)
+    # All of a small batch: what was computed before decides.
+    few = Events({("0", n) for n in range(FEW)})
+    assert len(sift(ranges(("0", 0, FEW)), few.compute, why, most=100, witness=lambda: True).poison) == FEW
+    with pytest.raises(TooMuchPoison):
+        sift(ranges(("0", 0, FEW)), few.compute, why, most=100, witness=lambda: False)
+
+
+def test_another_failure_than_the_events_own_ends_the_search() -> None:
+    def away(some: Sequence[EventRange]) -> None:
+        raise HubUnavailable("the hub is away")
+
+    with pytest.raises(HubUnavailable):
+        sift(ranges(("0", 0, 8)), away, why, most=100, witness=lambda: True)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=5))
+def test_halves_are_all_of_it_and_no_more(spans: list[tuple[int, int]]) -> None:
+    whole = ranges(*((str(place), begin, begin + length) for place, (begin, length) in enumerate(spans)))
+    parts = halves(whole)
+    numbers = [(one.partition, number) for part in parts for one in part for number in range(one.begin, one.end)]
+    assert sorted(numbers) == [(one.partition, number) for one in whole for number in range(one.begin, one.end)]
+    if sum(map(len, whole)) > 1:
+        assert abs(sum(map(len, parts[0])) - sum(map(len, parts[1]))) <= 1

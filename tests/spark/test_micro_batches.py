@@ -1,0 +1,331 @@
+"""`MicroBatches` on real Spark: what a batch is, what is recorded, what is refused, transforms of every kind."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
+
+from leasehold.errors import ConfigError, DataLoss, EventsMissing, StaleBatch, UsageError
+from leasehold.hubs.log import LogHub
+from leasehold.model import Event
+from leasehold.spark import EntityTable, MicroBatch, MicroBatches, read_json
+from leasehold.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.timeout(240)
+
+FENCE = ("hub", "partition", "sequenceNumber", "ownerLevel")
+QUICK: dict[str, Any] = {
+    "load_balancing_interval": 0.4,
+    "partition_expiration": 2.75,
+    "request_timeout": 1.0,
+    "margin": 0.3,
+    "settle_delay": 0.0,
+}
+
+
+class Place:
+    """A log of two partitions, a store and a database in one folder."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.hub = LogHub.create(folder / "hub.db", partitions=2)
+        self.sent = 0
+
+    def send(self, count: int, partition: str | None = None, size: int = 0) -> None:
+        for name in (partition,) if partition else ("0", "1"):
+            bodies = []
+            for _ in range(count):
+                bodies.append(json.dumps({"id": f"{name}-{self.sent}", "n": self.sent, "pad": "x" * size}).encode())
+                self.sent += 1
+            self.hub.send([Event(body) for body in bodies], partition=name)
+
+    def batches(self, **options: Any) -> MicroBatches:
+        given = {**QUICK, "available_now": True, "pipeline": "p", "schema": "id STRING, n BIGINT", **options}
+        return MicroBatches(self.spark, self.hub.url, store=f"sqlite:///{self.folder}/stores.db", **given)
+
+    def table(self, **settings: Any) -> EntityTable:
+        given = {"mode": "append", "pipeline": "p", "keep": ("partition", "sequenceNumber"), **settings}
+        return EntityTable(f"sqlite:///{self.folder}/table.db", given.pop("table", "events"), **given)
+
+    def rows(self, sql: str = "SELECT n FROM events ORDER BY n") -> list[tuple[Any, ...]]:
+        with sqlite3.connect(self.folder / "table.db") as connection:
+            found = connection.execute(sql).fetchall()
+        connection.close()
+        return found
+
+    def checkpoints(self) -> dict[str, int]:
+        listed = SqliteStore(self.folder / "stores.db").list_checkpoints(self.hub.consumer_group("$Default"))
+        return {one.partition: one.next_sequence_number for one in listed}
+
+
+@pytest.fixture
+def place(spark: SparkSession, tmp_path: Path) -> Place:
+    return Place(spark, tmp_path)
+
+
+def plain(events: DataFrame) -> DataFrame:
+    return events.select("id", "n", *FENCE)
+
+
+def each(batches: MicroBatches, body: Callable[[MicroBatch], object]) -> None:
+    with batches:
+        for batch in batches:
+            body(batch)
+
+
+def test_batches_hold_what_they_say_and_are_recorded(place: Place) -> None:
+    place.send(25)
+    table, seen = place.table(), []
+    with place.batches(max_events_per_trigger=20) as batches:
+        for batch in batches:
+            seen.append((batch.id, sum(len(one) for one in batch.ranges), batch.events.count()))
+            assert {one.hub for one in batch.ranges} == {place.hub.identity}
+            assert table.apply(plain(batch.events), batch).applied == len(batch)
+            assert place.checkpoints() != {one.partition: one.end for one in batch.ranges}
+    assert [(planned, counted) for _, planned, counted in seen] == [(20, 20), (20, 20), (10, 10)]
+    assert len({name for name, _, _ in seen}) == 3
+    assert place.rows() == [(n,) for n in range(50)]
+    assert place.checkpoints() == {"0": 25, "1": 25}
+
+
+def test_a_body_that_raises_leaves_no_checkpoint_and_its_events_come_again(place: Place) -> None:
+    place.send(5)
+    table = place.table()
+
+    def fail(batch: MicroBatch) -> None:
+        table.apply(plain(batch.events), batch)
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        each(place.batches(), fail)
+    assert place.checkpoints() == {"0": 0, "1": 0}
+    with place.batches() as batches:
+        results = [table.apply(plain(batch.events), batch) for batch in batches]
+    assert [(result.applied, result.replayed) for result in results] == [(0, 10)]
+    with place.batches() as batches:
+        for batch in batches:
+            pytest.fail(f"nothing was left, and {batch} came")
+    # Left by `break`, once the table has it: recorded.
+    place.send(5)
+    with place.batches() as batches:
+        for batch in batches:
+            table.apply(plain(batch.events), batch)
+            break
+    assert place.checkpoints() == {"0": 10, "1": 10}
+
+
+def test_bad_bodies_are_set_aside_by_the_one_reading(place: Place) -> None:
+    place.send(3)
+    place.hub.send([Event(b"oops"), Event(b'{"n":"x"}')], partition="0")
+    table = place.table()
+    with place.batches() as batches:
+        (result,) = [table.apply(plain(batch.events).where("n <> 1"), batch) for batch in batches]
+    assert (result.applied, result.rejected) == (5, 2)
+    found = place.rows("SELECT partition, sequence_number, body, reason FROM events_rejected ORDER BY 2")
+    assert [row[:3] for row in found] == [("0", 3, b"oops"), ("0", 4, b'{"n":"x"}')]
+    assert "the field n" in found[1][3]
+    assert place.rows("SELECT partition, sequence_number FROM leasehold_watermark ORDER BY 1") == [("0", 4), ("1", 2)]
+
+
+def doubled(events: DataFrame) -> DataFrame:
+    return events.select("n", F.udf(lambda n: 2 * n, "BIGINT")("n").alias("m"), *FENCE)
+
+
+TRANSFORMS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "repartition": lambda events: events.repartition(3, "id").select("n", *FENCE),
+    "time": lambda events: events.select("n", F.current_timestamp().alias("at"), *FENCE),
+    "uuid": lambda events: events.select("n", F.expr("uuid()").alias("name"), *FENCE),
+    "rand": lambda events: events.select("n", F.rand().alias("chance"), *FENCE),
+    "explode": lambda events: events.select("n", F.explode(F.array(F.lit(1), F.lit(2))).alias("part"), *FENCE),
+    "function": doubled,
+    "shuffled time": lambda events: events.repartition(2).select("n", F.expr("now()").alias("at"), *FENCE),
+}
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+def test_ten_batches_through_transforms_of_every_kind(place: Place, kind: str) -> None:
+    place.send(50)
+    table, transform, times = place.table(), TRANSFORMS[kind], 0
+    with place.batches(max_events_per_trigger=10) as batches:
+        for batch in batches:
+            table.apply(transform(batch.events), batch)
+            times += 1
+    assert times == 10
+    rows = place.rows("SELECT * FROM events ORDER BY n")
+    each = 2 if kind == "explode" else 1
+    assert [row[0] for row in rows] == [n for n in range(100) for _ in range(each)]
+    if "time" in kind:
+        assert len({row[1] for row in rows}) == 10, "a time for each batch"
+    elif kind in ("uuid", "rand"):
+        assert len({row[1] for row in rows}) == 100, "no value twice"
+    elif kind == "function":
+        assert all(row[1] == 2 * row[0] for row in rows)
+
+
+def test_rows_of_an_earlier_batch_are_refused(place: Place) -> None:
+    place.send(20)
+    table = place.table()
+    kept: list[DataFrame] = []
+
+    def apply_kept(batch: MicroBatch) -> None:
+        # With a shuffle, and executed before: Spark has its files, and gives the first batch's rows again.
+        kept.append(plain(batch.events.repartition(2)))
+        table.apply(kept[0], batch)
+
+    with pytest.raises(StaleBatch):
+        each(place.batches(max_events_per_trigger=10), apply_kept)
+    assert len(place.rows()) == 10
+    # Spark sees that nothing is wanted, and runs no task: what has not been read is not done.
+    with pytest.raises(StaleBatch, match="have not run"):
+        each(place.batches(), lambda batch: table.apply(plain(batch.events).limit(0), batch))
+    assert len(place.rows()) == 10
+
+
+def test_a_batch_is_applied_once_to_a_table_and_to_its_own_pipeline_only(place: Place) -> None:
+    place.send(2)
+    table, other = place.table(), place.table(table="others")
+
+    def apply_twice(batch: MicroBatch) -> None:
+        table.apply(plain(batch.events.where("n < 2")), batch)
+        other.apply(plain(batch.events), batch)
+        table.apply(plain(batch.events.where("n >= 2")), batch)
+
+    with pytest.raises(UsageError, match="applied to the table events already"):
+        each(place.batches(), apply_twice)
+    assert len(place.rows("SELECT n FROM others")) == 4
+    stranger = place.table(table="strangers", pipeline="q")
+    with pytest.raises(ConfigError, match="belongs to this pipeline"):
+        each(place.batches(), lambda batch: stranger.apply(plain(batch.events), batch))
+
+
+def test_events_that_are_gone(place: Place) -> None:
+    place.send(10)
+    table = place.table()
+    with place.batches() as batches:
+        for batch in batches:
+            table.apply(plain(batch.events), batch)
+    place.send(5, "0")
+    time.sleep(0.01)
+    place.hub.retain(max_age=0.001)
+    place.send(10)
+    with pytest.raises(DataLoss, match=r"partition 0: events \[10, 15\)"), place.batches() as batches:
+        next(iter(batches))
+    with place.batches(fail_on_data_loss=False) as batches:
+        (batch,) = list_applied(table, batches)
+    assert {one.partition: (one.begin, one.left_out_from) for one in batch.ranges} == {"0": (15, 10), "1": (10, None)}
+    assert len(place.rows()) == 40
+
+
+def list_applied(table: EntityTable, batches: MicroBatches) -> list[MicroBatch]:
+    seen = []
+    for batch in batches:
+        table.apply(plain(batch.events), batch)
+        seen.append(batch)
+    return seen
+
+
+def test_a_table_restored_from_an_older_copy_is_noticed(place: Place) -> None:
+    place.send(10)
+    table = place.table()
+    with place.batches() as batches:
+        list_applied(table, batches)
+    table.close()
+    copy = (place.folder / "table.db").read_bytes()
+    place.send(10)
+    with place.batches() as batches:
+        list_applied(table, batches)
+    table.close()
+    for path in place.folder.glob("table.db*"):
+        path.unlink()
+    (place.folder / "table.db").write_bytes(copy)
+    place.send(10)
+    with pytest.raises(EventsMissing), place.batches() as batches:
+        list_applied(place.table(), batches)
+
+
+def test_large_events_are_read_in_batches_that_fit(place: Place) -> None:
+    place.send(40, size=100_000)
+    place.send(200, "1")
+    table, sizes = place.table(), []
+    with place.batches(max_bytes_per_trigger=1_000_000) as batches:
+        for batch in batches:
+            table.apply(plain(batch.events), batch)
+            sizes.append(len(batch))
+    assert len(place.rows()) == 280
+    assert len([size for size in sizes if size]) >= 5
+
+
+def test_a_maximum_of_partitions_still_comes_to_an_end(place: Place) -> None:
+    place.send(10)
+    table = place.table()
+    with place.batches(maximum_partitions=1) as batches:
+        list_applied(table, batches)
+    assert place.rows() == [(n,) for n in range(20)]
+
+
+def test_stop_ends_a_loop_that_waits(place: Place) -> None:
+    place.send(1)
+    table, times = place.table(), []
+    with place.batches(available_now=False) as batches:
+        for batch in batches:
+            table.apply(plain(batch.events), batch)
+            threading.Timer(0.3, batches.stop).start()
+            times.append(time.monotonic())
+    assert time.monotonic() - times[-1] < 10
+    assert place.checkpoints() == {"0": 1, "1": 1}
+
+
+def test_least_events_and_interval(place: Place) -> None:
+    place.send(5)
+    with place.batches(available_now=False, min_events_per_trigger=1000, max_trigger_delay=1.5) as batches:
+        begun = time.monotonic()
+        assert len(next(iter(batches))) == 10
+        assert time.monotonic() - begun > 0.5
+    with place.batches(available_now=False, trigger_interval=1.0, max_events_per_trigger=2) as batches:
+        times = []
+        for _batch in batches:
+            times.append(time.monotonic())
+            if len(times) == 3:
+                break
+    assert min(later - sooner for sooner, later in itertools.pairwise(times)) > 0.9
+
+
+def test_bodies_read_by_the_program_itself_and_rejected_by_their_reason(place: Place) -> None:
+    place.send(3)
+    place.hub.send([Event(b"oops")], partition="1")
+    table = place.table(reject_by="reason")
+    with place.batches(schema=None) as batches:
+        for batch in batches:
+            read = read_json(batch.events, "id STRING, n BIGINT").select("id", "n", "body", "reason", *FENCE)
+            result = table.apply(read, batch)
+    assert (result.applied, result.rejected) == (6, 1)
+    assert place.rows("SELECT partition, sequence_number, body FROM events_rejected") == [("1", 3, b"oops")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"max_event_per_trigger": 1},
+            r"max_event_per_trigger = 1: not an argument.*Did you mean max_events_per_trigger",
+        ),
+        ({"starting_position": 1.5}, "starting_position = 1.5: earliest, latest"),
+        ({"stop_timeout": -1.0}, "stop_timeout = -1.0: a duration of zero or more"),
+        ({"trigger_interval": "5"}, "trigger_interval = '5': a duration is a number and a unit"),
+        ({"min_events_per_trigger": 5, "max_events_per_trigger": 2}, "min_events_per_trigger = 5: no more than"),
+        ({"schema": "id STRINGY"}, "schema = 'id STRINGY': not a schema"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_by_name(place: Place, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        place.batches(**options)
