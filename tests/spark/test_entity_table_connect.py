@@ -1,0 +1,54 @@
+"""`EntityTable` and its way to Arrow over Spark Connect, with the server that is in PySpark's package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+PROGRAM = """
+import pathlib
+from pyspark.sql import SparkSession
+from leasehold.spark import EntityTable
+from leasehold.spark.java import use_java
+from leasehold.spark.versions import to_arrow
+
+use_java()
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+df = spark.sql(
+    "SELECT 'a' AS id, TIMESTAMP'2026-01-31 09:00:00+01:00' AS at, 'h' AS hub, '0' AS partition, 0L AS sequenceNumber, "
+    "1L AS ownerLevel"
+)
+table = to_arrow(df)
+print("said", type(df).__module__, table.schema.field("at").type, table["at"][0].as_py().isoformat())
+print("said", to_arrow(df.where("id = 'b'")).schema.equals(table.schema))
+entities = EntityTable("sqlite:///t.db", "t", keys=["id"], pipeline="p", sequence_by="at", base=pathlib.Path.cwd())
+entities.check(df)
+for _ in range(2):
+    result = entities.apply_batch(df)
+    print("said", result.applied, result.replayed)
+spark.stop()
+"""
+
+
+def test_the_table_over_spark_connect(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [line.partition("said ")[2] for line in done.stdout.splitlines() if "said " in line]
+    assert said == [
+        "pyspark.sql.connect.dataframe timestamp[us, tz=UTC] 2026-01-31T08:00:00+00:00",
+        "True",
+        "1 0",
+        "0 1",
+    ]
