@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
+from pyspark.sql.types import StructType
 
 import leasehold.spark
 from leasehold.errors import ConfigError, SchemaMismatch, UsageError
@@ -24,12 +25,14 @@ from leasehold.spark.versions import (
     NEWEST,
     OLDEST,
     Release,
+    arrow_schema,
     check_release,
     has_function,
     has_source,
     newest_java,
     parse_release,
     release,
+    schema_from_ddl,
     session_defaults,
     to_arrow,
     types_named,
@@ -160,6 +163,15 @@ def test_two_fields_of_one_name_are_refused(spark: SparkSession, expression: str
         (SchemaMismatch, PySparkException), match=r"(?i)duplicated field names|two fields of the name x"
     ):
         to_arrow(df)
+
+
+def test_a_schema_as_it_is_written(spark: SparkSession) -> None:
+    schema = schema_from_ddl("id STRING, at TIMESTAMP, m DECIMAL(3, 2)")
+    assert isinstance(schema, StructType)
+    assert schema.simpleString() == "struct<id:string,at:timestamp,m:decimal(3,2)>"
+    assert [each.type for each in arrow_schema(schema)] == [pa.string(), pa.timestamp("us", "UTC"), pa.decimal128(3, 2)]
+    with pytest.raises(PySparkException):
+        schema_from_ddl("id STRINGS, at")
 
 
 def test_spark_connect_without_arrow_is_refused_by_name() -> None:

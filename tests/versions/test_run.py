@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from leasehold.spark.versions import FIRST_WITH_SOURCE
 from tests.faults.fleet import Fleet
 from tests.faults.hub_kinds import PARTITIONS, Log
 from tests.versions.conftest import Interpreter
@@ -16,8 +14,6 @@ from tests.versions.conftest import Interpreter
 
 @pytest.fixture
 def fleet(interpreter: Interpreter, tmp_path: Path) -> Iterator[Fleet]:
-    if find_spec("leasehold.spark.loop") is None and interpreter.spark < FIRST_WITH_SOURCE:
-        pytest.skip(f"leasehold run is a streaming query of its source so far, which PySpark {interpreter.spark} lacks")
     fleet = Fleet(
         tmp_path, "upsert", Log(tmp_path), python=str(interpreter.path), environment=interpreter.environment()
     )

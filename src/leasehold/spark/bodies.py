@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from leasehold.errors import ConfigError
 from leasehold.formats import BodyReader
+from leasehold.spark.versions import arrow_schema, schema_from_ddl
 
 
 def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue: str | None = None) -> StructType:
@@ -25,7 +25,7 @@ def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue
     Raises `ConfigError` that calls the setting `name`, also where a column is named like one of `others`.
     """
     try:
-        schema = StructType.fromDDL(ddl)
+        schema = schema_from_ddl(ddl)
     except PySparkException as error:
         first_line = str(error).strip().splitlines()[0]
         raise ConfigError(name, ddl, f"not a schema ({first_line})", "For example id STRING, delay DOUBLE") from None
@@ -47,7 +47,7 @@ def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue
 def body_reader(schema: StructType, *, rescue: str | None = None) -> BodyReader:
     """What reads bodies by a schema of `body_schema`, whose last column is the one for `rescue`."""
     fields = schema.fields if rescue is None else schema.fields[:-1]
-    return BodyReader(to_arrow_schema(StructType(list(fields))), rescue=rescue)
+    return BodyReader(arrow_schema(StructType(list(fields))), rescue=rescue)
 
 
 def read_json(df: DataFrame, schema: str, *, rescue: str | None = None, reason: str = "reason") -> DataFrame:

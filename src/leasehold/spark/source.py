@@ -29,7 +29,6 @@ from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range, decode, encode, pack
 from leasehold.spark.options import SourceOptions, check_stores, parse_options, require_store, require_stores
 from leasehold.spark.reading import ReadFor, read_ranges, schema_of
-from leasehold.spark.registration import register as register  # where it was before
 from leasehold.stores import open_store
 
 if TYPE_CHECKING:

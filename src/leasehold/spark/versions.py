@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import inspect
 import logging
 import re
 import sys
@@ -163,6 +164,27 @@ def types_named(*names: str) -> tuple[type[DataType], ...]:
     return tuple(getattr(home, name) for name in names if hasattr(home, name))
 
 
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What a DataFrame of this schema is in Arrow; timestamps are in UTC."""
+    from pyspark.sql.pandas import types
+
+    convert: Any = types.to_arrow_schema
+    told = "timezone" in inspect.signature(convert).parameters  # from 4.2 on it has to be; before, it is UTC anyway
+    found: pa.Schema = convert(schema, timezone="UTC") if told else convert(schema)
+    return found
+
+
+def schema_from_ddl(ddl: str) -> DataType:
+    """What `ddl` describes, for example `id STRING, delay DOUBLE`. Needs a session. Raises what Spark raises."""
+    from pyspark.sql import types as T  # noqa: N812 -- its name in every Spark program
+
+    if hasattr(T.StructType, "fromDDL"):
+        return T.StructType.fromDDL(ddl)
+    read: Any = T._parse_datatype_string  # what it was in 3.5
+    parsed: DataType = read(ddl)
+    return parsed
+
+
 def schema_of(df: DataFrame) -> StructType:
     """The schema of `df`. Raises `SchemaMismatch` for a type that this Spark has and its Python has not."""
     from pyspark.errors import PySparkValueError
@@ -194,12 +216,11 @@ def to_arrow(df: DataFrame) -> pa.Table:
 def _collected(df: Any) -> pa.Table:
     """What `DataFrame.toArrow` does, for a Spark that has not got it."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     twice = sorted(set(_names_given_twice(df.schema)))
     if twice:
         raise SchemaMismatch(f"a struct has two fields of the name {', '.join(twice)}: rename one of them")
-    schema = to_arrow_schema(df.schema)
+    schema = arrow_schema(df.schema)
     batches = df._collect_as_arrow()
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
