@@ -10,7 +10,7 @@ from types import FunctionType
 import pytest
 
 from tests.faults.fleet import EXPIRATION, Fleet
-from tests.faults.instance import PATIENCE, Instance, paused
+from tests.faults.instance import Instance, paused
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -210,32 +210,21 @@ def test_a_join_reads_no_event_twice(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("fleet", [APPEND], indirect=True)
-def test_a_poison_partition_stops_no_other(fleet: Fleet) -> None:
-    """One event kills whoever reads it: its partition is taken last and by itself, and the others go on."""
+def test_a_poison_event_stops_nobody(fleet: Fleet) -> None:
+    """One event fails every batch it is in: it is found and rejected, and all others are applied."""
     fleet.send(20)
     fleet.poison("1")
     fleet.send(20)
     blue = fleet.launch("blue")
-    others = [p for p in fleet.hub.partition_ids() if p != "1"]
-
-    def consumed() -> bool:
-        fleet.check_alive()
-        reached = fleet.checkpoints()
-        ends = fleet.hub.partition_properties()
-        return all(p in reached and reached[p].next_sequence_number == ends[p].end for p in others)
-
-    fleet.until(consumed, "the other partitions to be consumed", 2 * PATIENCE)
-
-    def suspects() -> list[tuple[str, bool]]:
-        return [(one["partition"], "a poisonous event" in one["lastError"]) for one in fleet.status()["suspects"]]
-
-    fleet.until(lambda: suspects() == [("1", True)], "the partition to be a suspect, with its error")
-    fleet.send(20, *others)
-    fleet.until(consumed, "the other partitions to be consumed while the poison is there", 2 * PATIENCE)
-    fleet.cure()
     fleet.wait_consumed()
-    fleet.check_table()
-    assert blue.process.poll() is None
+    fleet.check_table(rejected=1)
+    ((partition, number, reason),) = fleet.query("SELECT partition, sequence_number, reason FROM entities_rejected")
+    assert (partition, number) == ("1", 20)
+    assert "a poisonous event" in str(reason)
+    fleet.send(20)
+    fleet.wait_consumed()
+    fleet.check_table(rejected=1)
+    assert blue.stop()["rejected"] == 1
     assert fleet.status()["suspects"] == []
 
 

@@ -32,7 +32,7 @@ test_stopped_by_a_signal_to_all_of_its_processes = again(
     log.test_stopped_by_a_signal_to_all_of_its_processes, SLOW_APPEND
 )
 test_a_join_reads_no_event_twice = again(log.test_a_join_reads_no_event_twice, SLOW_APPEND)
-test_a_poison_partition_stops_no_other = again(log.test_a_poison_partition_stops_no_other, SLOW_APPEND)
+test_a_poison_event_stops_nobody = again(log.test_a_poison_event_stops_nobody, SLOW_APPEND)
 test_latest_loses_nothing_when_batch_0_is_killed = pytest.mark.soak(
     again(log.test_latest_loses_nothing_when_batch_0_is_killed)
 )

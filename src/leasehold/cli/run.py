@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,8 @@ def _reporter(output: Output, now: Callable[[], float]) -> Callable[[Progress], 
         if not progress.note and now() - last < REPORT_EVERY:
             return
         last = now()
-        output.note(f"{time.strftime('%H:%M:%S')} {progress.note or _line(progress)}")
+        with suppress(OSError, ValueError):  # who listened has left, and the run goes on
+            output.note(f"{time.strftime('%H:%M:%S')} {progress.note or _line(progress)}")
 
     return report
 

@@ -138,6 +138,7 @@ class PipelineRun:
             settings.source,
             owner_name=settings.source.owner_id or f"{socket.gethostname()}-{os.getpid()}",
             alive=jobs.alive,
+            table=self._table,
         )
         self._share = share
         say_losses(share.manager.notices)

@@ -22,6 +22,7 @@ from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.model import Checkpoint, OwnerId
 from leasehold.processor import DispatchThread, PartitionManager
+from leasehold.processor.starting import KnowsWatermarks
 from leasehold.spark.offsets import Held, Range
 from leasehold.spark.options import SourceOptions, check_tasks, require_stores
 from leasehold.stores import open_store
@@ -30,7 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 class Share:
-    """A hub, its stores, and the partitions that are held of it. `start` begins to hold, `close` gives all up."""
+    """A hub, its stores, and the partitions that are held of it. `start` begins to hold, `close` gives all up.
+
+    `table` is asked for its watermarks where a checkpoint is missing: a partition that it knows is not new.
+    """
 
     def __init__(
         self,
@@ -38,6 +42,7 @@ class Share:
         *,
         owner_name: str,
         alive: Callable[[], bool],
+        table: KnowsWatermarks | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
@@ -62,6 +67,7 @@ class Share:
             rng=rng or Random(),
             pipeline=options.pipeline,
             last_error=options.last_error,
+            table=table,
         )
         self._written: dict[tuple[str, int], int] = {}
         self._thread = DispatchThread(self.manager, clock=self.clock, alive=alive)

@@ -22,32 +22,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
-import pyarrow as pa
-
 from leasehold.errors import LeaseholdError
-from leasehold.hubs.base import Hub
 from leasehold.model import EventRange
 from leasehold.sinks.base import BatchResult
-from leasehold.spark.entity_table import with_rejected
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import Failure, Kind, pause_before_retry, sort_failure
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.pace import Pace
-from leasehold.spark.loop.poison import Poison, Sifted, TooMuchPoison, sift
+from leasehold.spark.loop.poison import Sifted, TooMuchPoison
 from leasehold.spark.loop.recovery import give_up, plan_again
+from leasehold.spark.loop.salvage import Salvage
 from leasehold.spark.loop.settings import LoopSettings
-from leasehold.spark.loop.tasks import CARRIED
 from leasehold.spark.loop.worker import Worker
-from leasehold.spark.offsets import Range
-from leasehold.spark.reading import ReadFor, owned_batches, with_level
 from leasehold.spark.share import Share
 
 logger = logging.getLogger(__name__)
@@ -65,12 +59,21 @@ LOOK = 0.2
 """Seconds between two looks at a stop and at the time, while a batch is evaluated."""
 CANCEL_PATIENCE = 15.0
 """Seconds that a cancelled batch has to end: Spark gives its workers two."""
-WITNESSES = 20
-"""How many events of the last good batch are computed again, where all of a batch fails."""
 
 
 class BatchFailed(LeaseholdError):
     """A batch fails, and trying again does not mend it."""
+
+
+class Stalled(LeaseholdError):
+    """Ranges that made no progress for the stall timeout, whose jobs have been cancelled."""
+
+    def __init__(self, ranges: tuple[EventRange, ...]) -> None:
+        self.ranges = ranges
+        super().__init__(f"no progress for the stall timeout, then cancelled: {describe(ranges)}")
+
+    def __reduce__(self) -> tuple[type[Stalled], tuple[tuple[EventRange, ...]]]:
+        return type(self), (self.ranges,)
 
 
 @dataclass(slots=True)
@@ -80,7 +83,6 @@ class Ahead:
     order: Order
     rows: Future[Evaluated]
     begun: float
-    stalled: bool = False
 
     @property
     def ranges(self) -> tuple[EventRange, ...]:
@@ -140,6 +142,7 @@ class BatchRunner:
         self._columns = columns
         self._worker = Worker("leasehold-batch")
         self._pace = Pace(share.clock)
+        self._salvage = Salvage(share, feed, jobs.cores, self._compute, stop)
         self._last_good: tuple[EventRange, ...] = ()
         self._said_waiting = 0.0
         self.counts = Counts()
@@ -181,13 +184,16 @@ class BatchRunner:
         if not ranges:
             return None
         self._pace = Pace(self._share.clock)
-        order = self._feed.order(ranges, self._jobs.cores)
+        return self._submit(self._feed.order(ranges, self._jobs.cores))
+
+    def _submit(self, order: Order) -> Ahead:
         return Ahead(order, self._worker.submit(lambda: self._evaluate(order)), self._share.clock.monotonic())
 
     def _rows(self, ahead: Ahead) -> Evaluated:
         """The rows of a batch, once they are there; cancelled when it takes too long, or a stop has waited enough."""
         stopped_at: float | None = None
         cancelled_at: float | None = None
+        stalled = False
         stall = self._settings.source.settings.stall_timeout
         while True:
             try:
@@ -195,13 +201,17 @@ class BatchRunner:
             except NotYet:
                 if ahead.rows.done():
                     raise  # the batch itself has raised one
+            except Exception as error:
+                if stalled:
+                    raise Stalled(ahead.ranges) from error
+                raise
             now = self._share.clock.monotonic()
             if self._stop.is_set() and stopped_at is None:
                 stopped_at = now
             if cancelled_at is None:
                 # A little before the manager would drop what is held without a word of why.
-                ahead.stalled = now - ahead.begun > stall - min(1.0, 0.05 * stall)
-                if ahead.stalled or (stopped_at is not None and now - stopped_at > self._settings.stop_timeout):
+                stalled = now - ahead.begun > stall - min(1.0, 0.05 * stall)
+                if stalled or (stopped_at is not None and now - stopped_at > self._settings.stop_timeout):
                     self._jobs.cancel(batch_id(ahead.ranges))
                     cancelled_at = now
             elif now - cancelled_at > CANCEL_PATIENCE:
@@ -262,15 +272,11 @@ class BatchRunner:
             raise error
         if not self._jobs.alive():
             raise error
-        if self._stop.is_set() and not ahead.stalled:
+        if self._stop.is_set() and not isinstance(error, Stalled):
             logger.info("the batch at hand was given up at the stop: %s", error)
             self._feed.give_back()
             return
         failure = sort_failure(error, computing=computing)
-        if ahead.stalled:
-            failure = Failure(
-                Kind.UNKNOWN, f"no progress for the stall timeout, then cancelled: {describe(ahead.ranges)}"
-            )
         counts = self.counts
         counts.retries += 1
         counts.in_a_row += 1
@@ -296,7 +302,8 @@ class BatchRunner:
         if self._policy.on_error == "stop":
             raise BatchFailed(f"{failure.message} (batch: {describe(ahead.ranges)})")
         try:
-            sifted = self._sift(ahead)
+            self._report("looking for the events that cannot be computed")
+            sifted = self._salvage.sift(ahead.ranges, self._last_good, self._policy.max_poison)
         except TooMuchPoison as outage:
             if self._settings.available_now and counts.computing >= ATTEMPTS:
                 raise BatchFailed(f"{outage} (batch: {describe(ahead.ranges)})") from outage
@@ -308,66 +315,22 @@ class BatchRunner:
                 raise
             self._after_failure(error, ahead, computing=False)
             return
-        if sifted is not None:
-            self._write_sifted(sifted, ahead)
-
-    def _sift(self, ahead: Ahead) -> Sifted[Evaluated] | None:
-        def compute(ranges: Sequence[EventRange]) -> Evaluated:
-            order = self._feed.order(ranges, self._jobs.cores)
-            part = Ahead(order, self._worker.submit(lambda: self._evaluate(order)), self._share.clock.monotonic())
-            self._share.note_progress()
-            return self._rows(part)
-
-        def why(error: Exception) -> str | None:
-            failure = sort_failure(error, computing=True)
-            return failure.message if failure.kind is Kind.COMPUTING and not self._stop.is_set() else None
-
-        def witness() -> bool:
-            try:
-                compute(last_events(self._last_good, WITNESSES))
-            except Exception as error:  # noqa: BLE001 - whatever it is: what worked does not work now
-                logger.info("what was computed before cannot be computed now: %s", error)
-                return False
-            return bool(self._last_good)
-
-        self._report("looking for the events that cannot be computed")
-        return sift(ahead.ranges, compute, why, most=self._policy.max_poison, witness=witness)
+        self._write_sifted(sifted, ahead)
 
     def _write_sifted(self, sifted: Sifted[Evaluated], ahead: Ahead) -> None:
         try:
-            self._commit(self._joined(sifted, ahead), ahead.ranges)
+            joined = self._salvage.joined(sifted, ahead.order, self._columns)
+            self._commit(joined, ahead.ranges)
         except Exception as error:  # noqa: BLE001 - sorted there
             self._after_failure(error, ahead, computing=False)
             return
         for one in sifted.poison:
             logger.warning("%s is rejected: it cannot be computed: %s", describe([one.event]), one.error)
 
-    def _joined(self, sifted: Sifted[Evaluated], ahead: Ahead) -> Evaluated:
-        """One batch of what could be computed, with what could not among the rejected."""
-        batches = [each.batch for each in sifted.good]
-        weights = {name: mean for each in sifted.good for name, mean in each.weights.items()}
-        rejected = [read_raw(self._share, self._columns, one) for one in sifted.poison]
-        if not batches:
-            empty = self._evaluate_nothing(ahead)
-            batches, weights = [empty.batch], empty.weights
-        first = batches[0]
-        joined = replace(
-            first,
-            rows=pa.concat_tables([each.rows for each in batches]),
-            rejected=None,
-            sequence_by=_chunks([each.sequence_by for each in batches]),
-            delete=_chunks([each.delete for each in batches]),
-            ranges=ahead.ranges,
-        )
-        for table in (*(each.rejected for each in batches), *rejected):
-            if table is not None:
-                joined = with_rejected(joined, table)
-        return Evaluated(joined, weights)
-
-    def _evaluate_nothing(self, ahead: Ahead) -> Evaluated:
-        """Rows of no events, for their schema."""
-        nothing = replace(ahead.order, tasks=((),))
-        return self._worker.submit(lambda: self._evaluate(nothing)).result(timeout=CANCEL_PATIENCE)
+    def _compute(self, order: Order) -> Evaluated:
+        """Evaluate a part of a batch now, watched as a batch is."""
+        self._share.note_progress()
+        return self._rows(self._submit(order))
 
     def _unknown(self, failure: Failure, ahead: Ahead, error: BaseException) -> None:
         counts = self.counts
@@ -375,7 +338,9 @@ class BatchRunner:
         gives_up = self._settings.available_now or not counts.ever_applied
         if counts.unknown >= ATTEMPTS and gives_up:
             raise BatchFailed(f"{failure.message} (batch: {describe(ahead.ranges)})") from error
-        if ahead.stalled or counts.unknown > 1:
+        if isinstance(error, Stalled):
+            give_up(error.ranges, failure.message[:LONGEST_ERROR], self._share)
+        elif counts.unknown > 1:
             give_up(ahead.ranges, failure.message[:LONGEST_ERROR], self._share)
         self._feed.give_back()
         self._pause(failure.message)
@@ -386,28 +351,3 @@ class BatchRunner:
         deadline = self._share.clock.monotonic() + pause
         while (left := deadline - self._share.clock.monotonic()) > 0 and not self._stop.wait(min(left, 1.0)):
             self._feed.record()  # what is held stays held, and what others ask for is handed over
-
-
-def last_events(ranges: Sequence[EventRange], most: int) -> tuple[EventRange, ...]:
-    """The last events of each range, at most so many in all."""
-    each = max(1, most // max(1, len(ranges)))
-    return tuple(replace(one, begin=max(one.begin, one.end - each)) for one in ranges[:most])
-
-
-def read_raw(share: Share, columns: tuple[str, ...], poison: Poison) -> pa.Table:
-    """An event as the hub has it, with the reason why it is rejected."""
-    one = poison.event
-    names = tuple(dict.fromkeys((*CARRIED, "body", *columns)))
-    wanted = [name for name in names if name != "ownerLevel"]
-    hub: Hub = share.hub
-    read_for = ReadFor(share.options.consumer_group, share.options.checkpoint_store or "")
-    batches = owned_batches(hub, Range(one.partition, one.begin, one.end, one.owner_level), wanted, 1, read_for)
-    table = pa.Table.from_batches([with_level(batch, one.owner_level, names) for batch in batches])
-    return table.append_column(
-        "reason", pa.array([f"cannot be computed: {poison.error}"] * table.num_rows, pa.string())
-    )
-
-
-def _chunks(columns: Sequence[pa.ChunkedArray | None]) -> pa.ChunkedArray | None:
-    there = [column for column in columns if column is not None]
-    return pa.chunked_array([chunk for column in there for chunk in column.chunks], there[0].type) if there else None

@@ -1,0 +1,106 @@
+"""A batch of which some events cannot be computed: which ones, and the batch without them.
+
+Owns the way between the search (`poison.py`, which knows no Spark) and batches: parts are evaluated like batches, and
+what could be computed becomes one batch again, with the events that could not be among the rejected, as the hub has
+them. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from leasehold.model import EventRange
+from leasehold.spark.entity_table import with_rejected
+from leasehold.spark.loop.evaluation import Evaluated
+from leasehold.spark.loop.failures import Kind, sort_failure
+from leasehold.spark.loop.feed import Feed
+from leasehold.spark.loop.orders import Order
+from leasehold.spark.loop.poison import Poison, Sifted, sift
+from leasehold.spark.loop.tasks import CARRIED
+from leasehold.spark.offsets import Range
+from leasehold.spark.reading import ReadFor, owned_batches, with_level
+from leasehold.spark.share import Share
+
+logger = logging.getLogger(__name__)
+
+WITNESSES = 20
+"""How many events of the last good batch are computed again, where all of a batch fails."""
+
+
+class Salvage:
+    """Saves what can be computed of a batch. `compute` evaluates an order, and raises what that raises."""
+
+    def __init__(
+        self, share: Share, feed: Feed, cores: int, compute: Callable[[Order], Evaluated], stop: threading.Event
+    ) -> None:
+        self._share, self._feed, self._cores, self._compute, self._stop = share, feed, cores, compute, stop
+
+    def sift(self, ranges: Sequence[EventRange], witnesses: Sequence[EventRange], most: int) -> Sifted[Evaluated]:
+        """Find the events that cannot be computed. `witnesses` are ranges that could be, a moment ago.
+
+        Raises `TooMuchPoison`, and any failure that is not the events' own; a stop ends the search so.
+        """
+
+        def compute(some: Sequence[EventRange]) -> Evaluated:
+            return self._compute(self._feed.order(some, self._cores))
+
+        def why(error: Exception) -> str | None:
+            failure = sort_failure(error, computing=True)
+            return failure.message if failure.kind is Kind.COMPUTING and not self._stop.is_set() else None
+
+        def witness() -> bool:
+            try:
+                compute(last_events(witnesses, WITNESSES))
+            except Exception as error:  # noqa: BLE001 - whatever it is: what worked does not work now
+                logger.info("what was computed before cannot be computed now: %s", error)
+                return False
+            return bool(witnesses)
+
+        return sift(ranges, compute, why, most=most, witness=witness)
+
+    def joined(self, sifted: Sifted[Evaluated], order: Order, columns: tuple[str, ...]) -> Evaluated:
+        """One batch of what could be computed, with what could not among the rejected."""
+        parts = list(sifted.good) or [self._compute(replace(order, tasks=((),)))]  # no events, for the schema
+        weights = {name: mean for each in parts for name, mean in each.weights.items()}
+        batches = [each.batch for each in parts]
+        joined = replace(
+            batches[0],
+            rows=pa.concat_tables([each.rows for each in batches]),
+            rejected=None,
+            sequence_by=_chunks([each.sequence_by for each in batches]),
+            delete=_chunks([each.delete for each in batches]),
+            ranges=order.ranges,
+        )
+        rejected = [read_raw(self._share, columns, one) for one in sifted.poison]
+        for table in (*(each.rejected for each in batches), *rejected):
+            if table is not None:
+                joined = with_rejected(joined, table)
+        return Evaluated(joined, weights)
+
+
+def last_events(ranges: Sequence[EventRange], most: int) -> tuple[EventRange, ...]:
+    """The last events of each range, at most so many in all."""
+    each = max(1, most // max(1, len(ranges)))
+    return tuple(replace(one, begin=max(one.begin, one.end - each)) for one in ranges[:most])
+
+
+def read_raw(share: Share, columns: tuple[str, ...], poison: Poison) -> pa.Table:
+    """An event as the hub has it, with the reason why it is rejected."""
+    one = poison.event
+    names = tuple(dict.fromkeys((*CARRIED, "body", *columns)))
+    wanted = [name for name in names if name != "ownerLevel"]
+    read_for = ReadFor(share.options.consumer_group, share.options.checkpoint_store or "")
+    batches = owned_batches(share.hub, Range(one.partition, one.begin, one.end, one.owner_level), wanted, 1, read_for)
+    table = pa.Table.from_batches([with_level(batch, one.owner_level, names) for batch in batches])
+    reason = f"cannot be computed: {poison.error}"
+    return table.append_column("reason", pa.array([reason] * table.num_rows, pa.string()))
+
+
+def _chunks(columns: Sequence[pa.ChunkedArray | None]) -> pa.ChunkedArray | None:
+    there = [column for column in columns if column is not None]
+    return pa.chunked_array([chunk for column in there for chunk in column.chunks], there[0].type) if there else None

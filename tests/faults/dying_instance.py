@@ -1,0 +1,51 @@
+"""`leasehold run` that is killed by SIGKILL when it comes to a step of a batch for the N-th time.
+
+    python dying_instance.py STEP N
+
+Steps: `planned`, `read` (the tasks have told what they have read), `collected`, `committed`, `checkpointed`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from leasehold.spark import PipelineRun, read_pipeline_file
+from leasehold.spark.classic import ClassicJobs
+from leasehold.spark.entity_table import EntityTable
+from leasehold.spark.loop.evaluation import Evaluation
+from leasehold.spark.loop.feed import Feed
+from leasehold.spark.share import Share
+
+STEPS: dict[str, tuple[type, str]] = {
+    "planned": (Feed, "order"),
+    "read": (ClassicJobs, "receipts"),
+    "collected": (Evaluation, "__call__"),
+    "committed": (EntityTable, "write"),
+    "checkpointed": (Share, "record"),
+}
+
+
+def main() -> None:
+    step, left = sys.argv[1], int(sys.argv[2])
+    owner, name = STEPS[step]
+    whole = getattr(owner, name)
+
+    def dying(*arguments: Any, **named: Any) -> Any:
+        nonlocal left
+        result = whole(*arguments, **named)
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, dying)
+    PipelineRun(read_pipeline_file(Path("pipeline.toml")), owner_name="blue", available_now=True).run(threading.Event())
+
+
+if __name__ == "__main__":
+    main()
