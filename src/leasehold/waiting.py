@@ -1,14 +1,19 @@
 """Waiting for a hub or a store that is away when something starts.
 
-Owns how long a start waits and with which pauses: they double, up to a longest, so that what comes back is not met by
-everybody at once. Promises to say once that it waits, with the reason and for how long; to raise the last error when
-the time is over; and not to wait where waiting cannot help (`errors.may_pass`). What runs already waits by itself, in
-each dispatch cycle. Whoever starts something calls this, and nobody below: a store or hub raises at its time-out.
+Owns the event that a signal handler may set (`SignalEvent`), and how long a start waits and with which pauses: they
+double, up to a longest, so that what comes back is not met by everybody at once. Promises to say once that it waits,
+with the reason and for how long; to raise the last error when the time is over; and not to wait where waiting cannot
+help (`errors.may_pass`). What runs already waits by itself, in each dispatch cycle. Whoever starts something calls
+this, and nobody below: a store or hub raises at its time-out.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from random import Random
 from typing import TypeVar
@@ -64,6 +69,42 @@ def when_there(
             if pause(min(left, rng.uniform(longest / 2, longest))):
                 raise
         longest = min(2 * longest, _LONGEST)
+
+
+class SignalEvent(threading.Event):
+    """An event that a signal handler may set, whatever the main thread is doing.
+
+    `threading.Event.set` takes a lock, which the main thread may hold at that very moment, in `wait`: the handler runs
+    in the same thread and would wait for ever. This one is a pipe, to which `set` writes a byte. For one process.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_set = False
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        weakref.finalize(self, _close, self._read, self._write)
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        if not self._is_set:
+            self._is_set = True
+            os.write(self._write, b".")
+
+    def clear(self) -> None:
+        raise NotImplementedError("what was asked to stop stays asked")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._is_set:
+            select.select([self._read], [], [], None if timeout is None else max(0.0, timeout))
+        return self._is_set
+
+
+def _close(*files: int) -> None:
+    for file in files:
+        os.close(file)
 
 
 def sentence(error: LeaseholdError, patience: float) -> str:

@@ -1,4 +1,4 @@
-"""`EntityTable` and its way to Arrow over Spark Connect, with the server that is in PySpark's package."""
+"""`EntityTable` and `MicroBatches` over Spark Connect, with the server that is in PySpark's package."""
 
 from __future__ import annotations
 
@@ -29,6 +29,25 @@ entities.check(df)
 for _ in range(2):
     result = entities.apply_batch(df)
     print("said", result.applied, result.replayed)
+
+from leasehold.hubs.log import LogHub
+from leasehold.model import Event
+from leasehold.spark import MicroBatches, read_json
+
+here = pathlib.Path.cwd()
+hub = LogHub.create(here / "hub.db", partitions=2)
+for partition in ("0", "1"):
+    hub.send([Event(b'{"n":%d}' % n if n % 7 else b"oops") for n in range(20)], partition=partition)
+given = dict(store=f"sqlite:///{here}/s.db", pipeline="q", max_events_per_trigger=8, available_now=True)
+numbers = EntityTable(f"sqlite:///{here}/t.db", "numbers", mode="append", pipeline="q", reject_by="reason")
+sizes = []
+with MicroBatches(spark, hub.url, **given) as batches:
+    for batch in batches:
+        read = read_json(batch.events, "n INT")
+        fence = ("hub", "partition", "sequenceNumber", "ownerLevel")
+        numbers.apply(read.select("n", "reason", *fence), batch)
+        sizes.append(len(batch))
+print("said", sizes, numbers.totals.applied, numbers.totals.rejected)
 spark.stop()
 """
 
@@ -51,4 +70,5 @@ def test_the_table_over_spark_connect(tmp_path: Path) -> None:
         "True",
         "1 0",
         "0 1",
+        "[8, 8, 8, 8, 8] 34 6",
     ]

@@ -190,6 +190,27 @@ def test_rows_of_an_earlier_batch_are_refused(place: Place) -> None:
         each(place.batches(), lambda batch: table.apply(plain(batch.events).limit(0), batch))
     assert len(place.rows()) == 10
 
+    def a_part(batch: MicroBatch) -> None:
+        assert batch.events.count() == len(batch)  # all of its tasks have run, and that says nothing of what is applied
+        table.apply(plain(batch.events).limit(0), batch)
+
+    with pytest.raises(StaleBatch, match="have not run"):
+        each(place.batches(), a_part)
+
+
+def test_a_batch_that_a_loop_was_left_in_comes_again(place: Place) -> None:
+    place.send(5)
+    table, seen = place.table(), []
+    with place.batches(max_events_per_trigger=4) as batches:
+        for batch in batches:
+            seen.append(batch.id)
+            break
+        for batch in batches:
+            seen.append(batch.id)
+            table.apply(plain(batch.events), batch)
+    assert seen[0] == seen[1]
+    assert place.rows() == [(n,) for n in range(10)]
+
 
 def test_a_batch_is_applied_once_to_a_table_and_to_its_own_pipeline_only(place: Place) -> None:
     place.send(2)
@@ -310,6 +331,8 @@ def test_bodies_read_by_the_program_itself_and_rejected_by_their_reason(place: P
             result = table.apply(read, batch)
     assert (result.applied, result.rejected) == (6, 1)
     assert place.rows("SELECT partition, sequence_number, body FROM events_rejected") == [("1", 3, b"oops")]
+    columns = [name for (name,) in place.rows("SELECT name FROM pragma_table_info('events')")]
+    assert columns == ["id", "n", "body", "partition", "sequenceNumber"]
 
 
 @pytest.mark.parametrize(
@@ -323,6 +346,7 @@ def test_bodies_read_by_the_program_itself_and_rejected_by_their_reason(place: P
         ({"stop_timeout": -1.0}, "stop_timeout = -1.0: a duration of zero or more"),
         ({"trigger_interval": "5"}, "trigger_interval = '5': a duration is a number and a unit"),
         ({"min_events_per_trigger": 5, "max_events_per_trigger": 2}, "min_events_per_trigger = 5: no more than"),
+        ({"max_bytes_per_trigger": "64m"}, "max_bytes_per_trigger = '64m': a whole number of bytes"),
         ({"schema": "id STRINGY"}, "schema = 'id STRINGY': not a schema"),
     ],
 )

@@ -18,6 +18,7 @@ import click
 
 from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.errors import MissingDependency
+from leasehold.waiting import SignalEvent
 
 if TYPE_CHECKING:
     from leasehold.spark.pipeline import Progress
@@ -79,7 +80,7 @@ def run(file: Path, available_now: bool, owner_id: str | None, output: Output) -
 
 
 def _stop_on_signals() -> threading.Event:
-    stop = threading.Event()
+    stop = SignalEvent()
 
     def ask(signum: int, frame: object) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):

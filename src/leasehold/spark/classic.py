@@ -77,13 +77,16 @@ class ClassicJobs:
         return self._frames[tasks]
 
     def begin(self, order: Order, group: str, description: str) -> None:
-        self._told.value = []  # whoever tells anything now, tells it late
+        self.forget()
         self._context.setLocalProperty(ORDER, order.text())
         self._context.setJobGroup(group, description, interruptOnCancel=True)
 
     def end(self) -> None:
         for name in (ORDER, "spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
             self._context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None takes a property away
+
+    def forget(self) -> None:
+        self._told.value = []
 
     def receipts(self, order: Order) -> dict[int, Receipt]:
         return check_receipts(order, list(self._told.value))

@@ -30,7 +30,7 @@ from pyspark.sql import types as T  # noqa: N812 -- likewise
 from leasehold.errors import ConfigError, SchemaMismatch
 from leasehold.model import ConsumerGroup
 from leasehold.sinks import open_sink
-from leasehold.sinks.base import FENCE_COLUMNS, HUB, BatchResult, TableSpec, Totals
+from leasehold.sinks.base import FENCE_COLUMNS, HUB, BatchResult, TableSpec, Totals, folded
 from leasehold.sinks.batch import Batch, check_fence_names, check_names, find
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
@@ -73,7 +73,7 @@ class EntityTable:
                     or a delete_when where there was none, is refused until all events are read again
     delete_when     a Spark SQL condition: an event for which it is true deletes its entity
     reject_by       a Spark SQL expression that gives the reason why a row is rejected, null where it is good: rejected
-                    rows go to `<table>_rejected`, in the same transaction
+                    rows go to `<table>_rejected`, in the same transaction. A column of this name is not stored
     keep            which of hub, partition, sequenceNumber and ownerLevel are stored as well
     store, group    for `foreachBatch`: the ownership store, or its URL, and the consumer group of the hub that is read.
                     With them a zombie's batch is told from a store that was wiped; without, both are dropped with a
@@ -221,7 +221,8 @@ class EntityTable:
         extra = {setting: table.column(width + place) for place, setting in enumerate(prepared.added)}
         if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
             raise ConfigError("delete_when", self._delete_when, "not a condition", "It has to be true or false")
-        rows = table.select(list(range(width)))
+        stored = [place for place in range(width) if folded(table.schema.names[place]) != folded(self._reject_by or "")]
+        rows = table.select(stored)
         batch = Batch(rows, None, extra.get("sequence_by"), extra.get("delete_when"))
         return batch if "reject_by" not in extra else _parted(batch, extra["reject_by"], self._reject_by)
 

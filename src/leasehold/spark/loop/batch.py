@@ -95,6 +95,7 @@ class MicroBatch:
                 "would be dropped. Apply all rows of a batch in one call (union them), or use a second table"
             )
         self._meet(table)
+        self._jobs.forget()  # what else was evaluated of the batch says nothing of what is applied
 
     def end_apply(self, table: str) -> None:
         """The table has committed the batch."""

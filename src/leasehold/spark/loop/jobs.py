@@ -53,6 +53,10 @@ class Jobs(Protocol):
         """What this thread evaluates from here on has nothing to do with a batch."""
         ...
 
+    def forget(self) -> None:
+        """Forget what tasks have told so far: only what is evaluated from here on counts."""
+        ...
+
     def receipts(self, order: Order) -> dict[int, Receipt] | None:
         """What the tasks of an order have told, None where they cannot. Raises `StaleBatch` if one has not run."""
         ...
@@ -107,6 +111,9 @@ class ConnectJobs:
 
     def end(self) -> None:
         self._spark.clearTags()
+
+    def forget(self) -> None:
+        """Nothing is told over Spark Connect."""
 
     def receipts(self, order: Order) -> None:
         return None

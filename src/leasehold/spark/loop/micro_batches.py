@@ -25,6 +25,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ from leasehold.spark.reading import ReadFor, schema_of
 from leasehold.spark.share import Share
 from leasehold.spark.starting import check_start
 from leasehold.stores import PipelineBinding
+from leasehold.waiting import SignalEvent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +113,7 @@ class MicroBatches:
         read = StructType([*fields, *body_schema(schema_of(source.columns), ()).fields])
         self._jobs: Jobs = jobs_on(spark, spec, read)
         self._rng = rng or Random()
-        self._stop = threading.Event()
+        self._stop = SignalEvent()
         self._share: Share | None = None
         self._feed: Feed | None = None
         self._batch: MicroBatch | None = None
@@ -133,8 +135,12 @@ class MicroBatches:
         )
         say_losses(self._share.manager.notices)
         self._share.start()
-        self._share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
-        self._feed = Feed(self._share, self._settings)
+        try:
+            self._share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
+            self._feed = Feed(self._share, self._settings)
+        except BaseException:
+            self._share.close()
+            raise
         return self
 
     def __exit__(
@@ -145,12 +151,13 @@ class MicroBatches:
         if self._batch is not None:
             if kind is None and self._batch.is_applied:
                 self._finish()  # left by `break` after the table had it
-            elif error is not None:
+            elif isinstance(error, Exception):  # a Ctrl-C is no bad end
                 errors = dict.fromkeys(
                     (one.partition for one in self._batch.ranges), f"{type(error).__name__}: {error}"
                 )
         self._unwatch()
-        self._jobs.end()
+        with suppress(Exception):  # Spark may be gone, and then there is nothing to take back
+            self._jobs.end()
         self._share.close(errors)
         self._share = self._feed = self._batch = None
 
@@ -165,6 +172,10 @@ class MicroBatches:
     # The loop
 
     def __iter__(self) -> Iterator[MicroBatch]:
+        if self._batch is not None and not self._batch.is_applied and self._feed is not None:
+            self._batch = None  # an earlier loop was left in the middle of it
+            self._unwatch()
+            self._feed.give_back()
         return self
 
     def __next__(self) -> MicroBatch:

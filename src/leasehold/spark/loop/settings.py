@@ -24,6 +24,7 @@ carries."""
 MOST_EVENTS = 100_000
 """The most events of a batch, unless it is told otherwise."""
 _NOT_HERE = {"path", "endingPosition", "lastError"}
+_DURATIONS = {"trigger_interval", "stop_timeout"}
 _OWN = {"trigger_interval", "max_bytes_per_trigger", "stop_timeout", "available_now"}
 
 
@@ -47,11 +48,11 @@ class LoopSettings:
         for name in ("trigger_interval", "stop_timeout"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(name, getattr(self, name), "a duration of zero or more", "Give a number of seconds")
-        if self.max_bytes_per_trigger < 1:
+        if not (isinstance(self.max_bytes_per_trigger, int) and self.max_bytes_per_trigger > 0):
             raise ConfigError(
                 "max_bytes_per_trigger",
                 self.max_bytes_per_trigger,
-                "a number of bytes above zero",
+                "a whole number of bytes above zero",
                 "64 MiB is the default",
             )
 
@@ -65,7 +66,7 @@ def loop_settings(given: Mapping[str, Any]) -> LoopSettings:
         if value is None:
             continue
         if name in _OWN:
-            own[name] = parse_duration(value, name) if isinstance(value, str) else value
+            own[name] = parse_duration(value, name) if isinstance(value, str) and name in _DURATIONS else value
         elif name in names:
             target, read = OPTIONS[names[name]]
             source[target] = read(value, name) if isinstance(value, str) else _python_value(name, value)

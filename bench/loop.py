@@ -1,0 +1,186 @@
+"""A micro-batch from the log to a SQLite table: the loop of `leasehold run`, and a streaming query with `foreachBatch`.
+
+Both read the same log in the same session, upsert the same flights into a table each, and get batches of the same
+size. The loop reads bodies in its tasks and writes one batch while it reads the next; the query parses with
+`from_json`, as a program would, which checks less. The first batches of each are not counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+
+from leasehold.cli.demo import PARTITIONS, PIPELINE
+from leasehold.cli.demo_data import FlightEvents
+from leasehold.hubs.log import Keyless, LogHub
+from leasehold.spark import EntityTable, open_session, read_pipeline_file
+from leasehold.spark.pipeline import PipelineRun
+from leasehold.spark.pipeline_file import PipelineFile
+
+Row = tuple[str, float, str, float | None, str]
+SIZES = {2_000: "", 25_000: "60,000", 100_000: "110,000"}
+WARM = 3
+
+
+def run(quick: bool) -> list[Row]:
+    """Rows of the table of figures."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        spark = open_session("bench loop", {"spark.driver.memory": "2g"}, "local[2]")
+        for size, goal in SIZES.items():
+            batches = WARM + (2 if quick else 5 if size == 100_000 else 12)
+            place = path / str(size)
+            place.mkdir()
+            _fill(place, size * batches)
+            query = _query(spark, place, size)
+            loop = _loop(spark, place, size)
+            rows.append((f"query and foreachBatch, {size:,} a batch", query, "events/s", None, ""))
+            rows.append((f"loop, {size:,} a batch", loop, "events/s", loop / query, goal))
+        rows += _latency(spark, path)
+        spark.stop()
+    return rows
+
+
+def _fill(place: Path, events: int) -> None:
+    hub = LogHub.create(place / "flights-hub.db", partitions=PARTITIONS)
+    sent = FlightEvents(events)
+    for table in sent.tables():
+        hub.send_table(table, keyless=Keyless.ONE_PARTITION)
+    hub.close()
+
+
+def _file(place: Path, size: int) -> PipelineFile:
+    text = PIPELINE.replace("max_events_per_trigger = 25000", f"max_events_per_trigger = {size}")
+    (place / "flights.toml").write_text(text)
+    return read_pipeline_file(place / "flights.toml")
+
+
+def _table(url: str, file: PipelineFile, pipeline: str) -> EntityTable:
+    return EntityTable(url, file.sink.table, keys=file.sink.keys, pipeline=pipeline, sequence_by=file.sink.sequence_by)
+
+
+class Marks:
+    """When how many events had been applied."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[float, int]] = []
+
+    def note(self, applied: int) -> None:
+        if applied and (not self.seen or applied > self.seen[-1][1]):
+            self.seen.append((time.perf_counter(), applied))
+
+    def speed(self) -> float:
+        (begun, before), (ended, after) = self.seen[WARM - 1], self.seen[-1]
+        return (after - before) / (ended - begun)
+
+
+def _loop(spark: SparkSession, place: Path, size: int) -> float:
+    marks = Marks()
+    made = PipelineRun(
+        _file(place, size), available_now=True, report=lambda told: marks.note(told.totals.applied), rng=Random(1)
+    )
+    made._session = lambda stop: _Kept(spark)  # type: ignore[method-assign,assignment,return-value]  # it stays
+    made.run(threading.Event())
+    return marks.speed()
+
+
+class _Kept:
+    """A session that is not stopped at the end of a run."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def stop(self) -> None:
+        """Nothing: the next one needs it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+
+def _query(spark: SparkSession, place: Path, size: int) -> float:
+    file = _file(place, size)
+    marks = Marks()
+    table = _table(f"sqlite:///{place}/query.db", file, "query")
+
+    def apply(batch: DataFrame, number: int) -> None:
+        parsed = batch.selectExpr(f"from_json(cast(body AS STRING), '{file.transform.schema_}') AS e", "*")
+        source = parsed.select("e.*", "hub", "partition", "sequenceNumber", "ownerLevel")
+        source.createOrReplaceTempView("events")
+        table.apply_batch(source.sparkSession.sql(file.transform.sql) if file.transform.sql else source)
+        marks.note(table.totals.applied)
+
+    reader = spark.readStream.format("leasehold").option("hub", file.hub_url).option("consumerGroup", "query")
+    reader = reader.option("store", f"sqlite:///{place}/query-stores.db").option("maxEventsPerTrigger", str(size))
+    query = reader.load().writeStream.foreachBatch(apply).option("checkpointLocation", str(place / "scratch"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    return marks.speed()
+
+
+def _latency(spark: SparkSession, path: Path) -> list[Row]:
+    """Seconds from an append of 2,000 events to their commit in the table, and what an idle instance costs."""
+    place = path / "latency"
+    place.mkdir()
+    _fill(place, 2_000)
+    _file(place, 25_000)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "leasehold.cli.app", "run", "flights.toml"],
+        cwd=place,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    hub = LogHub(place / "flights-hub.db")
+    events = next(iter(FlightEvents(2_000).tables()))
+    try:
+        times = []
+        for turn in range(12):
+            if turn:
+                begun = time.perf_counter()
+                hub.send_table(events, keyless=Keyless.ONE_PARTITION)
+            ends = {p: known.end for p, known in hub.partition_properties().items() if known.end}
+            while not _reached(place, ends):
+                time.sleep(0.002)
+            if turn > 2:
+                times.append(time.perf_counter() - begun)
+        every = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        memory = sum(one.memory_full_info().pss for one in every) / 2**20
+        before = sum(sum(one.cpu_times()[:2]) for one in every)
+        time.sleep(15)
+        idle = (sum(sum(one.cpu_times()[:2]) for one in every) - before) * 4
+    finally:
+        process.terminate()
+        process.wait()
+    times.sort()
+    return [
+        ("leasehold run: from append to table, 2,000 events, median", 1000 * times[len(times) // 2], "ms", None, "150"),
+        ("leasehold run: an idle instance", idle, "CPU s/min", None, ""),
+        ("leasehold run: memory of all its processes", memory, "MiB", None, ""),
+    ]
+
+
+def _reached(place: Path, ends: dict[str, int]) -> bool:
+    """Whether the table has everything; asked without a lock that would hold up its writer."""
+    if not (place / "entities.db").exists():
+        return False
+    with contextlib.closing(sqlite3.connect(f"file:{place}/entities.db?mode=ro", uri=True)) as connection:
+        try:
+            marks = dict(connection.execute("SELECT partition, sequence_number FROM leasehold_watermark").fetchall())
+        except sqlite3.OperationalError:
+            return False
+    return all(marks.get(partition, -1) >= end - 1 for partition, end in ends.items())
+
+
+if __name__ == "__main__":
+    for line in run("--quick" in sys.argv):
+        print(line)
