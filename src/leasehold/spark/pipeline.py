@@ -46,6 +46,7 @@ from leasehold.spark.session import open_session
 from leasehold.spark.share import Share
 from leasehold.spark.starting import check_start
 from leasehold.stores import PipelineBinding, open_store
+from leasehold.waiting import INSTANCE, sentence, when_there
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,7 +98,7 @@ class PipelineRun:
         self._share: Share | None = None
         self._feed: Feed | None = None
         self._runner: BatchRunner | None = None
-        self._table = self._open_table()
+        self._table = when_there(self._open_table, patience=INSTANCE, say=self._say_waiting)
 
     def run(self, stop: threading.Event) -> Progress:
         """Run until `stop` is set or, with `available_now`, until everything there was at the start is consumed.
@@ -105,7 +106,7 @@ class PipelineRun:
         Raises `PipelineFailed` for what trying again does not mend, and a `UsageError` for what is refused at
         the start.
         """
-        self._check_start()
+        when_there(self._check_start, patience=INSTANCE, say=self._say_waiting, pause=stop.wait)
         try:
             self._run_on_spark(stop)
         except BatchFailed as error:
@@ -147,7 +148,9 @@ class PipelineRun:
         try:
             self._say(f"asking for partitions as {share.manager.owner_id}")
             share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
-            self._feed = Feed(share, settings)
+            self._feed = when_there(
+                lambda: Feed(share, settings), patience=INSTANCE, say=self._say_waiting, pause=stop.wait
+            )
             section = self._file.transform
             self._runner = BatchRunner(
                 share,
@@ -271,6 +274,9 @@ class PipelineRun:
 
     def _say(self, note: str) -> None:
         self._report(self._progress(note))
+
+    def _say_waiting(self, error: LeaseholdError, patience: float) -> None:
+        self._report(Progress(note=sentence(error, patience)))
 
     def _progress(self, note: str = "") -> Progress:
         restarts = 0 if self._runner is None else self._runner.counts.retries

@@ -69,10 +69,10 @@ class Feed:
         held = self._share.held(asked=False)
         try:
             self._properties = self._share.hub.partition_properties()
-            self.hub_away = ""
         except HubUnavailable as error:
-            self.hub_away = str(error)
+            self._note_hub(str(error))
             return ()
+        self._note_hub("")
         weights = Weights(self._settings.max_bytes_per_trigger, self._mean)
         planned = plan(
             list(self._planned.values()),
@@ -89,7 +89,8 @@ class Feed:
         self._last_batch = now
         unread = {one.partition: self._properties[one.partition].end - one.start for one in planned.ranges}
         self._waited = next_waited({one.partition: len(one) for one in planned.ranges}, unread, self._waited)
-        self._planned = {one.partition: one for one in planned.ranges}
+        # Not replaced: one that another asks for is left out, and may be planned again at the same level later.
+        self._planned.update({one.partition: one for one in planned.ranges})
         self._busy.update((one.partition, one.owner_level) for one in planned.ranges if len(one))
         return tuple(self._named(one) for one in planned.ranges if len(one))
 
@@ -106,6 +107,14 @@ class Feed:
     def learn(self, mean: Mapping[str, float]) -> None:
         """What an event of these partitions weighs, in bytes."""
         self._mean.update(mean)
+
+    def _note_hub(self, away: str) -> None:
+        """Say once that the hub is away, and once that it is back."""
+        if away and not self.hub_away:
+            logger.warning("nothing is read, and what is held stays held, while the hub is away: %s", away)
+        elif self.hub_away and not away:
+            logger.warning("the hub is there again")
+        self.hub_away = away
 
     def _too_few(self, planned: Plan, now: float) -> bool:
         wanted = self._options.min_events_per_trigger

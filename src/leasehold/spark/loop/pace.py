@@ -15,7 +15,7 @@ from leasehold.notices import LossReason, Notices, OwnershipLost
 
 logger = logging.getLogger(__name__)
 
-SHORTEST, LONGEST = 0.02, 0.25
+SHORTEST, LONGEST = 0.02, 0.1
 """Seconds between two looks: at first, and at most while looking is quick."""
 AWAY = 1.0
 """Seconds between two looks at a hub that is away."""

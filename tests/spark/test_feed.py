@@ -1,0 +1,84 @@
+"""What the loop plans next, with a real hub and store: places, hand-over, what is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leasehold.hubs.log import LogHub
+from leasehold.model import Ask, Event, Presence
+from leasehold.spark.loop.feed import Feed
+from leasehold.spark.loop.settings import loop_settings
+from leasehold.spark.share import Share
+from tests.faults.instance import until
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> LogHub:
+    return LogHub.create(tmp_path / "hub.db", partitions=1)
+
+
+@pytest.fixture
+def share(hub: LogHub, tmp_path: Path) -> Iterator[Share]:
+    settings = loop_settings(
+        {
+            "hub": hub.url,
+            "store": f"sqlite:///{tmp_path}/stores.db",
+            "load_balancing_interval": 0.2,
+            "partition_expiration": 2.75,
+            "request_timeout": 1.0,
+            "margin": 0.3,
+            "settle_delay": 0.0,
+            "hand_over_timeout": 60.0,
+            "max_events_per_trigger": 5,
+        }
+    )
+    share = Share(settings.source, owner_name="me", alive=lambda: True)
+    share.start()
+    until(lambda: share.held(), "the partition to be held")
+    yield share
+    share.close()
+
+
+@pytest.fixture
+def feed(share: Share) -> Feed:
+    return Feed(share, loop_settings({"hub": "log:///x", "store": "sqlite:///x", "max_events_per_trigger": 5}))
+
+
+def span(feed: Feed) -> list[tuple[int, int]]:
+    return [(one.begin, one.end) for one in feed.next()]
+
+
+def test_places_go_on_and_what_is_given_back_comes_again(hub: LogHub, share: Share, feed: Feed) -> None:
+    hub.send([Event(b"x")] * 12, partition="0")
+    first = feed.next()
+    assert [(one.begin, one.end) for one in first] == [(0, 5)]
+    assert span(feed) == [(5, 10)], "one ahead of what is committed"
+    feed.committed(first)
+    assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [5]
+    feed.give_back()
+    assert span(feed) == [(5, 10)]
+    assert feed.narrow(first)
+    feed.give_back()
+    assert span(feed) == [(5, 7)], "half as many"
+
+
+def test_one_that_another_asks_for_is_drained_and_goes_on_where_it_was(hub: LogHub, share: Share, feed: Feed) -> None:
+    hub.send([Event(b"x")] * 20, partition="0")
+    first = feed.next()
+    feed.committed(first)
+    second = feed.next()
+    level = first[0].owner_level
+    share.ownership.renew_ownership([], Presence(share.group, "other/1"))
+    share.ownership.ask([Ask(share.group, "0", level, "other/1")])
+    until(lambda: not share.held(asked=False), "the ask to be heard")
+    assert feed.next() == (), "nothing new is begun"
+    feed.record()
+    assert share.held(), "it is not handed over while a batch of it is under way"
+    share.ownership.withdraw_asks([Ask(share.group, "0", level, "other/1")])
+    until(lambda: share.held(asked=False), "the ask to be gone")
+    assert span(feed) == [(10, 15)], "not where it was acquired"
+    feed.committed(second)
+    assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]
