@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from leasehold.stores.sqlite import SqliteStore
 from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log
 
 HUBS = (
@@ -210,3 +211,21 @@ def test_what_cannot_work_is_refused_before_anything_is_read(place: Place) -> No
     assert "n" in said
     assert "m" in said
     assert place.query("SELECT * FROM entities") == []
+
+
+def test_whoever_listens_may_leave(place: Place) -> None:
+    """As in `leasehold run … 2>&1 | head -1`: the run goes on to its end, and gives up what it holds."""
+    place.send("0", '{"id":"a","n":1}', "oops")
+    run = subprocess.Popen(
+        [sys.executable, "-m", "leasehold.cli.app", "run", "p.toml", "--available-now"],
+        cwd=place.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **place.kind.environment},
+    )
+    assert run.stdout is not None
+    run.stdout.close()
+    assert run.wait(timeout=120) in (0, 1), "1: the account could not be printed"
+    assert place.query("SELECT id, n FROM entities") == [("a", 1)]
+    listed = SqliteStore(place.folder / "stores.db").list_ownership(place.kind.hub.consumer_group("$Default"))
+    assert [record.owner_id for record in listed.records] == ["", ""]

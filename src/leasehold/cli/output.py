@@ -145,10 +145,17 @@ class JsonOutput(Output):
         click.echo(json.dumps(document, ensure_ascii=False, default=str))
 
 
+class _Remarks(Console):
+    """A console for remarks: where nobody reads them any more, it says no more, and whatever runs goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 def _console(*, stderr: bool) -> Console:
     """A console that prints data as it is; wrapped only at the edge of a terminal."""
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(
+    return (_Remarks if stderr else Console)(
         stderr=stderr,
         width=None if terminal else _UNLIMITED,
         markup=False,
