@@ -6,6 +6,7 @@ of a backend is imported before its scheme is asked for.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 from collections.abc import Callable, Mapping
@@ -26,7 +27,12 @@ def check_scheme(url: str, field: str, builtin: Mapping[str, str], group: str) -
     known = sorted({*builtin, *(point.name for point in entry_points(group=group))})
     if not found or scheme not in known:
         schemes = ", ".join(f"{name}://" for name in known)
-        raise ConfigError(field, masked(url), f"a URL that begins with one of {schemes}", "Correct the URL")
+        rule = f"a URL that begins with {'one of ' if len(known) > 1 else ''}{schemes}"
+        close = difflib.get_close_matches(scheme, known, 1)
+        remedy = f"Did you mean {close[0]}://?" if close else "Correct the URL"
+        if found and not close:
+            remedy = f"There is no backend for {scheme}:// here"
+        raise ConfigError(field, masked(url), rule, remedy)
     return scheme
 
 

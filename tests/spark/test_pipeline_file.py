@@ -79,7 +79,10 @@ def test_positions(tmp_path: Path, position: str, option: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('hub = "log', 'hug = "log', "source.hub: is missing; source.hug: is not a key of a pipeline file"),
+        ('hub = "log', 'hug = "log', "source.hub: is missing; source.hug: is not a key .* Did you mean hub?"),
+        ('keys = ["id"]', 'keys = ["id"]\nscheme = "id STRING"', "sink.scheme: is not a key of a pipeline file"),
+        ('keys = ["id"]', 'keys = ["id"]\nschema = "id STRING"', r"sink.schema: .* It belongs into \[transform\]"),
+        ("[source]", "[source]\ntriger_interval = '1s'", "source.triger_interval: .* Did you mean trigger_interval?"),
         ("[sink]", "[sunk]", "sink: is missing"),
         ('"10s"', '"10"', "ownership.partition_expiration: '10' is not of the form"),
         ('"10s"', '"5s"', r"ownership.partition_expiration = 5.0: at least .* = 10 s"),
@@ -89,7 +92,7 @@ def test_positions(tmp_path: Path, position: str, option: str) -> None:
         ('"earliest"', '"soon"', "source.starting_position = 'soon': a position is"),
         ("log:///hubs", "log://hubs", r"source.hub = .*Did you mean log:///hubs/flights.db"),
         ("log:///hubs", "loc:///hubs", "source.hub.*begins with one of.* log://"),
-        ("sqlite:///entities", "mysql:///entities", "sink.url.*begins with one of.* sqlite://"),
+        ("sqlite:///entities", "mysql:///entities", "sink.url.*begins with sqlite://.*no backend for mysql"),
         ("sqlite:///leasehold", "sqllite:///leasehold", "ownership.*begins with one of.* sqlite://"),
         (
             'store = "sqlite:///leasehold.db"',

@@ -7,6 +7,7 @@ three slashes are relative to the pipeline file. Needs neither Spark nor a datab
 
 from __future__ import annotations
 
+import difflib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -261,13 +262,29 @@ def _told(fault: Any) -> str:
     key = ".".join(str(part) for part in fault["loc"])
     said = {
         "missing": "is missing",
-        "extra_forbidden": "is not a key of a pipeline file",
+        "extra_forbidden": f"is not a key of a pipeline file{_meant(fault['loc'])}",
         "value_error": str(fault.get("ctx", {}).get("error", fault["msg"])),
         "string_pattern_mismatch": f"{fault['input']!r} is not of the form it must have, for example 10s"
         if key != "name"
         else f"{fault['input']!r} must be letters, digits, . _ or -, the first a letter or digit",
     }.get(fault["type"])
     return f"{key}: {said or _of_another_type(key, fault)}"
+
+
+def _meant(place: tuple[str | int, ...]) -> str:
+    """What an unknown key was probably meant to be: a key of its section, or else the section where there is one."""
+    *sections, key = (str(part) for part in place)
+    keys = _keys(_SECTIONS.get(sections[0]) if sections else PipelineFile)
+    if close := difflib.get_close_matches(key, keys, 1):
+        return f". Did you mean {close[0]}?"
+    elsewhere = [name for name, model in _SECTIONS.items() if key in _keys(model)]
+    return f". It belongs into [{elsewhere[0]}]" if elsewhere else ""
+
+
+def _keys(model: type[BaseModel] | None) -> list[str]:
+    return (
+        [] if model is None else [field.alias or name for name, field in model.model_fields.items() if name != "path"]
+    )
 
 
 def _of_another_type(key: str, fault: Any) -> str:
@@ -295,6 +312,12 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "source": SourceSection,
+    "ownership": OwnershipSection,
+    "transform": TransformSection,
+    "sink": SinkSection,
+}
 _DURATIONS = {
     f"{section}.{name}"
     for section, model in (("source", SourceSection), ("ownership", OwnershipSection))
