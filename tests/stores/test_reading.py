@@ -66,10 +66,12 @@ def test_postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPat
     read_and_make(url, untouched)
     current = postgres_schema.STORES
     later = dataclasses.replace(current, steps=(*current.steps, ("CREATE TABLE leasehold_of_later (a integer)",)))
+    old, new = len(current.steps), len(later.steps)
     with monkeypatch.context() as upgraded:
         upgraded.setattr(postgres, "STORES", later)
         for _ in range(2):
-            with pytest.raises(UsageError, match=r"version 1, of an older release.*leasehold init.* to version 2"):
+            said = rf"version {old}, of an older release.*leasehold init.* to version {new}"
+            with pytest.raises(UsageError, match=said):
                 open_existing(url, timeout=10).list_checkpoints(GROUP)
     assert open_existing(url, timeout=10).list_checkpoints(GROUP) == [], "instances of the older release go on"
 
