@@ -122,6 +122,11 @@ def test_what_a_user_s_function_raises_is_told_from_a_lost_worker() -> None:
     for text in ("java.lang.OutOfMemoryError: Java heap space", "Python worker exited unexpectedly (crashed)"):
         assert sort_failure(RuntimeError(text), computing=True).kind is Kind.LOST
     assert sort_failure(MemoryError(), computing=True).kind is Kind.LOST
+    there = sort_failure(RuntimeError(TASK.format("ModuleNotFoundError: No module named 'leasehold'")), computing=True)
+    assert there.kind is Kind.PERMANENT
+    assert "PYSPARK_PYTHON" in there.message
+    own = RuntimeError(TASK.format("ModuleNotFoundError: No module named 'leasehold_of_mine'"))
+    assert sort_failure(own, computing=True).kind is Kind.COMPUTING
     assert pause_before_retry(1, 0.0) == 0.25
     assert pause_before_retry(50, 0.999) <= 30.0
 

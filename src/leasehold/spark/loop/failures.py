@@ -34,6 +34,9 @@ _WORKER_LOST = re.compile(
     r"GC overhead limit|exceeded memory limits|SparkOutOfMemoryError|is bigger than spark.driver.maxResultSize|"
     r"Worker .* lost|java\.io\.EOFException"
 )
+_NOT_INSTALLED = re.compile(
+    r"ModuleNotFoundError: No module named '(leasehold|pyarrow)['.]|PACKAGE_NOT_INSTALLED\] (\w+)"
+)
 _CERTAIN = (
     errors.UsageError,
     errors.KeyFromTwoPartitions,
@@ -76,6 +79,12 @@ def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
         found = getattr(errors, name, None)
         if isinstance(found, type) and issubclass(found, LeaseholdError):
             return _of_ours(found, message.strip())
+    if missing := _NOT_INSTALLED.search(text):
+        return Failure(
+            Kind.PERMANENT,
+            f"the Python of Spark's workers has no {missing[1] or missing[2]}. Install it there, or name a Python that "
+            "has it: spark.pyspark.python, or the environment variable PYSPARK_PYTHON",
+        )
     first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if isinstance(error, MemoryError) or _WORKER_LOST.search(text):
         return Failure(Kind.LOST, _reason(text) or first_line)
