@@ -82,3 +82,11 @@ def test_one_that_another_asks_for_is_drained_and_goes_on_where_it_was(hub: LogH
     assert span(feed) == [(10, 15)], "not where it was acquired"
     feed.committed(second)
     assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]
+
+
+def test_an_interval_is_from_batch_to_batch_and_the_first_comes_at_once(hub: LogHub, share: Share) -> None:
+    hub.send([Event(b"x")] * 12, partition="0")
+    given = {"hub": "log:///x", "store": "sqlite:///x", "max_events_per_trigger": 5, "trigger_interval": "1h"}
+    feed = Feed(share, loop_settings(given))
+    assert span(feed) == [(0, 5)]
+    assert span(feed) == []

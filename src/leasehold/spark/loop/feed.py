@@ -52,7 +52,8 @@ class Feed:
         self._busy: Counter[tuple[str, int]] = Counter()
         self._unwritten = False
         self._at_most = self._options.max_events_per_trigger
-        self._last_batch = share.clock.monotonic()
+        self._begun: float | None = None
+        self._last_batch = share.clock.monotonic()  # or, before the first one, the start
         self._bounds = self._ends() if settings.available_now else None
         self.hub_away = ""
         """Why nothing is planned, where the hub cannot be reached."""
@@ -64,7 +65,7 @@ class Feed:
     def next(self) -> tuple[EventRange, ...]:
         """The ranges of the next batch; none if nothing is due. They count as planned from now on."""
         now = self._share.clock.monotonic()
-        if now - self._last_batch < self._settings.trigger_interval:
+        if self._begun is not None and now - self._begun < self._settings.trigger_interval:
             return ()
         held = self._share.held(asked=False)
         try:
@@ -86,7 +87,7 @@ class Feed:
         self._report_losses(planned)
         if not planned.has_events or (self._bounds is None and self._too_few(planned, now)):
             return ()
-        self._last_batch = now
+        self._last_batch = self._begun = now
         unread = {one.partition: self._properties[one.partition].end - one.start for one in planned.ranges}
         self._waited = next_waited({one.partition: len(one) for one in planned.ranges}, unread, self._waited)
         # Not replaced: one that another asks for is left out, and may be planned again at the same level later.
