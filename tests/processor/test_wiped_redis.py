@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.log import LogHub
@@ -22,7 +21,7 @@ from leasehold.sinks.sqlite import SqliteSink
 from leasehold.stores import open_store
 from tests.sinks.events import look
 from tests.sinks.test_processes import ROOT
-from tests.stores.servers import RedisServer
+from tests.stores.servers import RedisServer, missing
 
 SPEC = TableSpec(name="seen", pipeline="p", mode="append", keep=("partition",))
 PARTITIONS = 4
@@ -115,7 +114,7 @@ def test_no_event_is_skipped_or_applied_twice(tmp_path: Path) -> None:
     try:
         server = RedisServer(folder, "--appendonly", "no")
     except (ImportError, OSError) as error:
-        pytest.skip(f"no Redis server could be started: {error!r}")
+        missing("Redis", error)
     sent = 0
 
     def send() -> list[tuple[str, int]]:

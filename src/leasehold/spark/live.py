@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from leasehold.model import PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.spark.offsets import Held, Plan, Range, next_waited, plan
 from leasehold.spark.options import SourceOptions
-from leasehold.spark.share import Share
+from leasehold.spark.share import Share, instance_name
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ class LiveStream:
         self._options = options
         self._share = Share(
             options,
-            owner_name=options.owner_id or f"{socket.gethostname()}-{parent}",
+            owner_name=instance_name(options, parent),
             alive=lambda: os.getppid() == parent,
         )
         self.hub, self.manager, self._clock = self._share.hub, self._share.manager, self._share.clock

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,7 +42,7 @@ from leasehold.spark.options import COLUMNS, require_stores
 from leasehold.spark.pipeline_file import PipelineFile, naming
 from leasehold.spark.reading import ReadFor
 from leasehold.spark.session import open_session
-from leasehold.spark.share import Share
+from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.starting import check_start
 from leasehold.stores import PipelineBinding, open_store
 from leasehold.waiting import INSTANCE, sentence, when_there
@@ -52,9 +51,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
-
-FIRST_OWNERSHIP_WAIT = 5.0
-"""Seconds that a run waits for its first dispatch cycle before it looks for events."""
 
 
 class PipelineFailed(LeaseholdError):
@@ -137,7 +133,7 @@ class PipelineRun:
         settings, jobs, evaluation = self._prepare(spark)
         share = Share(
             settings.source,
-            owner_name=settings.source.owner_id or f"{socket.gethostname()}-{os.getpid()}",
+            owner_name=instance_name(settings.source, os.getpid()),
             alive=jobs.alive,
             table=self._table,
         )

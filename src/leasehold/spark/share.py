@@ -13,6 +13,7 @@ sink drops it if another owner's batch came first.
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 
@@ -28,6 +29,14 @@ from leasehold.spark.options import SourceOptions, check_tasks, require_stores
 from leasehold.stores import open_store
 
 logger = logging.getLogger(__name__)
+
+FIRST_OWNERSHIP_WAIT = 5.0
+"""Seconds that a start waits for the first dispatch cycle, so that the first look for events finds some owned."""
+
+
+def instance_name(options: SourceOptions, process: int) -> str:
+    """What an instance is called: as it was told, or by its host and the id of the application's process."""
+    return options.owner_id or f"{socket.gethostname()}-{process}"
 
 
 class Share:

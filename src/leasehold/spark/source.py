@@ -29,14 +29,13 @@ from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range, decode, encode, pack
 from leasehold.spark.options import SourceOptions, check_stores, parse_options, require_store, require_stores
 from leasehold.spark.reading import ReadFor, read_ranges, schema_of
+from leasehold.spark.share import FIRST_OWNERSHIP_WAIT
 from leasehold.stores import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-FIRST_OWNERSHIP_WAIT = 5.0
-"""Seconds that the first trigger waits for the first dispatch cycle, so that it rarely finds nothing owned."""
 AVAILABLE_NOW_POLL = 0.2
 """Seconds between two looks at the progress of others, while a run with AvailableNow waits for them."""
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -46,7 +45,7 @@ from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.options import COLUMNS, check_stores, require_stores
 from leasehold.spark.reading import ReadFor, schema_of
-from leasehold.spark.share import Share
+from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.starting import check_start
 from leasehold.stores import PipelineBinding
 from leasehold.waiting import SignalEvent
@@ -55,9 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
-
-FIRST_OWNERSHIP_WAIT = 5.0
-"""Seconds that a loop waits for its first dispatch cycle before it looks for events."""
 
 
 class MicroBatches:
@@ -129,7 +125,7 @@ class MicroBatches:
         source = self._settings.source
         self._share = Share(
             source,
-            owner_name=source.owner_id or f"{socket.gethostname()}-{os.getpid()}",
+            owner_name=instance_name(source, os.getpid()),
             alive=self._jobs.alive,
             rng=self._rng,
         )

@@ -1,0 +1,15 @@
+"""What becomes of a test whose real part could not be had although the tool that brings it is there."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+import pytest
+
+
+def failed(reason: str) -> NoReturn:
+    """Skip on a laptop, and fail in CI: there it would hide that something is no longer tested."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
