@@ -15,7 +15,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-BENCHMARKS = ("append", "sink", "formats", "leases", "stores", "balancing", "processor", "source", "hubs", "pipeline", "loop")
+BENCHMARKS = (
+    "append",
+    "sink",
+    "formats",
+    "leases",
+    "stores",
+    "balancing",
+    "processor",
+    "source",
+    "hubs",
+    "pipeline",
+    "loop",
+)
 
 
 def main() -> None:
