@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -20,7 +21,7 @@ from leasehold.hubs import open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.hubs.event_hubs import EventHub
 from leasehold.hubs.event_hubs_url import VARIABLE, read_url
-from leasehold.model import LATEST, Checkpoint, ConsumerGroup, EventPosition, PositionKind
+from leasehold.model import LATEST, Checkpoint, ConsumerGroup, EventPosition, Ownership, PositionKind
 from leasehold.notices import LossReason, Notices, OwnershipLost
 from leasehold.processor import EventProcessor
 from leasehold.spark.offsets import Range
@@ -188,6 +189,32 @@ def test_a_range_ends_early_only_if_its_checkpoint_would_be_refused(
         store.raise_owner_level([Checkpoint(group, "0", -1, 2)])
         assert read(1) == 0
         assert read(2) == MANY
+    finally:
+        shared_hub(two.url).close()
+        shared_hub.cache_clear()
+
+
+def test_without_checkpoints_the_ownership_record_says_who_has_come_after(
+    server: EventHubsServer, two: EventHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.spark.reading.PAUSES", (0.01,))
+    two.send(numbered(MANY), partition="0")
+    assert numbers(two, 2) == list(range(10))
+    store, group = open_store("memory://owners"), two.consumer_group("$Default")
+
+    def read() -> int:
+        read_for = ReadFor("$Default", None, "memory://owners")
+        found = read_ranges(
+            two.url, [Range("0", 0, MANY, 1)], ["body"], batch_rows=99, fail_on_data_loss=True, read_for=read_for
+        )
+        return sum(batch.num_rows for batch in found)
+
+    try:
+        [record] = store.claim_ownership([Ownership(group, "0", "a/1", 1)])
+        with pytest.raises(ReaderDisconnected):
+            read()
+        store.claim_ownership([replace(record, owner_id="b/1", owner_level=2)])
+        assert read() == 0
     finally:
         shared_hub(two.url).close()
         shared_hub.cache_clear()

@@ -216,6 +216,13 @@ def _open(
     elif of is None:
         opened = open_hub(pipeline.hub_url)
         of = opened.consumer_group(pipeline.source.consumer_group)
+    if pipeline.checkpoint_url is None:
+        raise ConfigError(
+            f"{store}: ownership.checkpoint_store",
+            "none",
+            "this pipeline keeps no checkpoints: its places are the watermarks of its table",
+            "`leasehold reset` sets those",
+        )
     return opener(pipeline.checkpoint_url, timeout=timeout), of, opened.partition_properties() if opened else None
 
 

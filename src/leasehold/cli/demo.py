@@ -188,7 +188,7 @@ class _Demo:
         from leasehold.stores import open_store
 
         file = read_pipeline_file(self.folder / "flights.toml")
-        hub, store = open_hub(file.hub_url), open_store(file.ownership_url)
+        hub, store = open_hub(file.hub_url), open_store(file.ownership_url or "")
         group = hub.consumer_group(file.source.consumer_group)
         expiration = file.ownership.settings().partition_expiration
         while True:

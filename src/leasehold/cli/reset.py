@@ -49,6 +49,7 @@ def reset(file: Path, to: str, wait: float, output: Output) -> None:
     from leasehold.hubs import open_hub
     from leasehold.processor.resetting import reset_group
     from leasehold.sinks import open_sink
+    from leasehold.spark.alone import TablePlaces
     from leasehold.spark.pipeline_file import read_pipeline_file
     from leasehold.stores import PipelineBinding, open_store
 
@@ -63,15 +64,17 @@ def reset(file: Path, to: str, wait: float, output: Output) -> None:
     settings = pipeline.ownership.settings()
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
+    stores = pipeline.open_stores(open_store, lambda: TablePlaces(sink, hub.identity))
     moves = reset_group(
         hub,
         hub.consumer_group(pipeline.source.consumer_group),
-        open_store(pipeline.ownership_url, timeout=settings.request_timeout),
-        open_store(pipeline.checkpoint_url, timeout=settings.request_timeout),
+        stores.ownership,
+        stores.checkpoints,
         sink,
         PipelineBinding(pipeline.name, sink.identity()),
         to=positions,
         expiration=settings.partition_expiration,
+        ours=stores.ours,
     )
     table = Table("partitions", _COLUMNS, [(move.partition, move.before, move.after) for move in moves])
     output.show(Result(summary=f"{pipeline.name} goes on from there", facts={"pipeline": pipeline.name}, table=table))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,10 @@ from leasehold.cli.output import Column, Output, Result, Table, counted, output_
 from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.processor.lag_times import GroupTimes, lag_times
 from leasehold.processor.progress import GroupProgress, PartitionProgress, group_progress
+from leasehold.processor.starting import KnowsWatermarks
+
+if TYPE_CHECKING:
+    from leasehold.spark.pipeline_file import PipelineFile
 
 TIMEOUT = 5.0
 """How long to wait for what a hub says about times, in seconds."""
@@ -103,6 +108,7 @@ def status(file: Path, retention: str | None, wait: float, output: Output) -> No
     from leasehold.clock import SystemClock
     from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
+    from leasehold.spark.alone import TablePlaces
     from leasehold.spark.pipeline_file import read_pipeline_file
     from leasehold.stores import open_existing
 
@@ -110,19 +116,24 @@ def status(file: Path, retention: str | None, wait: float, output: Output) -> No
     pipeline = read_pipeline_file(file)
     settings = pipeline.ownership.settings()
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
-    progress = patiently(
-        lambda: group_progress(
-            hub,
-            hub.consumer_group(pipeline.source.consumer_group),
-            open_existing(pipeline.ownership_url, timeout=settings.request_timeout),
-            open_existing(pipeline.checkpoint_url, timeout=settings.request_timeout),
-            settings.partition_expiration,
-        ),
-        wait,
-    )
+
+    def look() -> GroupProgress:
+        stores = pipeline.open_stores(open_existing, lambda: TablePlaces(_table(pipeline), hub.identity))
+        group = hub.consumer_group(pipeline.source.consumer_group)
+        expiration = settings.partition_expiration
+        return group_progress(hub, group, stores.ownership, stores.checkpoints, expiration, stores.ours)
+
+    progress = patiently(look, wait)
     kept = pipeline.retention if stated is None else stated
     times = lag_times(hub, progress.partitions, SystemClock().wall(), retention=kept, timeout=TIMEOUT)
     output.show(describe(pipeline.name, progress, times))
+
+
+def _table(pipeline: PipelineFile) -> KnowsWatermarks:
+    """The table of a pipeline that keeps no checkpoints, which then knows the places."""
+    from leasehold.sinks import open_sink
+
+    return open_sink(pipeline.sink_url, pipeline.table_spec())
 
 
 def describe(name: str, progress: GroupProgress, times: GroupTimes | None = None) -> Result:

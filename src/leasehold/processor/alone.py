@@ -78,10 +78,7 @@ class FixedShare(MemoryStore):
 
     def left(self, known: Collection[str]) -> tuple[str, ...]:
         """What is to be worked on of the partitions that the hub has. Raises `ConfigError` for one that it has not."""
-        if missing := [one for one in self._wanted if one not in known]:
-            raise ConfigError(
-                "partitions", list(missing), f"the hub has the partitions {', '.join(known)}", "Name some of these"
-            )
+        check_known(self._wanted, known)
         with self._guard:
             return tuple(one for one in self._wanted if one not in self._lost)
 
@@ -112,6 +109,12 @@ class FixedShare(MemoryStore):
             ),
             partition,
         )
+
+
+def check_known(wanted: Collection[str], known: Collection[str]) -> None:
+    """Refuse partitions that the hub, whose partitions are `known`, has not. Raises `ConfigError`."""
+    if missing := [one for one in wanted if one not in known]:
+        raise ConfigError("partitions", missing, f"the hub has the partitions {', '.join(known)}", "Name some of these")
 
 
 class WatchedCheckpoints:

@@ -6,7 +6,7 @@ clock nobody can tell at one look who is alive: there every owner counts as aliv
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from leasehold.balancing import Member, target
@@ -69,12 +69,18 @@ class GroupProgress:
 
 
 def group_progress(
-    hub: Hub, group: ConsumerGroup, ownership: OwnershipStore, checkpoints: CheckpointStore, expiration: float
+    hub: Hub,
+    group: ConsumerGroup,
+    ownership: OwnershipStore,
+    checkpoints: CheckpointStore,
+    expiration: float,
+    ours: Callable[[Collection[str]], tuple[str, ...]] = tuple,
 ) -> GroupProgress:
-    """How the group is getting on now. `expiration` in seconds."""
+    """How the group is getting on now. `expiration` in seconds; `ours` tells which of the hub's partitions count."""
     patience = expiration + ownership.features.clock_granularity
     listing = ownership.list_ownership(group)
-    known = hub.partition_properties()
+    found = hub.partition_properties()
+    known = {partition: found[partition] for partition in ours(found)}
     ages = ownership.features.own_clock
     rows = _partitions(listing, known, checkpoints, group, patience, ages=ages)
     instances = _instances(listing, rows, patience, ages=ages)

@@ -31,7 +31,7 @@ watermarks are refused for their level. In all these cases: run the same reset a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -100,9 +100,12 @@ def reset_group(
     *,
     to: Positions | None,
     expiration: float,
+    ours: Callable[[Collection[str]], tuple[str, ...]] = tuple,
 ) -> list[Moved]:
     """Set every partition to its position in `to`, or with None to what the table's watermarks say.
 
+    `ours` tells which of the hub's partitions that is: without an ownership store, those of a fixed share. Then nobody
+    can tell whether an instance is alive, and one that is finds itself superseded at its next batch.
     Ties the group to `binding`. Raises `UsageError` while an instance is alive, and where an appended table would hold
     events twice, with no place changed; and where an instance came between, to be run again.
     """
@@ -115,7 +118,7 @@ def reset_group(
     listing = ownership.list_ownership(group)
     etags = {one.name: one.etag for one in listing.unreadable if one.kind is RecordKind.OWNERSHIP}
     etags |= {record.partition: record.etag for record in listing.records}
-    progress = group_progress(hub, group, ownership, checkpoints, expiration)
+    progress = group_progress(hub, group, ownership, checkpoints, expiration, ours)
     rows = progress.partitions
     if alive := [instance.owner_id for instance in progress.instances]:
         raise UsageError(

@@ -97,8 +97,8 @@ class LiveStream:
         return sum(map(len, planned.ranges)) < wanted
 
     def ends(self) -> dict[str, int]:
-        """The end of every partition now."""
-        return {partition: known.end for partition, known in self.hub.partition_properties().items()}
+        """The end of every partition that concerns this instance, now."""
+        return self._share.ends()
 
     def all_reached(self, bounds: Mapping[str, int]) -> bool:
         """Whether every partition's checkpoint, whoever owns it, has reached its bound."""

@@ -17,10 +17,14 @@ from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS, Hub, owner_reads
 from leasehold.model import EARLIEST, LATEST, OwnerId, Positions
-from leasehold.processor.promises import Combination, check, is_mixed, place_at
+from leasehold.processor.alone import NoCheckpoints
+from leasehold.processor.promises import Combination, check, is_mixed, place_at, place_of
+from leasehold.spark.alone import NONE, check_alone, check_partitions
 
 COLUMNS = (*EVENT_COLUMNS, "ownerLevel")
 """The columns of the source, in order."""
+NO_END = "what others have consumed is told by the checkpoints, and there are none"
+"""Why reading cannot end by itself without a checkpoint store."""
 
 
 def _text(value: str, name: str) -> str:
@@ -64,14 +68,25 @@ def _columns(value: str, name: str) -> tuple[str, ...]:
     return tuple(by_lower[word] for word in chosen)
 
 
+def _partitions(value: str, name: str) -> tuple[str, ...]:
+    named = [word.strip() for word in value.split(",")]
+    if not all(named):
+        raise ConfigError(name, value, "partition ids with commas between them", "For example 0,3")
+    return check_partitions(named)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a reader is told. See `OPTIONS` for the names that Spark users write. URLs may carry secrets: not shown."""
+    """What a reader is told. See `OPTIONS` for the names that Spark users write. URLs may carry secrets: not shown.
+
+    `partitions` is a fixed share, which has no ownership store. A `checkpoint_store` that is `none` is not wanted.
+    """
 
     hub: str = field(repr=False)
     consumer_group: str = "$Default"
     ownership_store: str | None = field(default=None, repr=False)
     checkpoint_store: str | None = field(default=None, repr=False)
+    partitions: tuple[str, ...] | None = None
     owner_id: str | None = None
     pipeline: str = ""
     last_error: str = ""
@@ -97,6 +112,7 @@ OPTIONS: Mapping[str, tuple[str, _Reader]] = {
     "store": ("store", _text),
     "ownershipStore": ("ownership_store", _text),
     "checkpointStore": ("checkpoint_store", _text),
+    "partitions": ("partitions", _partitions),
     "ownerId": ("owner_id", _owner_name),
     "startingPosition": ("starting_position", Positions.parse),
     "endingPosition": ("ending_position", Positions.parse),
@@ -152,9 +168,13 @@ def settled(values: Mapping[str, Any], named: Callable[[str], str]) -> SourceOpt
     """
     given = {name: value for name, value in values.items() if name not in _SETTINGS}
     settings = {name: value for name, value in values.items() if name in _SETTINGS}
+    with _named_as_options(named):
+        check_alone(values)
     store = given.pop("store", None)
     given.setdefault("ownership_store", store)
     given.setdefault("checkpoint_store", store)
+    if given.get("partitions") is not None:
+        given["ownership_store"] = None
     if "hub" not in given:
         raise ConfigError("hub", None, "is missing", "Name the hub, for example log:///events.db")
     least, most = given.get("min_events_per_trigger"), given.get("max_events_per_trigger")
@@ -179,16 +199,19 @@ def _named_as_options(named: Callable[[str], str] = str) -> Iterator[None]:
         raise ConfigError(names.get(error.field, error.field), error.value, error.rule, error.remedy) from None
 
 
-def check_stores(options: SourceOptions) -> None:
-    """Refuse stores that do not go together, or with Spark's several processes, as far as their URLs tell."""
+def check_stores(options: SourceOptions, named: Callable[[str], str] = str) -> None:
+    """Refuse stores that do not go together, or with Spark's several processes, as far as their URLs tell.
+
+    `named` gives an option's name as the user has written it.
+    """
     ownership, checkpoints = options.ownership_store, options.checkpoint_store
     given = ownership or checkpoints, checkpoints or ownership
     if given[0] and given[1]:
-        with _named_as_options():
+        with _named_as_options(named):
             check(
                 Combination(
                     ownership=place_at(given[0]),
-                    checkpoints=place_at(given[1]),
+                    checkpoints=place_of(NoCheckpoints()) if given[1] == NONE else place_at(given[1]),
                     mixed=is_mixed(options.hub),
                     several_processes=True,
                     settings=options.settings,
@@ -205,19 +228,23 @@ def check_tasks(options: SourceOptions, hub: Hub, group_name: str) -> None:
             check(Combination(ownership=anywhere, checkpoints=anywhere, least_tasks=least, most_tasks=most))
 
 
-def require_stores(options: SourceOptions) -> tuple[str, str]:
-    """The URLs of the two stores. Raises `ConfigError` where one is missing."""
+def require_stores(options: SourceOptions, named: Callable[[str], str] = str) -> tuple[str | None, str | None]:
+    """The URLs of the two stores: no ownership for a fixed share, and no checkpoints where none are wanted.
+
+    `named` as above. Raises `ConfigError` where one is missing.
+    """
+    if options.partitions is not None:
+        why = "a fixed share of partitions goes on at its checkpoints"
+        return None, require_store(options.checkpoint_store, named("checkpointStore"), why)
     why = "a stream shares partitions through a store"
-    return (
-        require_store(options.ownership_store, "ownershipStore", why),
-        require_store(options.checkpoint_store, "checkpointStore", why),
-    )
+    ownership = require_store(options.ownership_store, named("ownershipStore"), why)
+    if options.checkpoint_store == NONE:
+        return ownership, None
+    return ownership, require_store(options.checkpoint_store, named("checkpointStore"), why)
 
 
 def require_store(url: str | None, option: str, why: str) -> str:
     """The URL of a store. Raises `ConfigError` where it is missing."""
-    if url is None:
-        raise ConfigError(
-            option, None, f"{why}, and none is named", 'Name one: .option("store", "sqlite:///leasehold.db")'
-        )
+    if url is None or url == NONE:
+        raise ConfigError(option, url, f"{why}, and none is named", "Name one, for example sqlite:///leasehold.db")
     return url

@@ -29,6 +29,7 @@ from pyspark.errors import PySparkException
 from leasehold.errors import AlreadyInUse, LeaseholdError
 from leasehold.hubs import open_hub
 from leasehold.sinks.base import BatchResult, Totals
+from leasehold.spark.alone import TablePlaces
 from leasehold.spark.batch import BatchTransform
 from leasehold.spark.entity_table import EntityTable
 from leasehold.spark.loop.evaluation import Evaluated, Evaluation
@@ -38,9 +39,9 @@ from leasehold.spark.loop.pace import say_losses
 from leasehold.spark.loop.runner import BatchFailed, BatchRunner, Policy
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
 from leasehold.spark.loop.tasks import CARRIED, ReadSpec
-from leasehold.spark.options import COLUMNS, require_stores
+from leasehold.spark.options import COLUMNS
 from leasehold.spark.pipeline_file import PipelineFile, naming
-from leasehold.spark.reading import ReadFor
+from leasehold.spark.reading import reads_for
 from leasehold.spark.session import open_session
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.starting import check_start
@@ -177,12 +178,9 @@ class PipelineRun:
         self._group = hub.consumer_group(file.source.consumer_group)
         self._hub_identity = hub.identity
         hub.close()
-        timeout = file.ownership.settings().request_timeout
-        self._ownership = open_store(file.ownership_url, timeout=timeout)
-        self._checkpoints = open_store(file.checkpoint_url, timeout=timeout)
         sink = file.sink
         with naming(f"{file.path}: sink."):
-            return EntityTable(
+            table = EntityTable(
                 file.sink_url,
                 sink.table,
                 keys=sink.keys,
@@ -192,9 +190,9 @@ class PipelineRun:
                 sequence_by=sink.sequence_by,
                 delete_when=sink.delete_when,
                 keep=sink.keep,
-                store=self._ownership,
-                group=self._group,
             )
+        self._checkpoints = file.open_stores(open_store, lambda: TablePlaces(table, self._hub_identity)).checkpoints
+        return table
 
     def _check_start(self) -> None:
         check_start(
@@ -249,13 +247,12 @@ class PipelineRun:
         given["columns"] = [column for column in COLUMNS if column in used]
         settings = loop_settings({**given, "owner_id": self._owner_name, "available_now": self._available_now})
         source = settings.source
-        _, checkpoint_url = require_stores(source)
         bodies = transform.bodies()
         spec = ReadSpec(
             url=source.hub,
             columns=source.columns,
             batch_rows=source.batch_rows,
-            read_for=ReadFor(source.consumer_group, checkpoint_url),
+            read_for=reads_for(source),
             bodies=bodies,
             inline=connect and bodies is not None,
         )
@@ -266,7 +263,8 @@ class PipelineRun:
 
     def _write(self, evaluated: Evaluated) -> BatchResult:
         self._confirm_binding()
-        return self._table.write(evaluated.batch)
+        assert self._share is not None
+        return self._table.write(evaluated.batch, level_of=self._share.level_of)
 
     def _say(self, note: str) -> None:
         self._report(self._progress(note))

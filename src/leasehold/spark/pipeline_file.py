@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,8 +23,11 @@ from leasehold.backends import absolute, check_scheme
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
-from leasehold.processor.promises import Combination, check, is_mixed, place_at
+from leasehold.processor.alone import NoCheckpoints
+from leasehold.processor.promises import Combination, check, is_mixed, place_at, place_of
 from leasehold.sinks.base import TableSpec
+from leasehold.spark.alone import NONE, Stores, TablePlaces, check_alone, open_stores
+from leasehold.stores import Store
 
 
 def _as_position(value: Any) -> Any:
@@ -73,6 +77,7 @@ class OwnershipSection(_Section):
     store: Name | None = None
     ownership_store: Name | None = None
     checkpoint_store: Name | None = None
+    partitions: tuple[Name, ...] | None = Field(default=None, strict=False)
     strategy: str | None = None
     load_balancing_interval: Duration | None = None
     partition_expiration: Duration | None = None
@@ -87,14 +92,19 @@ class OwnershipSection(_Section):
 
     @model_validator(mode="after")
     def _names_both_stores(self) -> OwnershipSection:
-        if self.store is None and (self.ownership_store is None or self.checkpoint_store is None):
+        if self.partitions is not None and self.store is None and self.checkpoint_store is None:
+            raise ValueError("name a checkpoint_store: a fixed share of partitions goes on at its checkpoints")
+        named = self.ownership_store is not None or self.partitions is not None
+        if self.store is None and not (named and self.checkpoint_store is not None):
             raise ValueError("name a store for both, or an ownership_store and a checkpoint_store")
         return self
 
     def settings(self) -> OwnershipSettings:
         """The settings that this section makes. Raises `ConfigError` for a set that cannot be."""
         given = self.model_dump(
-            exclude={"store", "ownership_store", "checkpoint_store"}, exclude_none=True, exclude_unset=True
+            exclude={"store", "ownership_store", "checkpoint_store", "partitions"},
+            exclude_none=True,
+            exclude_unset=True,
         )
         timed: dict[str, Any] = {
             name: parse_duration(value, name) if isinstance(value, str) and name != "strategy" else value
@@ -163,13 +173,17 @@ class PipelineFile(_Section):
         return None if stated is None else parse_duration(stated, "source.retention")
 
     @property
-    def ownership_url(self) -> str:
-        """The ownership store, with an absolute path."""
+    def ownership_url(self) -> str | None:
+        """The ownership store, with an absolute path; None with a fixed share of partitions, which has none."""
+        if self.ownership.partitions is not None:
+            return None
         return self._store_url(self.ownership.ownership_store, "ownership.ownership_store")
 
     @property
-    def checkpoint_url(self) -> str:
-        """The checkpoint store, with an absolute path."""
+    def checkpoint_url(self) -> str | None:
+        """The checkpoint store, with an absolute path; None where none is wanted."""
+        if self.ownership.checkpoint_store == NONE:
+            return None
         return self._store_url(self.ownership.checkpoint_store, "ownership.checkpoint_store")
 
     @property
@@ -185,13 +199,24 @@ class PipelineFile(_Section):
         check_scheme(url, key, builtin, group)
         return absolute(url, self.folder, key)
 
+    def open_stores(self, opener: Callable[..., Store], places: Callable[[], TablePlaces] | None = None) -> Stores:
+        """The stores of the file. `opener` opens a URL with a `timeout`; `places` stand in for checkpoints."""
+        return open_stores(
+            self.ownership_url,
+            self.checkpoint_url,
+            self.ownership.partitions,
+            partial(opener, timeout=self.ownership.settings().request_timeout),
+            places=places() if places is not None and self.checkpoint_url is None else None,
+        )
+
     def check_promises(self) -> None:
         """Refuse a hub, stores and settings that do not go together, as far as URLs tell. Raises `ConfigError`."""
+        ownership, checkpoints = self.ownership_url, self.checkpoint_url
         try:
             check(
                 Combination(
-                    ownership=place_at(self.ownership_url),
-                    checkpoints=place_at(self.checkpoint_url),
+                    ownership=place_at(ownership or checkpoints or ""),
+                    checkpoints=place_of(NoCheckpoints()) if checkpoints is None else place_at(checkpoints),
                     mixed=is_mixed(self.hub_url),
                     several_processes=True,
                     settings=self.ownership.settings(),
@@ -222,7 +247,7 @@ class PipelineFile(_Section):
             **source.model_dump(exclude={"hub", "retention"}, exclude_none=True),
             **ownership.model_dump(exclude={"store", "ownership_store", "checkpoint_store"}, exclude_none=True),
             "ownership_store": self.ownership_url,
-            "checkpoint_store": self.checkpoint_url,
+            "checkpoint_store": self.checkpoint_url or NONE,
             "pipeline": self.name,
         }
         return dict(options)
@@ -250,6 +275,8 @@ def read_pipeline_file(path: Path) -> PipelineFile:
     except ValidationError as error:
         raise ConfigError(str(path), None, "; ".join(_told(fault) for fault in error.errors())) from None
     with naming(f"{path}: "):
+        with naming("ownership."):
+            check_alone({"hub": read.source.hub, **read.ownership.model_dump(exclude_none=True)})
         read.ownership.settings()
         Positions.parse(read.source.starting_position, "source.starting_position")
         _ = read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()

@@ -22,7 +22,9 @@ import pyarrow as pa
 from leasehold.errors import DataLoss, HubError, ReaderDisconnected
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
+from leasehold.model import Checkpoint, Ownership
 from leasehold.spark.offsets import Range
+from leasehold.spark.options import SourceOptions, require_stores
 from leasehold.stores import Store, open_store
 
 logger = logging.getLogger(__name__)
@@ -64,10 +66,20 @@ def shared_store(url: str) -> Store:
 
 @dataclass(frozen=True, slots=True)
 class ReadFor:
-    """For whom the ranges are read: a consumer group, whose checkpoints are in the store at `checkpoint_store`."""
+    """For whom the ranges are read: a consumer group, whose checkpoints are in the store at `checkpoint_store`.
+
+    Where it keeps none, its ownership records, at `ownership_store`, tell who has come after.
+    """
 
     consumer_group: str
-    checkpoint_store: str
+    checkpoint_store: str | None
+    ownership_store: str | None = None
+
+
+def reads_for(options: SourceOptions) -> ReadFor:
+    """For whom a reader with these options reads. Raises `ConfigError` for a store that is missing."""
+    ownership, checkpoints = require_stores(options)
+    return ReadFor(options.consumer_group, checkpoints, ownership)
 
 
 def read_ranges(
@@ -125,10 +137,15 @@ def superseded(hub: Hub, one: Range, read_for: ReadFor) -> bool:
     """Whether a checkpoint at the range's owner level would be refused by now.
 
     The ownership record does not do: it has the new level first, and until the checkpoint has it too, one could still
-    be written for events that were not read.
+    be written for events that were not read. Where there are no checkpoints, none can be written, and it does.
     """
     group = hub.consumer_group(read_for.consumer_group)
-    reached = shared_store(read_for.checkpoint_store).list_checkpoints(group)
+    reached: Sequence[Checkpoint | Ownership]
+    if read_for.checkpoint_store is not None:
+        reached = shared_store(read_for.checkpoint_store).list_checkpoints(group)
+    else:
+        assert read_for.ownership_store is not None
+        reached = shared_store(read_for.ownership_store).list_ownership(group).records
     return any(found.partition == one.partition and found.owner_level > one.owner_level for found in reached)
 
 

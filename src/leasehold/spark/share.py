@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from random import Random
 
 from leasehold.clock import Clock, SystemClock
@@ -24,6 +25,7 @@ from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.model import Checkpoint, OwnerId
 from leasehold.processor import DispatchThread, PartitionManager
 from leasehold.processor.starting import KnowsWatermarks
+from leasehold.spark.alone import TablePlaces, open_stores
 from leasehold.spark.offsets import Held, Range
 from leasehold.spark.options import SourceOptions, check_tasks, require_stores
 from leasehold.stores import open_store
@@ -55,14 +57,22 @@ class Share:
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
-        ownership_url, checkpoint_url = require_stores(options)
-        timeout = options.settings.request_timeout
         self.options = options
         self.clock = clock or SystemClock()
         self.hub = open_hub(options.hub)
         self.group = self.hub.consumer_group(options.consumer_group)
-        self.ownership = open_store(ownership_url, timeout=timeout)
-        self.checkpoints = open_store(checkpoint_url, timeout=timeout)
+        rng = rng or Random()
+        self.stores = open_stores(
+            *require_stores(options),
+            options.partitions,
+            partial(open_store, timeout=options.settings.request_timeout),
+            places=None if table is None else TablePlaces(table, self.hub.identity),
+            report=self._note_taken,
+            clock=self.clock,
+            rng=rng,
+        )
+        self.ownership, self.checkpoints = self.stores.ownership, self.stores.checkpoints
+        self._taken: dict[str, BaseException] = {}
         check_tasks(options, self.hub, self.group.name)
         self.manager = PartitionManager(
             self.hub,
@@ -73,9 +83,10 @@ class Share:
             settings=options.settings,
             positions=options.starting_position,
             clock=self.clock,
-            rng=rng or Random(),
+            rng=rng,
             pipeline=options.pipeline,
             last_error=options.last_error,
+            share=self.stores.ours,
             table=table,
         )
         self._written: dict[tuple[str, int], int] = {}
@@ -94,7 +105,13 @@ class Share:
         self.hub.close()
 
     def held(self, *, asked: bool = True) -> dict[str, Held]:
-        """What is held and trusted now, and where it starts; `asked`: also what others have asked for."""
+        """What is held and trusted now, and where it starts; `asked`: also what others have asked for.
+
+        Raises the `UsageError` that keeps this instance from working, if there is one: also that nothing is left of a
+        fixed share.
+        """
+        if self._taken and self._taken.keys() >= set(self.options.partitions or ()):
+            raise next(iter(self._taken.values()))
         holds = self.manager.held().items()
         return {p: Held(hold.owner_level, hold.start) for p, hold in holds if asked or not hold.asked_by}
 
@@ -105,6 +122,9 @@ class Share:
         another level has been there. May be called again for what is written already, at no cost.
         """
         due = [one for one in committed if not self.is_recorded(one)]
+        if not self.stores.keeps_checkpoints:
+            self._note_written(due)
+            return True
         # The events were read by tasks, and there is no way from them to here.
         learn_offsets(self.hub, {one.partition: one.end - 1 for one in due if self._holds(one)})
         try:
@@ -113,7 +133,7 @@ class Share:
             logger.warning("checkpoints wait: %s", error)
             return False
         # What the store refused counts too: a higher level has been there, and it would refuse it again.
-        self._written.update({(one.partition, one.owner_level): one.end for one in due})
+        self._note_written(due)
         return True
 
     def note_progress(self) -> None:
@@ -135,9 +155,22 @@ class Share:
                 self.manager.let_go(partition, hold.owner_level)
 
     def level_of(self, hub: str, partition: str) -> int | None:
-        """The owner level in the ownership record of a partition, None if there is no record."""
-        records = self.ownership.list_ownership(self.group).records
-        return next((each.owner_level for each in records if each.partition == partition), None)
+        """The owner level that is on record for a partition, None if there is none."""
+        return self.stores.level_of(self.group, partition)
+
+    def ends(self) -> dict[str, int]:
+        """The end of every partition that concerns this instance, now."""
+        known = self.hub.partition_properties()
+        return {partition: known[partition].end for partition in self.stores.ours(known)}
+
+    def _note_written(self, due: Sequence[Range]) -> None:
+        self._written.update({(one.partition, one.owner_level): one.end for one in due})
+
+    def _note_taken(self, error: BaseException, partition: str | None) -> None:
+        """Another instance has started with this partition in its fixed share."""
+        logger.error("%s", error)
+        if partition is not None:
+            self._taken[partition] = error
 
     def _holds(self, one: Range) -> bool:
         hold = self.manager.held().get(one.partition)

@@ -21,14 +21,22 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from leasehold.errors import DataLoss
-from leasehold.hubs import open_hub
+from leasehold.errors import ConfigError, DataLoss
+from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import EARLIEST, PositionKind, Positions
+from leasehold.processor.alone import check_known
 from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range, decode, encode, pack
-from leasehold.spark.options import SourceOptions, check_stores, parse_options, require_store, require_stores
-from leasehold.spark.reading import ReadFor, read_ranges, schema_of
+from leasehold.spark.options import (
+    NO_END,
+    SourceOptions,
+    check_stores,
+    parse_options,
+    require_store,
+    require_stores,
+)
+from leasehold.spark.reading import ReadFor, read_ranges, reads_for, schema_of
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT
 from leasehold.stores import open_store
 
@@ -101,7 +109,7 @@ class BatchReader(DataSourceReader):
         starts, ends = self._options.starting_position, self._options.ending_position
         committed = self._committed(starts, ends)
         ranges = []
-        for partition, known in hub.partition_properties().items():
+        for partition, known in hub.partition_properties(self._wanted(hub)).items():
             at = {}
             for edge, positions in (("start", starts), ("end", ends)):
                 position = positions.of(partition)
@@ -115,6 +123,12 @@ class BatchReader(DataSourceReader):
             ranges.append(Range(partition, start, max(start, end), 0))
         hub.close()
         return _tasks(ranges, self._options) or [Task(())]  # without any, Spark would call read(None)
+
+    def _wanted(self, hub: Hub) -> Sequence[str] | None:
+        """Which partitions are read; None for all."""
+        if self._options.partitions is not None:
+            check_known(self._options.partitions, hub.partition_ids())
+        return self._options.partitions
 
     def _committed(self, *positions: Positions) -> dict[str, int]:
         kinds = {one.kind for many in positions for one in (many.default, *dict(many.by_partition).values())}
@@ -145,6 +159,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode(self._running().hub.identity, ())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        if require_stores(self._options)[1] is None:
+            raise ConfigError("trigger", "availableNow", NO_END, "Name a checkpointStore, or take another trigger")
         self._bounds = self._running().ends()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -173,8 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _tasks(decode(end, hub.identity), self._options, cut=not one_reader)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        _, checkpoint_store = require_stores(self._options)
-        return _read(self._options, partition, ReadFor(self._options.consumer_group, checkpoint_store))
+        return _read(self._options, partition, reads_for(self._options))
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing: it comes a batch late, and never for the last one. `latestOffset` says what is committed."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from leasehold.errors import AlreadyInUse
 from leasehold.model import ConsumerGroup
+from leasehold.processor.alone import NoCheckpoints
 from leasehold.processor.starting import check_levels
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import CheckpointStore, PipelineBinding
@@ -25,9 +26,11 @@ def check_start(
 ) -> None:
     """Bind the group to this pipeline and its table, or refuse.
 
-    `watermarks` reads those of the table when it is asked to; `file` names the pipeline file in messages.
+    `watermarks` reads those of the table when it is asked to; `file` names the pipeline file in messages. Without a
+    checkpoint store there is nothing to compare with the table, and nowhere to keep whose the group is.
     """
-    check_levels(group, checkpoints, watermarks, file)
+    if not isinstance(checkpoints, NoCheckpoints):
+        check_levels(group, checkpoints, watermarks, file)
     bound = checkpoints.bind_pipeline(group, binding)
     if bound == binding:
         return

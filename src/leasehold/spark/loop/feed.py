@@ -54,7 +54,7 @@ class Feed:
         self._at_most = self._options.max_events_per_trigger
         self._begun: float | None = None
         self._last_batch = share.clock.monotonic()  # or, before the first one, the start
-        self._bounds = self._ends() if settings.available_now else None
+        self._bounds = share.ends() if settings.available_now else None
         self.hub_away = ""
         """Why nothing is planned, where the hub cannot be reached."""
         self.lost_events = 0
@@ -218,9 +218,6 @@ class Feed:
         if {p for p in partitions if p not in mine} - {r.partition for r in records if r.owner_id}:
             said.append("some are nobody's yet")
         return ", ".join(said) or "they change hands"
-
-    def _ends(self) -> dict[str, int]:
-        return {partition: known.end for partition, known in self._share.hub.partition_properties().items()}
 
     # What is shown
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from leasehold.errors import UsageError
+from leasehold.errors import ConfigError, UsageError
 from leasehold.model import EventRange
 from leasehold.spark.bodies import body_reader, body_schema
 from leasehold.spark.loop.batch import MetTable, MicroBatch, check_table
@@ -41,10 +41,10 @@ from leasehold.spark.loop.jobs import Jobs, is_connect, jobs_on
 from leasehold.spark.loop.orders import describe
 from leasehold.spark.loop.pace import Pace, say_losses
 from leasehold.spark.loop.recovery import plan_again
-from leasehold.spark.loop.settings import loop_settings
+from leasehold.spark.loop.settings import loop_settings, python_name
 from leasehold.spark.loop.tasks import ReadSpec
-from leasehold.spark.options import COLUMNS, check_stores, require_stores
-from leasehold.spark.reading import ReadFor, schema_of
+from leasehold.spark.options import COLUMNS, NO_END, check_stores, require_stores
+from leasehold.spark.reading import reads_for, schema_of
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.starting import check_start
 from leasehold.stores import PipelineBinding
@@ -63,7 +63,9 @@ class MicroBatches:
             for batch in batches:
                 flights.apply(clean(batch.events), batch)
 
-    hub, store    URLs; `ownership_store` and `checkpoint_store` name two stores in place of one
+    hub, store    URLs; `ownership_store` and `checkpoint_store` name two stores in place of one.
+                  `checkpoint_store="none"`: nothing is remembered
+    partitions    a fixed share, such as ["0", "3"], in place of balancing and an ownership store
     pipeline      what the events are for: a consumer group belongs to one pipeline
     schema        of JSON bodies, as Spark writes it: then `batch.events` has its columns before the source's, and the
                   table that the batch is applied to sets aside what does not fit, with the reason
@@ -89,9 +91,11 @@ class MicroBatches:
     ) -> None:
         given = {"hub": hub, "store": store, "pipeline": pipeline or None, "available_now": available_now, **options}
         self._settings = loop_settings(given)
-        check_stores(self._settings.source)
-        _, checkpoint_url = require_stores(self._settings.source)
         source = self._settings.source
+        check_stores(source, python_name)
+        _, checkpoint_url = require_stores(source, python_name)
+        if available_now and checkpoint_url is None:
+            raise ConfigError("available_now", True, NO_END, "Name a checkpoint store, or leave it out")
         bodies = None if schema is None else body_schema(schema, COLUMNS)
         if bodies is not None and is_connect(spark):
             raise UsageError(
@@ -102,7 +106,7 @@ class MicroBatches:
             source.hub,
             source.columns,
             source.batch_rows,
-            ReadFor(source.consumer_group, checkpoint_url),
+            reads_for(source),
             None if bodies is None else body_reader(bodies),
         )
         fields = [] if bodies is None else list(bodies.fields)

@@ -23,7 +23,7 @@ from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.poison import Poison, Sifted, sift
 from leasehold.spark.loop.tasks import CARRIED
 from leasehold.spark.offsets import Range
-from leasehold.spark.reading import ReadFor, owned_batches, with_level
+from leasehold.spark.reading import owned_batches, reads_for, with_level
 from leasehold.spark.share import Share
 
 logger = logging.getLogger(__name__)
@@ -94,8 +94,8 @@ def read_raw(share: Share, columns: tuple[str, ...], poison: Poison) -> pa.Table
     one = poison.event
     names = tuple(dict.fromkeys((*CARRIED, "body", *columns)))
     wanted = [name for name in names if name != "ownerLevel"]
-    read_for = ReadFor(share.options.consumer_group, share.options.checkpoint_store or "")
-    batches = owned_batches(share.hub, Range(one.partition, one.begin, one.end, one.owner_level), wanted, 1, read_for)
+    piece = Range(one.partition, one.begin, one.end, one.owner_level)
+    batches = owned_batches(share.hub, piece, wanted, 1, reads_for(share.options))
     table = pa.Table.from_batches([with_level(batch, one.owner_level, names) for batch in batches])
     reason = f"cannot be computed: {poison.error}"
     return table.append_column("reason", pa.array([reason] * table.num_rows, pa.string()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import EventPosition, Positions
+from leasehold.spark.alone import check_partitions
 from leasehold.spark.options import OPTIONS, SourceOptions, settled
 
 MOST_BYTES = 64 * 2**20
@@ -99,6 +100,8 @@ def _python_value(name: str, value: Any) -> Any:
         return _positions(value)
     if name == "columns":
         return OPTIONS["columns"][1](",".join(value), name)
+    if name == "partitions" and isinstance(value, Sequence):
+        return check_partitions(value)
     if name == "fail_on_data_loss" and isinstance(value, bool):
         return value
     if name in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
