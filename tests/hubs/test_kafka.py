@@ -206,6 +206,48 @@ def test_an_unknown_topic_is_not_made(cluster: Cluster, hub: KafkaHub) -> None:
             open_hub(cluster.url("nosuch"))
 
 
+ASKING = """
+import sys
+from leasehold.errors import LeaseholdError
+from leasehold.hubs import open_hub
+hub = None
+for line in sys.stdin:
+    try:
+        hub = hub or open_hub(sys.argv[1])
+        print(*hub.partition_ids(), flush=True)
+    except LeaseholdError as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.UNKNOWN, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART]
+)
+def test_metadata_that_fails_ends_no_process(cluster: Cluster, topic: str, code: int) -> None:
+    """In a process of its own, since librdkafka would abort it."""
+    command = [sys.executable, "-c", ASKING, cluster.url(topic)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
+
+        def asked() -> str:
+            assert peer.stdin is not None
+            assert peer.stdout is not None
+            peer.stdin.write("\n")
+            peer.stdin.flush()
+            return peer.stdout.readline().strip()
+
+        assert asked() == "0 1 2"
+        cluster.fail(METADATA, *[code] * 20)
+        assert asked() in ("HubUnavailable", "HubError", "ConfigError")
+        while (answer := asked()) != "0 1 2":
+            assert answer, "the process has ended"
+    assert peer.returncode == 0
+
+
+def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
+    cluster.fail(METADATA, *[KafkaError.UNKNOWN_TOPIC_OR_PART] * 3)
+    assert hub.partition_ids() == ("0", "1", "2")
+
+
 @pytest.mark.parametrize(
     "query", ["", "security_protocol=SASL_SSL&sasl_mechanism=PLAIN&sasl_username=u&sasl_password=hidden"]
 )

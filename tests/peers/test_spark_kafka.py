@@ -23,7 +23,7 @@ from leasehold.hubs import open_hub
 from leasehold.spark import SparkKafkaSource
 from leasehold.spark.versions import FIRST_WITH_SOURCE
 from tests.faults.instance import until
-from tests.peers.kafka_broker import PATIENCE, Broker
+from tests.peers.kafka_broker import PATIENCE, Cluster
 from tests.peers.maven import jars
 from tests.versions.conftest import Interpreter
 from tests.versions.environments import python_with
@@ -42,18 +42,11 @@ PARTITIONS = 3
 Row = tuple[str, str, str, str, int]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("kafka"))
-    yield broker
-    broker.kill()
-
-
 @dataclass
 class Stream:
     """A topic, the queries that read it, and what was sent."""
 
-    broker: Broker
+    cluster: Cluster
     topic: str
     folder: Path
     interpreter: Interpreter
@@ -63,12 +56,12 @@ class Stream:
 
     @property
     def url(self) -> str:
-        return f"kafka://{self.broker.servers}/{self.topic}"
+        return self.cluster.url(self.topic)
 
     def send(self, each: int, what: str) -> None:
         """Append so many messages to each partition."""
         ends = {p: known.end for p, known in open_hub(self.url).partition_properties().items()}
-        producer = Producer({"bootstrap.servers": self.broker.servers, "log_level": 0})
+        producer = Producer({"bootstrap.servers": self.cluster.servers, "log_level": 0})
         for partition, end in ends.items():
             for number in range(end, end + each):
                 body = f"{what}-{partition}-{number}"
@@ -129,12 +122,12 @@ class Stream:
 
 
 @pytest.fixture
-def stream(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stream]:
+def stream(one_broker: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stream]:
     libraries = jars("spark-kafka", COORDINATES, alone=True)
     interpreter = Interpreter(python_with(str(FIRST_WITH_SOURCE)), FIRST_WITH_SOURCE)
     topic = request.node.name.replace("_", "-")[:60]
-    broker.create(topic, PARTITIONS)
-    stream = Stream(broker, topic, tmp_path, interpreter, libraries)
+    one_broker.create(topic, PARTITIONS)
+    stream = Stream(one_broker, topic, tmp_path, interpreter, libraries)
     yield stream
     stream.kill()
 
@@ -180,8 +173,8 @@ def test_a_topic_that_is_made_anew_is_read_from_its_begin(stream: Stream) -> Non
     assert stream.finish("one", 1000)[:2] == (300, 0)
     old = SparkKafkaSource(stream.url)
     old.check()
-    stream.broker.delete(stream.topic)
-    stream.broker.create(stream.topic, PARTITIONS)
+    stream.cluster.delete(stream.topic)
+    stream.cluster.create(stream.topic, PARTITIONS)
     stream.send(120, "new")  # more than the old one had: Spark would go on in the middle
     with pytest.raises(HubError, match="deleted and made anew"):
         old.check()

@@ -1,7 +1,12 @@
 """What is asked about a topic, without reading it: its identity, its partitions, their begins and ends.
 
 Owns the process's admin client. Ends are those that a reader of committed messages sees: what an open
-transaction has written is not there yet. Promises an answer or an error within about `request_timeout`.
+transaction has written is not there yet. Promises an answer or an error within about `request_timeout`, and that what
+the cluster answers never ends the process: librdkafka (2.16) aborts it when it asks for a topic's id and gets an
+answer without brokers and topics, so that is asked only of a cluster which has just described the topic. A broker that
+has only just come back may not know a topic that the others know: what one does not know is asked for again, for a
+second, before it is believed.
+
 Concurrency: any threads.
 """
 
@@ -26,6 +31,8 @@ OffsetSpec: Any = _OffsetSpec  # its methods have no types
 NO_SUCH_TIME = -1
 """What the cluster answers when no message of a partition is as late as the time asked for."""
 _MOVING_PAUSE = 0.1
+_BEHIND = 1.0
+"""Seconds for which a broker may be behind the others."""
 
 
 class Topic:
@@ -34,6 +41,7 @@ class Topic:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self.client = Client(AdminClient, settings)
+        self._outdated = False  # what the client believes of who leads which partition
 
     def cluster_id(self) -> str:
         """What the cluster calls itself, or what the option says. Raises `HubError` if neither does."""
@@ -49,12 +57,8 @@ class Topic:
 
     def describe(self) -> tuple[list[int], str | None]:
         """The partitions, and the topic's id where the settings want it and the cluster tells one."""
-        if self._settings.topic_identity == "name":
-            found = self._metadata().topics[self._settings.topic]
-            if found.error is not None and not found.partitions:
-                raise self.client.failure(found.error, "asking for the topic")
-            partitions, topic_id = sorted(found.partitions), None
-        else:
+        partitions, topic_id = self._known(), None
+        if self._settings.topic_identity == "id":
             partitions, topic_id = self._described()
         if not partitions:
             raise HubUnavailable(f"{self._settings.url}: the topic has no partitions yet. Try again")
@@ -75,6 +79,23 @@ class Topic:
             return self.client.handle.list_topics(self._settings.topic, self._settings.request_timeout)
         except KafkaException as error:
             raise self.client.failure(error.args[0], "asking for the topic") from error
+
+    def _known(self) -> list[int]:
+        """The partitions, as the metadata has them."""
+        deadline = time.monotonic() + _BEHIND
+        while True:
+            try:
+                found = self._metadata().topics.get(self._settings.topic)
+                if found is None:
+                    raise HubUnavailable(f"{self._settings.url}: the cluster says nothing on the topic. Try again")
+                if found.error is not None and not found.partitions:
+                    raise self.client.failure(found.error, "asking for the topic")
+            except ConfigError:  # there is no such topic
+                if time.monotonic() + _MOVING_PAUSE > deadline:
+                    raise
+                time.sleep(_MOVING_PAUSE)
+            else:
+                return sorted(found.partitions)
 
     def _described(self) -> tuple[list[int], str | None]:
         topic = self._settings.topic
@@ -100,24 +121,26 @@ class Topic:
             return {}
         deadline = time.monotonic() + self._settings.request_timeout
         while True:
+            if self._outdated:  # the client does not ask for the new leaders by itself
+                self._metadata()
+                self._outdated = False
             asked = self.client.handle.list_offsets(
                 places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._settings.request_timeout
             )
             try:
                 answers = self._answers(asked, "asking for offsets")
+                found = {place.partition: answer.offset for place, answer in answers.items()}
+                if min(found.values()) < NO_SUCH_TIME:
+                    # What the client makes of a leader that did not answer in time, without an error.
+                    raise self.client.failure(None, "asking for offsets")
+                return found
             except HubUnavailable as error:
+                self._outdated = True
                 cause = error.__cause__
                 moving = isinstance(cause, KafkaException) and cause.args[0].code() in MOVING
                 if not moving or time.monotonic() + _MOVING_PAUSE > deadline:
                     raise
                 time.sleep(_MOVING_PAUSE)
-                self._metadata()  # the client does not ask for the new leader by itself
-                continue
-            found = {place.partition: answer.offset for place, answer in answers.items()}
-            if min(found.values()) < NO_SUCH_TIME:
-                # What the client makes of a leader that did not answer in time, without an error.
-                raise self.client.failure(None, "asking for offsets")
-            return found
 
     def _answers(self, asked: Mapping[Any, Future[Any]], doing: str) -> dict[Any, Any]:
         self.client.forget_errors()

@@ -1,0 +1,23 @@
+"""The real Kafka clusters of a run, started when the first test asks: one of one broker and one of three."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.peers.kafka_broker import Cluster
+
+
+@pytest.fixture(scope="session")
+def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("kafka"))
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture(scope="session")
+def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("kafka"), 3)
+    yield cluster
+    cluster.kill()
