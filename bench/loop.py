@@ -121,8 +121,9 @@ def _query(spark: SparkSession, place: Path, size: int) -> float:
         table.apply_batch(source.sparkSession.sql(file.transform.sql) if file.transform.sql else source)
         marks.note(table.totals.applied)
 
-    reader = spark.readStream.format("leasehold").option("hub", file.hub_url).option("consumerGroup", "query")
+    reader = spark.readStream.format("leasehold").option("hub", file.hub_url)
     reader = reader.option("store", f"sqlite:///{place}/query-stores.db").option("maxEventsPerTrigger", str(size))
+    reader = reader.options(**table.stream_options())
     query = reader.load().writeStream.foreachBatch(apply).option("checkpointLocation", str(place / "scratch"))
     query.trigger(availableNow=True).start().awaitTermination()
     return marks.speed()

@@ -45,6 +45,7 @@ def start(spark: SparkSession, folder: str, name: str) -> StreamingQuery:
         .option("store", f"sqlite:///{folder}/leasehold.db")
         .option("ownerId", name)
         .option("loadBalancingInterval", "1s")
+        .options(**table.stream_options())
         .load()
         .selectExpr("from_json(cast(body AS STRING), 'sensor STRING, value BIGINT') AS reading", "*")
         .select("reading.*", "hub", "partition", "sequenceNumber", "ownerLevel")

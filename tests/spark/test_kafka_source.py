@@ -58,7 +58,8 @@ def test_a_stream_that_starts_again_applies_each_event_once(
             "ownerId": "one",
             "loadBalancingInterval": "1s",
         }
-        events = spark.readStream.format("leasehold").options(**options, maxEventsPerTrigger="300").load()
+        reader = spark.readStream.format("leasehold").options(**options, **entities.stream_options())
+        events = reader.option("maxEventsPerTrigger", "300").load()
         rows = events.selectExpr("int(string(body)) AS n", "hub", "partition", "sequenceNumber", "ownerLevel")
         # The checkpoint folder is scratch: a new one each time, and nothing is applied again.
         writer = rows.writeStream.foreachBatch(entities.apply).option("checkpointLocation", str(tmp_path / str(first)))

@@ -16,48 +16,34 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
-from pyspark.sql import types as T  # noqa: N812 -- likewise
 
-from leasehold.errors import ConfigError, SchemaMismatch
+from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 from leasehold.sinks import open_sink
-from leasehold.sinks.base import FENCE_COLUMNS, HUB, BatchResult, TableSpec, Totals, folded
+from leasehold.sinks.base import HUB, BatchResult, TableSpec, Totals, folded
 from leasehold.sinks.batch import Batch, check_fence_names, check_names, find
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
-from leasehold.sinks.values import Column as Values
-from leasehold.sinks.values import as_json
+from leasehold.spark.expressions import Prepared, check_expression, check_types, parted, with_expression, with_rejected
+from leasehold.spark.foreach import APPLIED, STALL, run_of, watched
 from leasehold.spark.loop.batch import MetTable, MicroBatch, rejected_of
 from leasehold.spark.loop.orders import Receipt
-from leasehold.spark.versions import check_release, schema_of, to_arrow, types_named
+from leasehold.spark.stream_tables import Origin, TableAddress, addresses_text, check_origin, origin_of
+from leasehold.spark.versions import check_release, schema_of, to_arrow
 from leasehold.stores import OwnershipStore, open_store
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 logger = logging.getLogger(__name__)
-
-# What Arrow would not convert, or would pass on in a disguise; the sink refuses all others that it cannot store.
-_UNSTORABLE = types_named(
-    "VariantType", "YearMonthIntervalType", "CalendarIntervalType", "GeometryType", "GeographyType"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A DataFrame with the values of the table's expressions as last columns, and which expressions those are."""
-
-    df: DataFrame
-    added: tuple[str, ...]
 
 
 class EntityTable:
@@ -113,7 +99,7 @@ class EntityTable:
             sequence_by=sequence_by,
         )
         for name, expression in (("sequence_by", sequence_by), ("delete_when", delete_when)):
-            _check_expression(name, expression, mode)
+            check_expression(name, expression, mode)
         if not timeout > 0:
             raise ConfigError("timeout", timeout, "a number of seconds above zero", "10 is the default")
         if (store is None) != (group is None):
@@ -134,6 +120,8 @@ class EntityTable:
         if reject_by is not None and not reject_by.strip():
             raise ConfigError("reject_by", reject_by, "a Spark SQL expression", "Leave it out if there is none")
         self._sequence_by, self._delete_when, self._group = sequence_by, delete_when, group
+        self._url, self._base = url, base
+        self._met: Origin | None = None
         self._reject_by = reject_by
         self._store = open_store(store, base=base) if isinstance(store, str) else store
         self._sink = open_sink(url, spec, base=base, timeout=timeout)
@@ -159,17 +147,18 @@ class EntityTable:
     def apply(self, df: DataFrame, batch: MicroBatch | int) -> BatchResult | None:
         """Apply what is new in `df`, in one transaction, and say what became of it.
 
-        `batch` is the batch of `MicroBatches` that `df` was made of, or the number that `foreachBatch` gives, which is
-        only logged: the watermark decides. Nothing of the batch is applied when this raises: `SchemaMismatch`,
-        `KeyFromTwoPartitions`, `OwnerLevelWentBack`, `StaleBatch`, `SinkUnavailable` (try again), or `SinkError`.
+        `batch` is the batch of `MicroBatches` that `df` was made of, or the number that `foreachBatch` gives, which
+        says nothing of the rows: the watermark decides. Nothing of the batch is applied when this raises:
+        `SchemaMismatch`, `KeyFromTwoPartitions`, `OwnerLevelWentBack`, `StaleBatch`, `SinkUnavailable` (try again), or
+        `SinkError`; `UsageError` where the same run of a query, or loop, has applied the batch to the table already;
+        `ConfigError` for rows that `format("leasehold")` has not read for this table (`stream_options`).
 
         A batch of `MicroBatches` that cannot be read whole, since another instance has taken a partition of it or the
         hub, the store or the database is away, raises nothing: nothing of it is applied, the result says so with
         zeros, and the loop gives its events again.
         """
         if isinstance(batch, int):
-            result = self.apply_batch(df)
-            logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch, result)
+            self._apply_of_query(df, batch)
             return None
         spec = self._sink.spec
         batch.begin_apply(MetTable(spec.name, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks))
@@ -183,6 +172,17 @@ class EntityTable:
             raise
         batch.end_apply(spec.name)
         return result
+
+    def _apply_of_query(self, df: DataFrame, batch: int) -> None:
+        origin = self._check_origin(schema_of(df))
+        run, table, identity = run_of(df), self._sink.spec.name, ""
+        if run:
+            identity = self.sink_identity()
+            APPLIED.check(run, identity, table, batch)
+        with watched(df, batch, STALL if origin is None else origin.stall_timeout):
+            result = self.apply_batch(df)
+        APPLIED.note(run, identity, batch)
+        logger.debug("table %s: batch %d: %s", table, batch, result)
 
     def apply_batch(self, df: DataFrame, rejected: DataFrame | None = None) -> BatchResult:
         """Apply what is new in `df`, whose rows say which events they are of; there are no ranges.
@@ -199,10 +199,11 @@ class EntityTable:
     def prepare(self, df: DataFrame) -> Prepared:
         """What is evaluated of `df`: with the values of the expressions. May be evaluated again where its plan may."""
         schema = schema_of(df)
+        self._check_origin(schema)
         names = schema.names
         check_names(names)
         check_fence_names(names)
-        _check_types(schema)
+        check_types(schema)
         added = []
         for setting, expression in (
             ("sequence_by", self._sequence_by),
@@ -210,7 +211,7 @@ class EntityTable:
             ("reject_by", self._reject_by),
         ):
             if expression is not None:
-                df = _with(df, names, setting, expression)
+                df = with_expression(df, names, setting, expression)
                 added.append(setting)
         return Prepared(df, tuple(added))
 
@@ -224,7 +225,7 @@ class EntityTable:
         stored = [place for place in range(width) if folded(table.schema.names[place]) != folded(self._reject_by or "")]
         rows = table.select(stored)
         batch = Batch(rows, None, extra.get("sequence_by"), extra.get("delete_when"))
-        return batch if "reject_by" not in extra else _parted(batch, extra["reject_by"], self._reject_by)
+        return batch if "reject_by" not in extra else parted(batch, extra["reject_by"], self._reject_by)
 
     def write(
         self,
@@ -256,6 +257,27 @@ class EntityTable:
         kind_of_order(batch)
         self._sink.check(batch.rows.schema)
 
+    def stream_options(self, *others: EntityTable) -> dict[str, str]:
+        """What a stream of `format("leasehold")` is to be told of the table, for `.options(**table.stream_options())`.
+
+        The options `pipeline`, `consumerGroup` and `tables`. `others` are further tables that the same query fills.
+        With them the source ties the consumer group to the pipeline and this table, asks the tables how far they are,
+        and marks its rows. Opens the database, and makes it if it is missing.
+        """
+        tables = (self, *others)
+        spec = self._sink.spec
+        for one in others:
+            if (one._sink.spec.pipeline, one._sink.spec.consumer_group) != (spec.pipeline, spec.consumer_group):
+                raise ConfigError(
+                    "pipeline",
+                    one._sink.spec.pipeline,
+                    f"the tables of one query belong to one pipeline and one consumer group, and {spec.name} belongs "
+                    f"to {spec.pipeline!r} and {spec.consumer_group!r}",
+                    "Name the same in both, or read for the other by a query of its own",
+                )
+        addresses = [TableAddress.of(one.sink_identity(), one._url, one._sink.spec, one._base) for one in tables]
+        return {"pipeline": spec.pipeline, "consumerGroup": spec.consumer_group, "tables": addresses_text(addresses)}
+
     def sink_identity(self) -> str:
         """The UUID of this pipeline's table, made on first use: another one means another table, or a new file."""
         return self._sink.identity()
@@ -280,6 +302,15 @@ class EntityTable:
         """Close this thread's connection to the database. The table may be used again afterwards."""
         self._sink.close()
 
+    def _check_origin(self, schema: StructType) -> Origin | None:
+        """Refuse rows that a stream has read for something else. Returns their mark, None if they have none."""
+        name = next((each for each in schema.names if folded(each) == folded(HUB)), None)
+        origin = None if name is None else origin_of(schema[name].metadata)
+        if origin is not None and origin != self._met:
+            check_origin(origin, self._sink.spec, self.sink_identity)
+            self._met = origin
+        return origin
+
     def _check_hub(self, batch: Batch) -> None:
         """The ownership store is asked about one hub, so there may be no rows of another."""
         if self._group is None:
@@ -303,95 +334,5 @@ class EntityTable:
         return next((each.owner_level for each in records if each.partition == partition), None)
 
 
-def with_rejected(batch: Batch, rejected: pa.Table) -> Batch:
-    """The batch with more events that are set aside."""
-    if batch.rejected is not None:
-        rejected = pa.concat_tables([batch.rejected, rejected], promote_options="default")
-    return replace(batch, rejected=rejected)
-
-
-def _parted(batch: Batch, reasons: Values, expression: str | None) -> Batch:
-    """The good rows of a batch, and the others with their reasons and all that they carry."""
-    if not (pa.types.is_string(reasons.type) or pa.types.is_large_string(reasons.type)):
-        raise ConfigError("reject_by", expression, f"gives a {reasons.type}, and not a text", "Cast it to a string")
-    good, bad = reasons.is_null(), reasons.is_valid()
-    rows = batch.rows.filter(bad)
-    fence = [name for each in FENCE_COLUMNS if (name := find(rows.schema, each)) is not None]
-    body = find(rows.schema, "body")
-    bodies = (
-        as_json({name: rows[name] for name in rows.schema.names if name not in fence}) if body is None else rows[body]
-    )
-    set_aside = rows.select(fence).rename_columns(list(FENCE_COLUMNS))
-    set_aside = set_aside.append_column(
-        "body", pa.chunked_array([pa.array(bodies, pa.string())]) if body is None else bodies
-    )
-    set_aside = set_aside.append_column("reason", reasons.filter(bad).cast(pa.string()))
-    return Batch(
-        batch.rows.filter(good),
-        set_aside,
-        None if batch.sequence_by is None else batch.sequence_by.filter(good),
-        None if batch.delete is None else batch.delete.filter(good),
-    )
-
-
 def _rebuilt(arguments: dict[str, Any]) -> EntityTable:
     return EntityTable(**arguments)
-
-
-def _check_expression(name: str, expression: str | None, mode: str) -> None:
-    if expression is None:
-        return
-    if not expression.strip():
-        raise ConfigError(name, expression, "a Spark SQL expression", "Leave it out if there is none")
-    if mode == "append":
-        raise ConfigError(
-            name, expression, "mode append keeps every event as it is", 'Leave it out, or use mode="upsert" with keys'
-        )
-
-
-def _with(df: DataFrame, names: Sequence[str], setting: str, expression: str) -> DataFrame:
-    """`df` with the value of `expression` as its last column, under a name that is not taken."""
-    name = f"_leasehold_{setting}"
-    while any(each.lower() == name for each in names):
-        name += "_"
-    try:
-        column: Column = F.expr(expression).alias(name)
-        wider = df.select("*", column)
-        type_ = schema_of(wider)[-1].dataType  # over Spark Connect, analysis comes only when somebody asks
-    except AnalysisException as error:
-        raise ConfigError(
-            setting,
-            expression,
-            f"not an expression over the columns {', '.join(names)}: {str(error).splitlines()[0]}",
-            "Correct the expression, or carry the columns that it needs through the projection",
-        ) from error
-    except SchemaMismatch as error:
-        raise ConfigError(setting, expression, str(error), "Cast it to a number or a string") from error
-    if any(isinstance(each, _UNSTORABLE) for each in _all_types(type_)):
-        raise ConfigError(setting, expression, f"gives a {type_.simpleString()}", "Cast it to a number or a string")
-    return wider
-
-
-def _check_types(schema: T.StructType) -> None:
-    """Refuse columns that hold anything in `_UNSTORABLE`."""
-    wrong = [
-        f"  {field.name}: is of type {field.dataType.simpleString()}, which SQLite cannot hold: cast it to a string"
-        for field in schema
-        if any(isinstance(each, _UNSTORABLE) for each in _all_types(field.dataType))
-    ]
-    if wrong:
-        raise SchemaMismatch("\n".join(["the DataFrame does not fit an entity table:", *wrong]))
-
-
-def _all_types(type_: T.DataType) -> Iterator[T.DataType]:
-    yield type_
-    if isinstance(type_, T.StructType):
-        inner = [field.dataType for field in type_]
-    elif isinstance(type_, T.ArrayType):
-        inner = [type_.elementType]
-    elif isinstance(type_, T.MapType):
-        inner = [type_.keyType, type_.valueType]
-    else:
-        inner = []
-    for each in inner:
-        yield from _all_types(each)

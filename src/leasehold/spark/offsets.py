@@ -92,12 +92,14 @@ def plan(
     bounds: Mapping[str, int] | None = None,
     waited: Mapping[str, int] | None = None,
     weights: Weights | None = None,
+    applied: Mapping[str, int] | None = None,
 ) -> Plan:
     """The ranges that follow `last`: every held partition that the hub knows, at most `limit` events in all.
 
     `bounds` are ends not to be passed, by partition; a partition without one is not read. `waited` says how many
     batches in a row have given a partition nothing. What has been removed by retention is reported as a loss and
-    passed over. Raises `HubError` if the hub ends before `last`.
+    passed over, but for what the table holds: `applied` is the first event behind that, by partition. Raises `HubError`
+    if the hub ends before `last`.
     """
     committed = {one.partition: one for one in last}
     nexts, losses, available = [], [], {}
@@ -105,6 +107,8 @@ def plan(
         mine, known = held[partition], properties[partition]
         before = committed.get(partition)
         start = before.end if before is not None and before.owner_level == mine.owner_level else mine.start
+        if start < known.begin and applied is not None:
+            start = max(start, applied.get(partition, start))
         if start > known.end:
             raise HubError(
                 f"partition {partition}: progress is at sequence number {start}, and the hub ends at {known.end}: "

@@ -20,6 +20,7 @@ from leasehold.model import EARLIEST, LATEST, OwnerId, Positions
 from leasehold.processor.alone import NoCheckpoints
 from leasehold.processor.promises import Combination, check, is_mixed, place_at, place_of
 from leasehold.spark.alone import NONE, check_alone, check_partitions
+from leasehold.spark.stream_tables import Origin, TableAddress, read_addresses
 
 COLUMNS = (*EVENT_COLUMNS, "ownerLevel")
 """The columns of the source, in order."""
@@ -89,6 +90,7 @@ class SourceOptions:
     partitions: tuple[str, ...] | None = None
     owner_id: str | None = None
     pipeline: str = ""
+    tables: tuple[TableAddress, ...] = field(default=(), repr=False)
     last_error: str = ""
     starting_position: Positions = field(default_factory=lambda: Positions(EARLIEST))
     ending_position: Positions = field(default_factory=lambda: Positions(LATEST))
@@ -101,6 +103,13 @@ class SourceOptions:
     batch_rows: int = 10_000
     columns: tuple[str, ...] = COLUMNS
     settings: OwnershipSettings = field(default_factory=OwnershipSettings)
+
+    @property
+    def origin(self) -> Origin:
+        """The mark that rows carry which are read with these options."""
+        return Origin(
+            self.consumer_group, self.pipeline, tuple(one.identity for one in self.tables), self.settings.stall_timeout
+        )
 
 
 _Reader = Callable[[str, str], Any]
@@ -136,6 +145,7 @@ OPTIONS: Mapping[str, tuple[str, _Reader]] = {
     "capacity": ("capacity", _number),
     "maximumPartitions": ("maximum_partitions", _count),
     "pipeline": ("pipeline", _text),
+    "tables": ("tables", read_addresses),
     "lastError": ("last_error", _text),
 }
 """Every option: its name as users write it, what it sets, and how its text is read."""

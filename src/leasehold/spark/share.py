@@ -19,7 +19,7 @@ from functools import partial
 from random import Random
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import SinkError, StoreUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.model import Checkpoint, OwnerId
@@ -58,6 +58,7 @@ class Share:
         rng: Random | None = None,
     ) -> None:
         self.options = options
+        self.table = table
         self.clock = clock or SystemClock()
         self.hub = open_hub(options.hub)
         self.group = self.hub.consumer_group(options.consumer_group)
@@ -171,6 +172,15 @@ class Share:
         logger.error("%s", error)
         if partition is not None:
             self._taken[partition] = error
+
+    def applied(self) -> dict[str, int]:
+        """The first event behind what the table holds, by partition; nothing where no table is known, or it is away."""
+        try:
+            marks = {} if self.table is None else self.table.watermarks(self.hub.identity)
+        except SinkError as error:
+            logger.warning("how far the table is cannot be told: %s", error)
+            return {}
+        return {partition: mark.sequence_number + 1 for partition, mark in marks.items() if not mark.disputed}
 
     def _holds(self, one: Range) -> bool:
         hold = self.manager.held().get(one.partition)

@@ -20,6 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from leasehold.errors import ConfigError, DataLoss
 from leasehold.hubs import Hub, open_hub
@@ -36,16 +46,25 @@ from leasehold.spark.options import (
     require_store,
     require_stores,
 )
-from leasehold.spark.reading import ReadFor, read_ranges, reads_for, schema_of
-from leasehold.spark.share import FIRST_OWNERSHIP_WAIT
+from leasehold.spark.reading import ReadFor, read_ranges, reads_for
 from leasehold.stores import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 AVAILABLE_NOW_POLL = 0.2
 """Seconds between two looks at the progress of others, while a run with AvailableNow waits for them."""
+
+_TYPES: Mapping[str, DataType] = {
+    "body": BinaryType(),
+    "sequenceNumber": LongType(),
+    "enqueuedTime": TimestampType(),
+    "properties": MapType(StringType(), StringType()),
+    "systemProperties": MapType(StringType(), StringType()),
+    "ownerLevel": LongType(),
+    **dict.fromkeys(("partition", "offset", "publisher", "partitionKey", "hub"), StringType()),
+}
+"""As `reading.schema_of` writes them; here there may be no session to read that text."""
 
 
 @dataclass
@@ -66,8 +85,11 @@ class LeaseholdDataSource(DataSource):
     def name(cls) -> str:
         return "leasehold"
 
-    def schema(self) -> str:
-        return schema_of(self._parsed.columns)
+    def schema(self) -> StructType:
+        mark = self._parsed.origin.metadata()
+        return StructType(
+            [StructField(name, _TYPES[name], True, mark if name == "hub" else None) for name in self._parsed.columns]
+        )
 
     def reader(self, schema: StructType) -> BatchReader:
         check_stores(self._parsed)
@@ -170,6 +192,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         live = self._running()
         last = decode(start, live.hub.identity)
+        live.begin(last)
         at_most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         while True:
             live.record_committed(last)
@@ -200,11 +223,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._live = None
 
     def _running(self) -> LiveStream:
-        """The running part, started at the first driver-side call: never in a task or where Spark only plans."""
+        """The running part, made at the first driver-side call: never in a task or where Spark only plans.
+
+        It holds nothing before `latestOffset` says what Spark has committed.
+        """
         if self._live is None:
             self._live = LiveStream(self._options)
             signal.signal(signal.SIGTERM, _exit_once)
-            self._live.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
         return self._live
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from leasehold.errors import ConfigError, StaleBatch, UsageError
+from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.sinks.fence import Watermark
+from leasehold.spark.foreach import applied_already
 from leasehold.spark.loop.failures import Failure, Kind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
@@ -90,10 +91,7 @@ class MicroBatch:
     def begin_apply(self, table: MetTable) -> None:
         """Refuse to apply the batch to a table that has it, or that is not this loop's to fill."""
         if table.name in self._applied:
-            raise UsageError(
-                f"batch {self.id} has been applied to the table {table.name} already: its rows count as replayed, and "
-                "would be dropped. Apply all rows of a batch in one call (union them), or use a second table"
-            )
+            raise applied_already(f"batch {self.id}", table.name)
         self._meet(table)
         self._jobs.forget()  # what else was evaluated of the batch says nothing of what is applied
 

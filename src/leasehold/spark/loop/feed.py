@@ -27,7 +27,7 @@ from leasehold.model import EventRange, PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.settings import LoopSettings
-from leasehold.spark.offsets import Plan, Range, Weights, next_waited, pack, plan
+from leasehold.spark.offsets import Held, Plan, Range, Weights, next_waited, pack, plan
 from leasehold.spark.share import Share
 
 logger = logging.getLogger(__name__)
@@ -74,16 +74,9 @@ class Feed:
             self._note_hub(str(error))
             return ()
         self._note_hub("")
-        weights = Weights(self._settings.max_bytes_per_trigger, self._mean)
-        planned = plan(
-            list(self._planned.values()),
-            held,
-            self._properties,
-            limit=self._at_most,
-            bounds=self._bounds,
-            waited=self._waited,
-            weights=weights,
-        )
+        planned = self._plan(held)
+        if planned.losses:  # the table may hold what is gone: a kill between its commit and the checkpoint
+            planned = self._plan(held, self._share.applied())
         self._report_losses(planned)
         if not planned.has_events or (self._bounds is None and self._too_few(planned, now)):
             return ()
@@ -94,6 +87,18 @@ class Feed:
         self._planned.update({one.partition: one for one in planned.ranges})
         self._busy.update((one.partition, one.owner_level) for one in planned.ranges if len(one))
         return tuple(self._named(one) for one in planned.ranges if len(one))
+
+    def _plan(self, held: Mapping[str, Held], applied: Mapping[str, int] | None = None) -> Plan:
+        return plan(
+            list(self._planned.values()),
+            held,
+            self._properties,
+            limit=self._at_most,
+            bounds=self._bounds,
+            waited=self._waited,
+            weights=Weights(self._settings.max_bytes_per_trigger, self._mean),
+            applied=applied,
+        )
 
     def order(self, ranges: Sequence[EventRange], cores: int) -> Order:
         """Who reads what of these ranges, on so many cores."""

@@ -25,28 +25,30 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from leasehold.errors import ConfigError, UsageError
+from leasehold.errors import ConfigError, StoreUnavailable, UsageError
 from leasehold.model import EventRange
+from leasehold.processor.starting import KnowsWatermarks
 from leasehold.spark.bodies import body_reader, body_schema
 from leasehold.spark.loop.batch import MetTable, MicroBatch, check_table
 from leasehold.spark.loop.failures import Kind, pause_before_retry
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, is_connect, jobs_on
 from leasehold.spark.loop.orders import describe
-from leasehold.spark.loop.pace import Pace, say_losses
+from leasehold.spark.loop.pace import AWAY, Pace, say_losses
 from leasehold.spark.loop.recovery import plan_again
 from leasehold.spark.loop.settings import loop_settings, python_name
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.options import COLUMNS, NO_END, check_stores, require_stores
 from leasehold.spark.reading import reads_for, schema_of
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
-from leasehold.spark.starting import check_start
+from leasehold.spark.starting import check_start, tie
 from leasehold.stores import PipelineBinding
 from leasehold.waiting import SignalEvent
 
@@ -69,6 +71,8 @@ class MicroBatches:
     pipeline      what the events are for: a consumer group belongs to one pipeline
     schema        of JSON bodies, as Spark writes it: then `batch.events` has its columns before the source's, and the
                   table that the batch is applied to sets aside what does not fit, with the reason
+    table         the `EntityTable` that the batches are applied to: asked where the stores have lost a checkpoint, and
+                  before events count as lost that it holds
     available_now end when all that was in the hub at the start has been consumed, by whomever
     options       those of the source in Python's spelling (`consumer_group`, `starting_position`,
                   `max_events_per_trigger`, `columns`, …), durations as seconds or as text ("10s"), and
@@ -85,6 +89,7 @@ class MicroBatches:
         store: str | None = None,
         pipeline: str = "",
         schema: str | None = None,
+        table: KnowsWatermarks | None = None,
         available_now: bool = False,
         rng: Random | None = None,
         **options: Any,
@@ -112,6 +117,7 @@ class MicroBatches:
         fields = [] if bodies is None else list(bodies.fields)
         read = StructType([*fields, *body_schema(schema_of(source.columns), ()).fields])
         self._jobs: Jobs = jobs_on(spark, spec, read)
+        self._table = table
         self._rng = rng or Random()
         self._stop = SignalEvent()
         self._share: Share | None = None
@@ -120,6 +126,7 @@ class MicroBatches:
         self._watch: threading.Timer | None = None
         self._failures = 0
         self._met: str | None = None
+        self._tied = False
 
     # Its life
 
@@ -131,6 +138,7 @@ class MicroBatches:
             source,
             owner_name=instance_name(source, os.getpid()),
             alive=self._jobs.alive,
+            table=self._table,
             rng=self._rng,
         )
         say_losses(self._share.manager.notices)
@@ -212,6 +220,9 @@ class MicroBatches:
         feed, share = self._running()
         self._unwatch()
         self._jobs.end()
+        if batch.failure is None and not self._tied_before_record(share):
+            feed.give_back()
+            return
         if batch.failure is None:
             feed.learn(batch.weights())
             feed.committed(batch.ranges)
@@ -229,8 +240,24 @@ class MicroBatches:
         if self._met is None:
             binding = PipelineBinding(table.pipeline, table.identity())
             hub = share.hub.identity
-            check_start(share.group, share.checkpoints, binding, lambda: table.watermarks(hub), "PIPELINE.toml")
+            marks = partial(table.watermarks, hub)
+            check_start(share.group, share.checkpoints, binding, marks, "PIPELINE.toml", own=self._tied)
             self._met = table.name
+
+    def _tied_before_record(self, share: Share) -> bool:
+        """Tie the group to the pipeline alone, where no table has been met: what is recorded now is gone for others.
+
+        Returns whether it is tied; not where the store is away until the end. What is held stays held meanwhile.
+        """
+        while self._met is None and not self._tied:
+            try:
+                tie(share.group, share.checkpoints, share.options.pipeline)
+                self._tied = True
+            except StoreUnavailable as error:
+                logger.warning("the batch is recorded when the store is there again: %s", error)
+                if self._stop.wait(AWAY):
+                    return False
+        return True
 
     def _running(self) -> tuple[Feed, Share]:
         if self._share is None or self._feed is None:

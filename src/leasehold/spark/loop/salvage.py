@@ -15,7 +15,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from leasehold.model import EventRange
-from leasehold.spark.entity_table import with_rejected
+from leasehold.spark.expressions import with_rejected
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import Kind, sort_failure
 from leasehold.spark.loop.feed import Feed

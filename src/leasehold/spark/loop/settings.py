@@ -24,7 +24,7 @@ MOST_BYTES = 64 * 2**20
 carries."""
 MOST_EVENTS = 100_000
 """The most events of a batch, unless it is told otherwise."""
-_NOT_HERE = {"path", "endingPosition", "lastError"}
+_NOT_HERE = {"path", "endingPosition", "lastError", "tables"}
 _DURATIONS = {"trigger_interval", "stop_timeout"}
 _OWN = {"trigger_interval", "max_bytes_per_trigger", "stop_timeout", "available_now"}
 

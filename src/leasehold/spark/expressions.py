@@ -1,0 +1,129 @@
+"""What is evaluated of the rows that an entity table is given: its expressions, as columns, and the types it can hold.
+
+Owns the way of `sequence_by`, `delete_when` and `reject_by` from text to values, and the parting of good rows and
+rejected ones. Refuses columns that Arrow would not convert, or would pass on in a disguise. Evaluates nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
+from pyspark.sql import types as T  # noqa: N812 -- likewise
+
+from leasehold.errors import ConfigError, SchemaMismatch
+from leasehold.sinks.base import FENCE_COLUMNS
+from leasehold.sinks.batch import Batch, find
+from leasehold.sinks.values import Column as Values
+from leasehold.sinks.values import as_json
+from leasehold.spark.versions import schema_of, types_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# What Arrow would not convert, or would pass on in a disguise; the sink refuses all others that it cannot store.
+_UNSTORABLE = types_named(
+    "VariantType", "YearMonthIntervalType", "CalendarIntervalType", "GeometryType", "GeographyType"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A DataFrame with the values of the table's expressions as last columns, and which expressions those are."""
+
+    df: DataFrame
+    added: tuple[str, ...]
+
+
+def with_rejected(batch: Batch, rejected: pa.Table) -> Batch:
+    """The batch with more events that are set aside."""
+    if batch.rejected is not None:
+        rejected = pa.concat_tables([batch.rejected, rejected], promote_options="default")
+    return replace(batch, rejected=rejected)
+
+
+def parted(batch: Batch, reasons: Values, expression: str | None) -> Batch:
+    """The good rows of a batch, and the others with their reasons and all that they carry."""
+    if not (pa.types.is_string(reasons.type) or pa.types.is_large_string(reasons.type)):
+        raise ConfigError("reject_by", expression, f"gives a {reasons.type}, and not a text", "Cast it to a string")
+    good, bad = reasons.is_null(), reasons.is_valid()
+    rows = batch.rows.filter(bad)
+    fence = [name for each in FENCE_COLUMNS if (name := find(rows.schema, each)) is not None]
+    body = find(rows.schema, "body")
+    bodies = (
+        as_json({name: rows[name] for name in rows.schema.names if name not in fence}) if body is None else rows[body]
+    )
+    set_aside = rows.select(fence).rename_columns(list(FENCE_COLUMNS))
+    set_aside = set_aside.append_column(
+        "body", pa.chunked_array([pa.array(bodies, pa.string())]) if body is None else bodies
+    )
+    set_aside = set_aside.append_column("reason", reasons.filter(bad).cast(pa.string()))
+    return Batch(
+        batch.rows.filter(good),
+        set_aside,
+        None if batch.sequence_by is None else batch.sequence_by.filter(good),
+        None if batch.delete is None else batch.delete.filter(good),
+    )
+
+
+def check_expression(name: str, expression: str | None, mode: str) -> None:
+    if expression is None:
+        return
+    if not expression.strip():
+        raise ConfigError(name, expression, "a Spark SQL expression", "Leave it out if there is none")
+    if mode == "append":
+        raise ConfigError(
+            name, expression, "mode append keeps every event as it is", 'Leave it out, or use mode="upsert" with keys'
+        )
+
+
+def with_expression(df: DataFrame, names: Sequence[str], setting: str, expression: str) -> DataFrame:
+    """`df` with the value of `expression` as its last column, under a name that is not taken."""
+    name = f"_leasehold_{setting}"
+    while any(each.lower() == name for each in names):
+        name += "_"
+    try:
+        column: Column = F.expr(expression).alias(name)
+        wider = df.select("*", column)
+        type_ = schema_of(wider)[-1].dataType  # over Spark Connect, analysis comes only when somebody asks
+    except AnalysisException as error:
+        raise ConfigError(
+            setting,
+            expression,
+            f"not an expression over the columns {', '.join(names)}: {str(error).splitlines()[0]}",
+            "Correct the expression, or carry the columns that it needs through the projection",
+        ) from error
+    except SchemaMismatch as error:
+        raise ConfigError(setting, expression, str(error), "Cast it to a number or a string") from error
+    if any(isinstance(each, _UNSTORABLE) for each in _all_types(type_)):
+        raise ConfigError(setting, expression, f"gives a {type_.simpleString()}", "Cast it to a number or a string")
+    return wider
+
+
+def check_types(schema: T.StructType) -> None:
+    """Refuse columns that hold anything in `_UNSTORABLE`."""
+    wrong = [
+        f"  {field.name}: is of type {field.dataType.simpleString()}, which SQLite cannot hold: cast it to a string"
+        for field in schema
+        if any(isinstance(each, _UNSTORABLE) for each in _all_types(field.dataType))
+    ]
+    if wrong:
+        raise SchemaMismatch("\n".join(["the DataFrame does not fit an entity table:", *wrong]))
+
+
+def _all_types(type_: T.DataType) -> Iterator[T.DataType]:
+    yield type_
+    if isinstance(type_, T.StructType):
+        inner = [field.dataType for field in type_]
+    elif isinstance(type_, T.ArrayType):
+        inner = [type_.elementType]
+    elif isinstance(type_, T.MapType):
+        inner = [type_.keyType, type_.valueType]
+    else:
+        inner = []
+    for each in inner:
+        yield from _all_types(each)

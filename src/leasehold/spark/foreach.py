@@ -1,0 +1,131 @@
+"""The function of `foreachBatch`: in which run of a query it is, how long it may take, and how it may end.
+
+Owns what a streaming query of PySpark does not look after. Its function runs in a thread that Java calls: if it ends
+that thread (`sys.exit`), nobody answers Java, and the query hangs for ever; if it never returns, nobody says so. And
+Spark gives it a number that means nothing in another instance or run. Promises that a function wrapped by
+`for_each_batch` ends in a return or in an error of the query, whatever it raises, and that jobs which run for longer
+than the stall timeout are cancelled with a message. Python code in the driver that hangs cannot be ended: the source
+then says so and gives the partitions up (`live.py`).
+
+Concurrency: Spark calls the function of a query in one thread at a time; several queries may run in one process. The
+run is known from the name of Java's thread, since its local properties may be set by the user.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from leasehold.config import OwnershipSettings
+from leasehold.errors import LeaseholdError, UsageError
+from leasehold.spark.loop.jobs import is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+STALL = OwnershipSettings().stall_timeout
+"""Seconds that a batch may take, unless the caller says otherwise: what the source waits for by default."""
+_RUN = re.compile(r"^stream execution thread .*runId = ([0-9a-f-]{36})")
+
+
+class BatchEnded(LeaseholdError):
+    """The function of `foreachBatch` ended its thread in place of returning."""
+
+
+def run_of(df: DataFrame) -> str:
+    """The run of a query in whose function this thread is; "" elsewhere, and over Spark Connect, which does not say."""
+    spark = df.sparkSession
+    if is_connect(spark):
+        return ""
+    jvm: Any = spark.sparkContext._jvm
+    found = _RUN.match(str(jvm.java.lang.Thread.currentThread().getName()))
+    return found[1] if found else ""
+
+
+class AppliedBatches:
+    """Which batch each run of a query has applied last to each table: a second time in one run is a mistake.
+
+    After a failure or a restart Spark gives a batch again, under another run, and the watermarks drop what is done.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[tuple[str, str], int] = {}
+
+    def check(self, run: str, identity: str, table: str, batch: int) -> None:
+        """Raise `UsageError` if this run has applied this batch to the table of this identity and name."""
+        with self._lock:
+            again = run and self._last.get((run, identity)) == batch
+        if again:
+            raise applied_already(f"batch {batch} of this query", table)
+
+    def note(self, run: str, identity: str, batch: int) -> None:
+        """The table has committed the batch."""
+        if run:
+            with self._lock:
+                self._last[run, identity] = batch
+
+
+APPLIED = AppliedBatches()
+"""Of this process: two objects for one table know of each other."""
+
+
+def applied_already(batch: str, table: str) -> UsageError:
+    """The refusal of a second `apply` of one batch to one table."""
+    return UsageError(
+        f"{batch} has been applied to the table {table} already: its rows count as replayed, and would be dropped. "
+        "Apply all rows of a batch in one call (union them), or use a second table"
+    )
+
+
+def for_each_batch(
+    function: Callable[[DataFrame, int], object], *, stall_timeout: float = STALL
+) -> Callable[[DataFrame, int], None]:
+    """The function, fit for `writeStream.foreachBatch`: it cannot end its thread, and its jobs cannot run for ever.
+
+    `sys.exit` and Ctrl-C in it become an error of the query, which `awaitTermination` raises. After `stall_timeout`
+    seconds (default: 600, as the source's) its Spark jobs are cancelled, which is an error as well.
+    """
+
+    @functools.wraps(function)
+    def safe(df: DataFrame, batch: int) -> None:
+        try:
+            with watched(df, batch, stall_timeout):
+                function(df, batch)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise BatchEnded(
+                f"the function of foreachBatch raised {error!r} in batch {batch}. In a thread of Spark's that ends "
+                "nothing but the thread: raise an exception, or stop the query from another thread"
+            ) from error
+
+    return safe
+
+
+@contextmanager
+def watched(df: DataFrame, batch: int, stall_timeout: float) -> Iterator[None]:
+    """Cancel the jobs of this thread's batch when it takes longer than that. Not over Spark Connect."""
+    spark = df.sparkSession
+    context: Any = None if is_connect(spark) else spark.sparkContext
+    group = context and context.getLocalProperty("spark.jobGroup.id")
+    if not group:
+        yield
+        return
+
+    def cancel() -> None:
+        logger.error("batch %d has made no progress for %g s: its jobs are cancelled", batch, stall_timeout)
+        context.cancelJobGroup(group)
+
+    timer = threading.Timer(stall_timeout, cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,111 @@
+"""How a program on `format("leasehold")` ends and starts again: what is recorded, and what is not lost."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from leasehold.spark import MicroBatches
+from tests.spark.programs import Program
+from tests.spark.test_source import until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def program(spark: SparkSession, tmp_path: Path) -> Program:
+    return Program(spark, tmp_path, partitions=1)
+
+
+def kill_sources() -> None:
+    """SIGKILL for the source's process of every query of this process."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie counts as none
+            if any("python_streaming_source_runner" in word for word in child.cmdline()):
+                child.kill()
+
+
+def retain_nothing_of_the_first(program: Program) -> None:
+    """Let retention remove what was there before, and send more."""
+    program.hub.retain(max_bytes=1)
+    assert program.hub.partition_properties(["0"])["0"].begin == program.sent
+    program.send(5, "0")
+
+
+def test_a_clean_stop_records_the_last_batch(program: Program) -> None:
+    program.send(10, "0")
+    table = program.table()
+    rows = program.rows(program.events(table))
+    query = program.start(rows, table.apply, interval="10 minutes", available_now=False)
+    until(lambda: table.row_count() == 10, "the batch to be applied")
+    query.stop()
+    until(lambda: program.checkpoints() == {"0": 10}, "the record of it", 10)
+    (record,) = program.store.list_ownership(program.group).records
+    assert (record.owner_id, record.failures, record.last_error) == ("", 0, "")
+    retain_nothing_of_the_first(program)
+    program.start(rows, table.apply, scratch="new").awaitTermination()
+    assert program.numbers() == list(range(15))
+
+
+def test_a_start_asks_the_table_before_it_says_that_events_are_lost(program: Program) -> None:
+    program.send(10, "0")
+    table = program.table()
+    query = program.start(program.rows(program.events(table)), table.apply, interval="10 minutes", available_now=False)
+    until(lambda: table.row_count() == 10, "the batch to be applied")
+    kill_sources()
+    query.stop()
+    assert program.checkpoints() == {"0": 0}
+    retain_nothing_of_the_first(program)
+    # Who does not know the table cannot know better, and says what to set, as it is written here and there.
+    with pytest.raises(PySparkException, match=r"events \[0, 10\) were to be read and are gone.*failOnDataLoss=false"):
+        program.start(program.events(pipeline="p"), count, scratch="x").awaitTermination()
+    program.start(program.rows(program.events(table)), table.apply, scratch="new").awaitTermination()
+    assert program.numbers() == list(range(15))
+
+
+def test_a_loop_asks_its_table_before_it_says_that_events_are_lost(program: Program) -> None:
+    program.send(10, "0")
+    table = program.table()
+
+    def consume(**options: Any) -> None:
+        stores = f"sqlite:///{program.folder}/stores.db"
+        with MicroBatches(
+            program.spark, program.hub.url, store=stores, pipeline="p", available_now=True, settle_delay=0, **options
+        ) as batches:
+            for batch in batches:
+                table.apply(program.rows(batch.events), batch)
+                if not options:
+                    raise RuntimeError("before the checkpoint")
+
+    with pytest.raises(RuntimeError, match="before the checkpoint"):
+        consume()
+    retain_nothing_of_the_first(program)
+    consume(table=table)
+    assert program.numbers() == list(range(15))
+
+
+def test_what_spark_has_committed_is_recorded_before_anything_is_claimed(program: Program) -> None:
+    program.send(10, "0")
+    seen: list[int] = []
+
+    def note(rows: DataFrame, batch: int) -> None:
+        seen.extend(row.sequenceNumber for row in rows.select("sequenceNumber").collect())
+
+    query = program.start(program.events(), note, interval="10 minutes", available_now=False)
+    until(lambda: query.lastProgress is not None, "the commit of the first batch")
+    kill_sources()
+    query.stop()
+    program.send(5, "0")
+    program.start(program.events(), note).awaitTermination()
+    assert seen == list(range(15)), "each once, also without a table"
+
+
+def count(rows: DataFrame, batch: int) -> None:
+    """What a program does that writes elsewhere."""
+    rows.count()
