@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from leasehold.errors import ConfigError
 from leasehold.formats import BodyReader
 from leasehold.spark.bodies import body_reader, body_schema
+from leasehold.spark.empty import opaque
 from leasehold.spark.loop.jobs import is_connect
 from leasehold.spark.loop.tasks import REASON
 from leasehold.spark.options import COLUMNS
@@ -57,7 +58,7 @@ class BatchTransform:
 
     def dry_run(self) -> DataFrame:
         """The result for no events, for its schema and plan. Raises `ConfigError` or `UsageError`."""
-        nothing = self._spark.createDataFrame([], self.read_schema(COLUMNS, inline=False))
+        nothing = opaque(self._spark, self.read_schema(COLUMNS, inline=False))
         try:
             transformed = self._transform(nothing)
             _ = transformed.schema

@@ -31,6 +31,7 @@ from leasehold.sinks.base import HUB, BatchResult, TableSpec, Totals, folded
 from leasehold.sinks.batch import Batch, check_fence_names, check_names, find
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
+from leasehold.spark.empty import no_rows
 from leasehold.spark.expressions import Prepared, check_expression, check_types, parted, with_expression, with_rejected
 from leasehold.spark.foreach import APPLIED, STALL, run_of, watched
 from leasehold.spark.loop.batch import MetTable, MicroBatch, rejected_of
@@ -252,7 +253,7 @@ class EntityTable:
 
         Makes the table if it is missing. Raises `SchemaMismatch`, and `ConfigError` for expressions.
         """
-        empty = df.sparkSession.createDataFrame([], schema_of(df))  # a stream cannot say its Arrow types, this can
+        empty = no_rows(df.sparkSession, schema_of(df))  # a stream cannot say its Arrow types, this can
         batch = self.evaluate(self.prepare(empty))
         kind_of_order(batch)
         self._sink.check(batch.rows.schema)

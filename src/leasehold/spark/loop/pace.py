@@ -1,7 +1,8 @@
 """How often a loop looks for events while there are none, and what it says of partitions that it loses.
 
-Owns the pause between two looks: short after something came, longer the longer nothing does, and never so short that
-looking takes more than a fifth of the time, since a look is a query in one hub and a request a partition in another.
+Owns the pause between two looks: short after something came, longer the longer nothing does. A look is a query of
+less than a millisecond in one hub and a request a partition in another, so looking takes a twentieth of the time, where
+that does not mean pauses of more than a tenth of a second, and never more than a fifth.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from leasehold.notices import LossReason, Notices, OwnershipLost
 
 logger = logging.getLogger(__name__)
 
-SHORTEST, LONGEST = 0.02, 0.1
-"""Seconds between two looks: at first, and at most while looking is quick."""
+SHORTEST, LONGEST = 0.01, 0.03
+"""Seconds between two looks: at first, and at most where a look costs next to nothing."""
+AT_EASE = 0.1
+"""Seconds between two looks that cost a little."""
 AWAY = 1.0
 """Seconds between two looks at a hub that is away."""
 
@@ -39,7 +42,7 @@ class Pace:
     def pause(self, *, away: bool) -> float:
         """Seconds until the next look."""
         self._pause = min(LONGEST, 1.2 * self._pause)
-        return AWAY if away else max(self._pause, 4 * self._took)
+        return AWAY if away else max(self._pause, min(20 * self._took, AT_EASE), 4 * self._took)
 
 
 def say_losses(notices: Notices) -> None:
