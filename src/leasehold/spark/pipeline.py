@@ -137,6 +137,8 @@ class PipelineRun:
             owner_name=instance_name(settings.source, os.getpid()),
             alive=jobs.alive,
             table=self._table,
+            delayed=self._say_waiting,
+            pause=stop.wait,
         )
         self._share = share
         say_losses(share.manager.notices)
@@ -145,9 +147,7 @@ class PipelineRun:
         try:
             self._say(f"asking for partitions as {share.manager.owner_id}")
             share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
-            self._feed = when_there(
-                lambda: Feed(share, settings), patience=INSTANCE, say=self._say_waiting, pause=stop.wait
-            )
+            self._feed = share.when_there(lambda: Feed(share, settings))
             section = self._file.transform
             self._runner = BatchRunner(
                 share,

@@ -2,8 +2,8 @@
 
 Owns the hub, the stores, the partition manager and its thread. Promises that a checkpoint is written only for what its
 caller says has been committed, at the level that it carries, and that a partition which another instance asks for is
-given up only when all that was planned of it is in its checkpoint. Refuses stores, hub and settings that do not go
-together.
+given up only when all that was planned of it is in its checkpoint. A hub that is away when it is made is waited for.
+Refuses stores, hub and settings that do not go together.
 
 Concurrency: one thread plans and records; the dispatch thread runs beside it (see `processor.partition_manager`). If
 this process stops for a minute between planning a range and its being read, the range is read all the same, and the
@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
+from typing import TypeVar
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import SinkError, StoreUnavailable
+from leasehold.errors import LeaseholdError, SinkError, StoreUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.model import Checkpoint, OwnerId
@@ -29,8 +31,11 @@ from leasehold.spark.alone import TablePlaces, open_stores
 from leasehold.spark.offsets import Held, Range
 from leasehold.spark.options import SourceOptions, check_tasks, require_stores
 from leasehold.stores import open_store
+from leasehold.waiting import INSTANCE, Say, sentence, when_there
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FIRST_OWNERSHIP_WAIT = 5.0
 """Seconds that a start waits for the first dispatch cycle, so that the first look for events finds some owned."""
@@ -41,10 +46,15 @@ def instance_name(options: SourceOptions, process: int) -> str:
     return options.owner_id or f"{socket.gethostname()}-{process}"
 
 
+def _warn(error: LeaseholdError, patience: float) -> None:
+    logger.warning("%s", sentence(error, patience))
+
+
 class Share:
     """A hub, its stores, and the partitions that are held of it. `start` begins to hold, `close` gives all up.
 
-    `table` is asked for its watermarks where a checkpoint is missing: a partition that it knows is not new.
+    `table` is asked for its watermarks where a checkpoint is missing: a partition that it knows is not new. `delayed`
+    is told of a hub that is away and waited for, `pause` waits between two tries (see `waiting.when_there`).
     """
 
     def __init__(
@@ -54,13 +64,16 @@ class Share:
         owner_name: str,
         alive: Callable[[], bool],
         table: KnowsWatermarks | None = None,
+        delayed: Say | None = None,
+        pause: Callable[[float], object] = time.sleep,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
         self.options = options
         self.table = table
         self.clock = clock or SystemClock()
-        self.hub = open_hub(options.hub)
+        self._delayed, self._pause = delayed or _warn, pause
+        self.hub = self.when_there(partial(open_hub, options.hub))
         self.group = self.hub.consumer_group(options.consumer_group)
         rng = rng or Random()
         self.stores = open_stores(
@@ -92,6 +105,10 @@ class Share:
         )
         self._written: dict[tuple[str, int], int] = {}
         self._thread = DispatchThread(self.manager, clock=self.clock, alive=alive)
+
+    def when_there(self, ask: Callable[[], T]) -> T:
+        """What `ask` returns, at this instance's start: what is away is waited for."""
+        return when_there(ask, patience=INSTANCE, say=self._delayed, clock=self.clock, pause=self._pause)
 
     def start(self) -> None:
         """Begin to hold partitions."""

@@ -134,20 +134,21 @@ class MicroBatches:
         if self._share is not None:
             raise UsageError("these micro-batches are being iterated already: make another MicroBatches")
         source = self._settings.source
-        self._share = Share(
+        self._share = share = Share(
             source,
             owner_name=instance_name(source, os.getpid()),
             alive=self._jobs.alive,
             table=self._table,
+            pause=self._stop.wait,
             rng=self._rng,
         )
-        say_losses(self._share.manager.notices)
-        self._share.start()
+        say_losses(share.manager.notices)
+        share.start()
         try:
-            self._share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
-            self._feed = Feed(self._share, self._settings)
+            share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
+            self._feed = share.when_there(lambda: Feed(share, self._settings))
         except BaseException:
-            self._share.close()
+            share.close()
             raise
         return self
 
