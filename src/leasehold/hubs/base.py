@@ -71,7 +71,8 @@ class Hub(Protocol):
         """The events `[start, end)` of a partition, in order, as Arrow batches of at most `batch_rows` rows.
 
         Columns come in the order asked for, from `EVENT_COLUMNS`. Events that retention has removed are not
-        there: the caller compares with `partition_properties` first where that matters.
+        there: the caller compares with `partition_properties` first where that matters. No batch reaches across events
+        that are removed while it is read: they are missing between two batches, where the caller sees it.
         """
         ...
 

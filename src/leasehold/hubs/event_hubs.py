@@ -40,7 +40,7 @@ from azure.eventhub.exceptions import AuthenticationError, EventHubError
 from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
-from leasehold.hubs.event_hubs_events import Message, batch_of, joined, number_of, offset_in
+from leasehold.hubs.event_hubs_events import Message, batch_of, joined, number_of, offset_in, without_gaps
 from leasehold.hubs.event_hubs_receiver import Receiver, close_together
 from leasehold.hubs.event_hubs_sender import Sender
 from leasehold.hubs.event_hubs_times import first_times
@@ -275,10 +275,14 @@ class EventHub:
                 if not events:
                     break  # what is left of the range has been removed since
                 faults = 0
-                at = receiver.position or end
-                waiting.append(batch_of(events, columns, partition, self.identity))
-                rows += waiting[-1].num_rows
-                size += waiting[-1].nbytes
+                for run in without_gaps(events):
+                    if waiting and number_of(run[0]) > at:  # what lies between was removed meanwhile
+                        yield joined(waiting)
+                        waiting, rows, size = [], 0, 0
+                    at = number_of(run[-1]) + 1
+                    waiting.append(batch_of(run, columns, partition, self.identity))
+                    rows += waiting[-1].num_rows
+                    size += waiting[-1].nbytes
                 if rows == batch_rows or size > _BATCH_BYTES:
                     yield joined(waiting)
                     waiting, rows, size = [], 0, 0

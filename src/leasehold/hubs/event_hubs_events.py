@@ -9,7 +9,7 @@ much as all that comes before it. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -64,6 +64,16 @@ def number_of(message: Message) -> int:
     """The sequence number of a message, which every one from Event Hubs has."""
     number: int = (message.message_annotations or {})[_NUMBER]
     return number
+
+
+def without_gaps(messages: list[Message]) -> Iterator[list[Message]]:
+    """The messages in runs of numbers that follow each other: one, unless some were removed between two of them."""
+    while number_of(messages[-1]) - number_of(messages[0]) >= len(messages):
+        first = number_of(messages[0])
+        count = next(place for place, message in enumerate(messages) if number_of(message) != first + place)
+        yield messages[:count]
+        messages = messages[count:]
+    yield messages
 
 
 def offset_in(message: Message) -> str | None:

@@ -10,8 +10,8 @@ nothing more below a position that is at least `end`. If it says so earlier, it 
 and does not know yet, so the partition's end is asked for until `request_timeout` has passed: what it then covers
 will come, or the read fails; a range that was asked for beyond the end gives what there is.
 
-Promises: only messages of committed transactions; no message twice or out of order. Raises `HubUnavailable`
-when nothing arrives in time.
+Promises: only messages of committed transactions; no message twice or out of order; no list of messages that reaches
+across what retention has removed meanwhile. Raises `HubUnavailable` when nothing arrives in time.
 
 Concurrency: a reader serves one read at a time, from any thread. A pool is of one process and hands a reader to
 one read; two reads of one partition at once have two.
@@ -73,6 +73,7 @@ class PartitionReader:
             fetch_queue_backoff_ms=50,
         )
         self._next = self._seen = self._ended = -1
+        self._overtaken = False  # retention has removed what was to come next
         self._waiting: list[Message] = []
         self._offsets: list[int] = []
 
@@ -99,6 +100,9 @@ class PartitionReader:
                     gathered, room = [], _BATCH_BYTES
             if self._waiting or self._seen >= end or not self._fetch(end, rows - len(gathered)):
                 break
+            if self._overtaken and gathered:
+                yield gathered
+                gathered, room = [], _BATCH_BYTES
         self._next = min(end, self._seen)
         if gathered:
             yield gathered
@@ -134,6 +138,7 @@ class PartitionReader:
         False where the partition ends before `end`. Raises `HubUnavailable`.
         """
         began = time.monotonic()
+        self._overtaken = False
         self._client.forget_errors()
         while (waited := time.monotonic() - began) < self._patience():
             # The end is told once: a reader that waits there has heard of it, maybe for an earlier range.
@@ -200,6 +205,7 @@ class PartitionReader:
         if until < self._seen:
             self._next = self._seen = -1  # there is no place to go on from
             return False
+        self._overtaken = self._overtaken or begin > self._seen
         self._seen = max(self._seen, begin)
         self._assign()
         return True

@@ -77,6 +77,25 @@ class HubReading(HubFixtures):
         assert rows_of(hub, "0", before.begin, before.end) == [r for r in rows if r["sequenceNumber"] >= after.begin]
         assert rows_of(hub, "0", before.begin, after.begin) == []
 
+    @pytest.mark.parametrize("batch_rows", [7, 1_000])
+    def test_no_batch_reaches_across_what_is_removed_meanwhile(
+        self, hub: Hub, remove_oldest: Callable[[Hub, str], None], batch_rows: int
+    ) -> None:
+        for first in range(0, 100, 10):
+            hub.send(numbered(10, first=first), partition="0")
+        before, rows = hub.partition_properties()["0"], rows_of(hub, "0")
+        batches = hub.read("0", before.begin, before.end, batch_rows=batch_rows, columns=["sequenceNumber"])
+        read = [next(batches)]
+        remove_oldest(hub, "0")
+        read += batches
+        order = [row["sequenceNumber"] for row in rows]
+        found = [batch.column(0).to_pylist() for batch in read]
+        for numbers in found:
+            first = order.index(numbers[0])
+            assert numbers == order[first : first + len(numbers)]
+        left = [number for number in order if number >= hub.partition_properties()["0"].begin]
+        assert [number for numbers in found for number in numbers][-len(left) :] == left
+
     # read_chunks, whether the hub has one of its own or not
 
     @pytest.mark.parametrize("batch_rows", [1, 3, 1_000])
