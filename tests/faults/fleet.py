@@ -20,7 +20,7 @@ from typing import Any
 
 from leasehold.hubs import Hub
 from leasehold.model import Ask, Checkpoint, Ownership
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores import open_store
 from tests.faults import hub_kinds
 from tests.faults.hub_kinds import HubKind
 from tests.faults.instance import PATIENCE, Instance, until
@@ -58,6 +58,7 @@ starting_position = "{start}"
 max_events_per_trigger = {limit}
 {source}
 [ownership]
+store = "{stores}"
 {ownership}
 [transform]
 schema = "id STRING, n BIGINT"
@@ -76,12 +77,17 @@ master = "{master}"
 
 
 OWNERSHIP = f"""\
-store = "sqlite:///stores.db"
 load_balancing_interval = "400ms"
 partition_expiration = "{EXPIRATION}s"
 request_timeout = "1s"
 margin = "300ms"
 """
+
+
+BAD = (b"not JSON", b'{"id": "bad", "n": "a text"}', b'{"id": "\xff", "n": 1}', b'{"id": "bad", "n": 1e400}', b"")
+"""Bodies that nobody can read: after nine events that are sent comes one of these."""
+POISON = b'{"id": "poison", "n": -1}'
+"""A body that can be read, and fails every batch it is in."""
 
 
 SINKS = {
@@ -106,23 +112,27 @@ class Fleet:
     """More lines of the section `[source]`; `spark` and `ownership` likewise."""
     spark: str = ""
     ownership: str = ""
+    stores: str = "sqlite:///stores.db"
     environment: Mapping[str, str] = field(default_factory=dict)
     """What instances have beside what the hub needs."""
     gate: str = GATE
     """The module with the pipeline's transform."""
     python: str = sys.executable
     """What runs the instances: it may have another PySpark than the tests."""
+    bad: bool = True
+    """Whether every tenth event is one that nobody can read: each has to be among the rejected, exactly once."""
     instances: list[Instance] = field(default_factory=list)
-    _sent: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    _sent: dict[str, list[tuple[str, int] | None]] = field(default_factory=dict)
     _counter: int = 0
 
     def __post_init__(self) -> None:
-        self.store = SqliteStore(self.folder / "stores.db")
+        self.store = open_store(self.stores, base=self.folder)
         self.group = self.hub.consumer_group("$Default")
         self._sent = {partition: [] for partition in self.hub.partition_ids()}
         text = PIPELINE.format(
             hub=self.kind.url,
             start=self.start,
+            stores=self.stores,
             limit=self.limit,
             source=self.source,
             ownership=OWNERSHIP + self.ownership,
@@ -143,14 +153,22 @@ class Fleet:
         until(condition, what, patience * self.kind.patience)
 
     def send(self, each: int, *partitions: str) -> None:
-        """Append so many events to each of these partitions, or to all: a few entities each, with rising numbers."""
+        """Append so many events to each of these partitions, or to all: a few entities each, with rising numbers.
+
+        Bad ones, if there are to be some, come between them and do not count.
+        """
         for partition in partitions or self._sent:
-            rows = []
-            for _ in range(each):
+            rows: list[tuple[str, int] | None] = []
+            bodies = []
+            for place in range(1, each + 1):
                 self._counter += 1
                 key = str(self._counter % 7)
-                rows.append((key if self.mode == "merge" else f"{partition}-{key}", self._counter))
-            bodies = [json.dumps({"id": key, "n": n}).encode() for key, n in rows]
+                row = (key if self.mode == "merge" else f"{partition}-{key}", self._counter)
+                rows.append(row)
+                bodies.append(json.dumps({"id": row[0], "n": row[1]}).encode())
+                if self.bad and place % 9 == 0:
+                    rows.append(None)
+                    bodies.append(BAD[self._counter % len(BAD)])
             self.kind.send(partition, bodies)
             self._sent[partition] += rows
 
@@ -158,8 +176,7 @@ class Fleet:
         """Append an event that fails every batch it is in."""
         (self.folder / "poison").touch()
         self._sent[partition].append(("poison", -1))
-        body = json.dumps({"id": "poison", "n": -1}).encode()
-        self.kind.send(partition, [body])
+        self.kind.send(partition, [POISON])
 
     def forget_sent(self) -> None:
         """What was sent so far is not to be expected in the table."""
@@ -260,33 +277,37 @@ class Fleet:
         with hub_kinds.away(self.folder, file):
             yield
 
-    def query(self, sql: str) -> list[tuple[object, ...]]:
+    def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Ask the database of the table."""
         with contextlib.closing(sqlite3.connect(self.folder / "table.db")) as connection:
-            return connection.execute(sql).fetchall()
+            return connection.execute(sql, values).fetchall()
 
     def watermark(self, partition: str) -> object:
         """The last sequence number that the table has of a partition."""
         rows = self.query(f"SELECT sequence_number FROM leasehold_watermark WHERE partition = '{partition}'")
         return rows[0][0] if rows else None
 
-    def check_table(self, rejected: int = 0) -> None:
-        """The table is exactly what the events say, but for so many of them."""
-        assert len(self.query("SELECT * FROM entities_rejected")) == rejected
-        expected = {p: rows[self._skipped.get(p, 0) :] for p, rows in self._sent.items()}
+    def check_table(self, poison: int = 0) -> None:
+        """The table is exactly what the events say, and so many that fail, with all bad ones, are set aside once."""
+        expected = [
+            (partition, place, row)
+            for partition, rows in self._sent.items()
+            for place, row in enumerate(rows)
+            if place >= self._skipped.get(partition, 0)
+        ]
+        bad = [(partition, place) for partition, place, row in expected if row is None]
+        found = self.query("SELECT partition, sequence_number FROM entities_rejected WHERE body IS NOT ?", POISON)
+        assert sorted(found) == sorted(bad)
+        ((failed,),) = self.query("SELECT count(*) FROM entities_rejected WHERE body IS ?", POISON)
+        assert failed == poison
+        sent = [(*row, partition, place) for partition, place, row in expected if row is not None and row[1] >= 0]
         if self.mode == "append":
-            sent = [
-                (key, n, p, self._skipped.get(p, 0) + place)
-                for p, rows in expected.items()
-                for place, (key, n) in enumerate(rows)
-                if n >= 0
-            ]
             assert sorted(self.query("SELECT id, n, partition, sequenceNumber FROM entities")) == sorted(sent)
-        else:
-            last = dict(sorted((row for rows in expected.values() for row in rows), key=lambda row: row[1]))
-            if self.mode == "merge":
-                last = {key: n for key, n in last.items() if n % 10 != 3}
-            assert sorted(self.query("SELECT id, n FROM entities")) == sorted(last.items())
+            return
+        last = dict(sorted(((key, n) for key, n, _, _ in sent), key=lambda row: row[1]))
+        if self.mode == "merge":
+            last = {key: n for key, n in last.items() if n % 10 != 3}
+        assert sorted(self.query("SELECT id, n FROM entities")) == sorted(last.items())
 
     def close(self) -> None:
         """Leave no process behind."""

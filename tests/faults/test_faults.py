@@ -9,7 +9,7 @@ from types import FunctionType
 
 import pytest
 
-from tests.faults.fleet import EXPIRATION, Fleet
+from tests.faults.fleet import EXPIRATION, POISON, Fleet
 from tests.faults.instance import Instance, paused
 
 pytestmark = pytest.mark.timeout(240)
@@ -217,14 +217,16 @@ def test_a_poison_event_stops_nobody(fleet: Fleet) -> None:
     fleet.send(20)
     blue = fleet.launch("blue")
     fleet.wait_consumed()
-    fleet.check_table(rejected=1)
-    ((partition, number, reason),) = fleet.query("SELECT partition, sequence_number, reason FROM entities_rejected")
-    assert (partition, number) == ("1", 20)
+    fleet.check_table(poison=1)
+    ((partition, number, reason),) = fleet.query(
+        "SELECT partition, sequence_number, reason FROM entities_rejected WHERE body = ?", POISON
+    )
+    assert (partition, number) == ("1", 22)
     assert "a poisonous event" in str(reason)
     fleet.send(20)
     fleet.wait_consumed()
-    fleet.check_table(rejected=1)
-    assert blue.stop()["rejected"] == 1
+    fleet.check_table(poison=1)
+    assert blue.stop()["rejected"] == 1 + 3 * 4 * 2
     assert fleet.status()["suspects"] == []
 
 

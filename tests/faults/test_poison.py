@@ -41,7 +41,7 @@ def rejected(fleet: Fleet) -> list[tuple[object, ...]]:
 
 
 def test_exactly_the_events_that_raise_are_rejected(new_fleet: Callable[..., Fleet]) -> None:
-    fleet = new_fleet(mode="append", gate=ODD, limit=1000)
+    fleet = new_fleet(mode="append", gate=ODD, bad=False, limit=1000)
     fleet.send(75)
     account = fleet.launch("blue", "--available-now").account()
     assert (account["applied"], account["rejected"]) == (297, 3)
@@ -54,7 +54,7 @@ def test_exactly_the_events_that_raise_are_rejected(new_fleet: Callable[..., Fle
 def test_when_all_fail_nothing_is_rejected_and_a_hang_is_said_and_ends_nothing(
     new_fleet: Callable[..., Fleet],
 ) -> None:
-    fleet = new_fleet(mode="append", gate=ODD, limit=1000, ownership='stall_timeout = "4s"\n')
+    fleet = new_fleet(mode="append", gate=ODD, bad=False, limit=1000, ownership='stall_timeout = "4s"\n')
     (fleet.folder / "outage").touch()
     fleet.send(1)
     blue = fleet.launch("blue")

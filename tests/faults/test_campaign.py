@@ -1,0 +1,138 @@
+"""Faults at random, on each hub and each store, with a tenth of bad events: every event is counted to the last one.
+
+`make soak` runs them all; `make peers` a short one. The faults and their times come from the seed, which a failure
+names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.faults.fleet import EXPIRATION, Fleet
+from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log
+from tests.faults.instance import Instance, paused
+from tests.stores.azurite import azurite
+from tests.stores.servers import postgres_server, redis_server
+
+__all__ = ["azurite", "postgres_server", "redis_server"]
+pytestmark = pytest.mark.timeout(1500)
+
+NAMES = ("blue", "green")
+FAULTS = 12
+HUBS: dict[str, Callable[[Path], HubKind]] = {"log": Log, "event hubs": EventHubs, "kafka": Kafka}
+
+
+@pytest.fixture
+def stores(request: pytest.FixtureRequest) -> str:
+    """The URL of the stores of a kind, on the server that the tests share."""
+    kind = request.param
+    if kind == "sqlite":
+        return "sqlite:///stores.db"
+    if kind in ("postgresql", "redis"):
+        server = request.getfixturevalue("postgres_server" if kind == "postgresql" else "redis_server")
+        return str(server.url)
+    server, place = request.getfixturevalue("azurite"), f"campaign{secrets.token_hex(4)}"
+    if kind == "azblob":
+        server.make_container(place)
+    else:
+        server.make_table(place)
+    return str(server.url(kind, place))
+
+
+@pytest.fixture
+def fleet(request: pytest.FixtureRequest, stores: str, tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(tmp_path, mode="append", kind=HUBS[request.param](tmp_path), stores=stores)
+    yield made
+    made.close()
+
+
+class Campaign:
+    """Two instances, and what is done to them."""
+
+    def __init__(self, fleet: Fleet, rng: Random) -> None:
+        self.fleet, self.rng = fleet, rng
+        self.running = {name: fleet.launch(name) for name in NAMES}
+        self.done: list[str] = []
+
+    def fault(self) -> None:
+        """One of all, while events come."""
+        kind = self.rng.choice(
+            (self._killed, self._killed, self._java_killed, self._paused, self._stopped, self._hub_away)
+        )
+        victim = self.rng.choice(NAMES)
+        self.done.append(f"{kind.__name__} {victim}")
+        self.fleet.send(self.rng.randint(20, 60))
+        time.sleep(self.rng.uniform(0.0, 1.5))
+        kind(victim)
+
+    def finish(self) -> None:
+        """Let them come to the end."""
+        self.fleet.send(20)
+        self.fleet.wait_consumed()
+        for instance in self.running.values():
+            instance.stop()
+        self.fleet.check_table()
+
+    def _launch(self, name: str) -> None:
+        self.running[name] = self.fleet.launch(name)
+        self.fleet.until(lambda: self.fleet.owned_by(name), f"{name} to own something after {self.done}")
+
+    def _killed(self, name: str) -> None:
+        self.running[name].kill()
+        self._launch(name)
+
+    def _java_killed(self, name: str) -> None:
+        instance = self.running[name]
+        instance.expected_to_fail = True
+        with contextlib.suppress(StopIteration):  # it may not have got that far
+            instance.jvm.kill()
+            self.fleet.until(lambda: instance.process.poll() is not None, f"{name} to end without its Java")
+            self._launch(name)
+
+    def _paused(self, name: str) -> None:
+        instance: Instance = self.running[name]
+        with paused(*instance.everything()):
+            self.fleet.send(10)
+            time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
+
+    def _stopped(self, name: str) -> None:
+        self.running[name].signal_all(signal.SIGTERM)
+        self.running[name].account()
+        self._launch(name)
+
+    def _hub_away(self, name: str) -> None:
+        with self.fleet.kind.away():
+            time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
+
+
+def _run(fleet: Fleet, seed: int, faults: int) -> None:
+    campaign = Campaign(fleet, Random(seed))
+    try:
+        fleet.wait_owned(blue=2, green=2)
+        for _ in range(faults):
+            campaign.fault()
+        campaign.finish()
+    except BaseException as error:
+        error.add_note(f"seed {seed}, after {campaign.done}")
+        raise
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fleet", HUBS, indirect=True)
+@pytest.mark.parametrize("stores", ["sqlite", "postgresql", "redis", "azblob", "aztable"], indirect=True)
+def test_faults_at_random(fleet: Fleet) -> None:
+    _run(fleet, secrets.randbits(32), FAULTS)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(("fleet", "stores"), [("log", "postgresql")], indirect=True)
+def test_a_few_faults(fleet: Fleet) -> None:
+    _run(fleet, secrets.randbits(32), 3)
