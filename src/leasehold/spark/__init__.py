@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leasehold.spark.bodies import read_json
     from leasehold.spark.entity_table import EntityTable
+    from leasehold.spark.foreach import for_each_batch
     from leasehold.spark.loop.batch import MicroBatch
     from leasehold.spark.loop.micro_batches import MicroBatches
     from leasehold.spark.other_sources import EventHubsConnector, SparkKafkaSource
@@ -18,14 +19,18 @@ if TYPE_CHECKING:
     from leasehold.spark.pipeline_file import read_pipeline_file
     from leasehold.spark.registration import register
     from leasehold.spark.session import open_session
+    from leasehold.spark.unseen import Piece, Unseen
 
 __all__ = [
     "EntityTable",
     "EventHubsConnector",
     "MicroBatch",
     "MicroBatches",
+    "Piece",
     "PipelineRun",
     "SparkKafkaSource",
+    "Unseen",
+    "for_each_batch",
     "open_session",
     "read_json",
     "read_pipeline_file",
@@ -37,8 +42,11 @@ _HOMES = {
     "EventHubsConnector": "other_sources",
     "MicroBatch": "loop.batch",
     "MicroBatches": "loop.micro_batches",
+    "Piece": "unseen",
     "PipelineRun": "pipeline",
     "SparkKafkaSource": "other_sources",
+    "Unseen": "unseen",
+    "for_each_batch": "foreach",
     "open_session": "session",
     "read_json": "bodies",
     "read_pipeline_file": "pipeline_file",

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -37,6 +39,7 @@ from leasehold.spark.foreach import APPLIED, STALL, run_of, watched
 from leasehold.spark.loop.batch import MetTable, MicroBatch, rejected_of
 from leasehold.spark.loop.orders import Receipt
 from leasehold.spark.stream_tables import Origin, TableAddress, addresses_text, check_origin, origin_of
+from leasehold.spark.unseen import Piece, Unseen, pieces_of
 from leasehold.spark.versions import check_release, schema_of, to_arrow
 from leasehold.stores import OwnershipStore, open_store
 
@@ -159,31 +162,84 @@ class EntityTable:
         zeros, and the loop gives its events again.
         """
         if isinstance(batch, int):
-            self._apply_of_query(df, batch)
+            with self._batch_of_query(df, batch) as done:
+                result = self.apply_batch(df)
+                done()
+            logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch, result)
             return None
+        result = BatchResult()
+        with self._batch_of_loop(batch):
+            result = self.write(self._evaluated(df, batch), None, batch.level_of)
+            batch.end_apply(self._sink.spec.name)
+        return result
+
+    def unseen(self, df: DataFrame, batch: MicroBatch | int) -> Unseen:
+        """What of `df` the table has not seen, evaluated now, for another sink beside the table.
+
+        Write its pieces elsewhere, each under its name, then call its `apply` in place of the table's: it applies just
+        these rows. docs/another-sink.md says how both come out exact. Raises what `apply` raises; where a batch of
+        `MicroBatches` cannot be read whole there are no pieces, and its `apply` applies nothing.
+        """
+        return self._unseen_of_query(df, batch) if isinstance(batch, int) else self._unseen_of_loop(df, batch)
+
+    def _unseen_of_query(self, df: DataFrame, batch: int) -> Unseen:
+        with self._batch_of_query(df, batch):
+            rows = self.evaluate(self.prepare(df))
+            pieces = pieces_of(rows, self._sink)
+
+        def apply() -> BatchResult:
+            with self._batch_of_query(df, batch) as done:
+                result = self.write(rows)
+                done()
+            return result
+
+        return Unseen(pieces, apply)
+
+    def _unseen_of_loop(self, df: DataFrame, batch: MicroBatch) -> Unseen:
+        rows: Batch | None = None
+        pieces: tuple[Piece, ...] = ()
+        with self._batch_of_loop(batch):
+            rows = self._evaluated(df, batch)
+            pieces = pieces_of(rows, self._sink)
+        return Unseen(pieces, partial(self._write_of_loop, rows, batch))
+
+    def _write_of_loop(self, rows: Batch | None, batch: MicroBatch) -> BatchResult:
+        """Apply rows of a batch of `MicroBatches`; nothing of one that was abandoned before they were there."""
+        result = BatchResult()
+        if rows is not None:
+            with self._batch_of_loop(batch):
+                result = self.write(rows, None, batch.level_of)
+                batch.end_apply(self._sink.spec.name)
+        return result
+
+    @contextmanager
+    def _batch_of_loop(self, batch: MicroBatch) -> Iterator[None]:
+        """Around what is done with a batch of `MicroBatches`: where it is abandoned, the body ends without an error."""
         spec = self._sink.spec
         batch.begin_apply(MetTable(spec.name, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks))
         try:
-            evaluated = self.evaluate(self.prepare(df))
-            result = self.write(replace(evaluated, ranges=batch.ranges), batch.receipts(), batch.level_of)
+            yield
         except Exception as error:
-            if batch.abandon(error):
-                logger.info("batch %s is given up and planned again: %s", batch.id, batch.failure)
-                return BatchResult()
-            raise
-        batch.end_apply(spec.name)
-        return result
+            if not batch.abandon(error):
+                raise
+            logger.info("batch %s is given up and planned again: %s", batch.id, batch.failure)
 
-    def _apply_of_query(self, df: DataFrame, batch: int) -> None:
+    def _evaluated(self, df: DataFrame, batch: MicroBatch) -> Batch:
+        """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
+        rows = self.evaluate(self.prepare(df))
+        set_aside = rejected_of(dict(batch.receipts() or {}))
+        return replace(rows if set_aside is None else with_rejected(rows, set_aside), ranges=batch.ranges)
+
+    @contextmanager
+    def _batch_of_query(self, df: DataFrame, batch: int) -> Iterator[Callable[[], None]]:
+        """Around what is done with a batch of a query; what it gives is to be called once the table has the batch."""
         origin = self._check_origin(schema_of(df))
-        run, table, identity = run_of(df), self._sink.spec.name, ""
+        run, identity = run_of(df), ""
         if run:
             identity = self.sink_identity()
-            APPLIED.check(run, identity, table, batch)
+            APPLIED.check(run, identity, self._sink.spec.name, batch)
         with watched(df, batch, STALL if origin is None else origin.stall_timeout):
-            result = self.apply_batch(df)
-        APPLIED.note(run, identity, batch)
-        logger.debug("table %s: batch %d: %s", table, batch, result)
+            yield lambda: APPLIED.note(run, identity, batch)
 
     def apply_batch(self, df: DataFrame, rejected: DataFrame | None = None) -> BatchResult:
         """Apply what is new in `df`, whose rows say which events they are of; there are no ranges.
