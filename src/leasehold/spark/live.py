@@ -26,11 +26,13 @@ from dataclasses import replace
 from typing import Any
 
 from leasehold.errors import DataLoss, HubUnavailable, LeaseholdError, StoreUnavailable
+from leasehold.hubs.base import owner_reads
 from leasehold.model import PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.processor.promises import is_mixed
-from leasehold.spark.offsets import Held, Plan, Range, next_waited, plan
+from leasehold.spark.offsets import Held, Plan, Range, Weights, next_waited, plan
 from leasehold.spark.options import SourceOptions
+from leasehold.spark.scales import Scales
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.starting import check_start, tie
 from leasehold.spark.stream_tables import Tables
@@ -54,6 +56,8 @@ class LiveStream:
             table=self._tables,
         )
         self.hub, self.manager, self._clock = self._share.hub, self._share.manager, self._share.clock
+        one_reader = owner_reads(self.hub, options.consumer_group) is not None
+        self._scales = Scales(self.hub, options.columns, one_reader=one_reader)
         self._properties: dict[str, PartitionProperties] = {}
         self._position: dict[str, int] = {}
         self._waited: dict[str, int] = {}
@@ -109,8 +113,10 @@ class LiveStream:
             logger.warning("no new events are planned: %s", error)
             return None
         planned = self._plan(last, held, limit, bounds)
+        mean = self._scales.weigh(planned.ranges)
+        planned = self._plan(last, held, limit, bounds, mean=mean)
         if planned.losses:  # the table may hold what is gone: the query ended between its commit and the checkpoint
-            planned = self._plan(last, held, limit, bounds, self._share.applied())
+            planned = self._plan(last, held, limit, bounds, self._share.applied(), mean)
         self._report_losses(planned)
         self._position = {one.partition: one.end for one in planned.ranges}
         if not planned.has_events or (bounds is None and self._too_few(last, planned, held)):
@@ -129,8 +135,18 @@ class LiveStream:
         limit: int | None,
         bounds: Mapping[str, int] | None,
         applied: Mapping[str, int] | None = None,
+        mean: Mapping[str, float] | None = None,
     ) -> Plan:
-        return plan(last, held, self._properties, limit=limit, bounds=bounds, waited=self._waited, applied=applied)
+        return plan(
+            last,
+            held,
+            self._properties,
+            limit=limit,
+            bounds=bounds,
+            waited=self._waited,
+            weights=Weights(self._options.max_bytes_per_trigger, mean) if mean else None,
+            applied=applied,
+        )
 
     def _report_losses(self, planned: Plan) -> None:
         for loss in planned.losses:

@@ -22,6 +22,9 @@ from leasehold.processor.promises import Combination, check, is_mixed, place_at,
 from leasehold.spark.alone import NONE, check_alone, check_partitions
 from leasehold.spark.stream_tables import Origin, TableAddress, read_addresses
 
+MOST_BYTES = 64 * 2**20
+"""The most bytes of a batch, unless it is told otherwise: what a driver with Spark's default memory of 1 GiB
+carries."""
 COLUMNS = (*EVENT_COLUMNS, "ownerLevel")
 """The columns of the source, in order."""
 NO_END = "what others have consumed is told by the checkpoints, and there are none"
@@ -95,6 +98,7 @@ class SourceOptions:
     starting_position: Positions = field(default_factory=lambda: Positions(EARLIEST))
     ending_position: Positions = field(default_factory=lambda: Positions(LATEST))
     max_events_per_trigger: int | None = None
+    max_bytes_per_trigger: int = MOST_BYTES
     min_events_per_trigger: int | None = None
     max_trigger_delay: float = 60.0
     fail_on_data_loss: bool = True
@@ -126,6 +130,7 @@ OPTIONS: Mapping[str, tuple[str, _Reader]] = {
     "startingPosition": ("starting_position", Positions.parse),
     "endingPosition": ("ending_position", Positions.parse),
     "maxEventsPerTrigger": ("max_events_per_trigger", _count),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", _count),
     "minEventsPerTrigger": ("min_events_per_trigger", _count),
     "maxTriggerDelay": ("max_trigger_delay", parse_duration),
     "failOnDataLoss": ("fail_on_data_loss", _flag),

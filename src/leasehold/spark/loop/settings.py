@@ -17,14 +17,11 @@ from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import EventPosition, Positions
 from leasehold.spark.alone import check_partitions
-from leasehold.spark.options import OPTIONS, SourceOptions, settled
+from leasehold.spark.options import MOST_BYTES, OPTIONS, SourceOptions, settled
 
-MOST_BYTES = 64 * 2**20
-"""The most bytes of a batch, unless it is told otherwise: what a driver with Spark's default memory of 1 GiB
-carries."""
 MOST_EVENTS = 100_000
 """The most events of a batch, unless it is told otherwise."""
-_NOT_HERE = {"path", "endingPosition", "lastError", "tables"}
+_NOT_HERE = {"path", "endingPosition", "lastError", "tables", "maxBytesPerTrigger"}
 _DURATIONS = {"trigger_interval", "stop_timeout"}
 _OWN = {"trigger_interval", "max_bytes_per_trigger", "stop_timeout", "available_now"}
 

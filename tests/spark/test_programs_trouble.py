@@ -1,0 +1,132 @@
+"""What comes to an end, or says so, in programs on `format("leasehold")`: hangs, exits, large events, lost folders."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
+
+from leasehold.hubs.log import LogHub
+from leasehold.model import Event
+from leasehold.spark import for_each_batch
+from leasehold.spark.offsets import Range
+from leasehold.spark.scales import Scales
+from tests.spark.programs import FENCE, Program
+from tests.spark.test_source import until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def program(spark: SparkSession, tmp_path: Path) -> Program:
+    return Program(spark, tmp_path)
+
+
+def test_sys_exit_in_the_function_is_an_error_of_the_query(program: Program) -> None:
+    program.send(5, "0")
+
+    def leaves(rows: DataFrame, batch: int) -> None:
+        sys.exit(3)
+
+    query = program.start(program.events(), for_each_batch(leaves))
+    with pytest.raises(
+        PySparkException, match=r"raised SystemExit\(3\) in batch 0.*stop the query from another thread"
+    ):
+        query.awaitTermination(120)
+
+
+def test_sys_exit_in_a_function_of_the_rows_is_an_error_of_the_query(program: Program) -> None:
+    program.send(5, "0")
+    table = program.table()
+    leaves = F.udf(lambda n: sys.exit(3), "BIGINT")
+    rows = program.rows(program.events(table)).select(leaves("n").alias("n"), *FENCE)
+    with pytest.raises(PySparkException):
+        program.start(rows, table.apply).awaitTermination(120)
+
+
+def test_a_function_of_the_rows_that_never_returns_is_cancelled_and_its_partition_a_suspect(
+    program: Program, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program.send(5, "0")
+    table = program.table()
+
+    def hangs(n):  # type: ignore[no-untyped-def]  # PySpark takes type hints for instructions
+        time.sleep(3600)
+        return n
+
+    events = program.events(table, stallTimeout="3s")
+    rows = program.rows(events).select(F.udf(hangs, "BIGINT")("n").alias("n"), *FENCE)
+    with pytest.raises(PySparkException, match=r"cancelled"):
+        program.start(rows, table.apply).awaitTermination(120)
+    said = capfd.readouterr().err
+    assert "no progress for the stall timeout (3 s): partition 0 [0, 5)" in said
+    records = {one.partition: one for one in program.store.list_ownership(program.group).records}
+    assert (records["0"].owner_id, records["1"].last_error) == ("", "")
+    assert "no progress for the stall timeout" in records["0"].last_error
+    # Another instance takes it, and goes on.
+    program.start(program.rows(program.events(table)), table.apply, scratch="other").awaitTermination(120)
+    assert program.numbers() == list(range(5))
+
+
+def test_available_now_with_fewer_partitions_than_there_are_comes_to_its_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    program = Program(spark, tmp_path, partitions=3)
+    for partition in "012":
+        program.send(10, partition)
+    table = program.table()
+    rows = program.rows(program.events(table, maximumPartitions="1"))
+    query = program.start(rows, table.apply)
+    assert query.awaitTermination(90), "it ends"
+    assert program.numbers() == list(range(30))
+    assert program.checkpoints() == {"0": 10, "1": 10, "2": 10}
+
+
+def test_a_checkpoint_folder_that_is_removed_costs_nothing_but_a_new_one(program: Program) -> None:
+    program.send(5, "0")
+    table = program.table()
+    rows = program.rows(program.events(table))
+    query = program.start(rows, table.apply, interval="100 milliseconds", available_now=False)
+    until(lambda: table.row_count() == 5, "the first batch")
+    shutil.rmtree(program.folder / "scratch")
+    program.send(5, "1")
+    until(lambda: query.exception() or table.row_count() == 10, "the next batch, or an error of Spark's")
+    query.stop()
+    shutil.rmtree(program.folder / "scratch", ignore_errors=True)  # what Spark has made anew of it
+    program.send(5, "0")
+    program.start(rows, table.apply).awaitTermination(120)
+    assert program.numbers() == list(range(15))
+
+
+def test_batches_of_large_events_are_cut_by_their_weight(program: Program) -> None:
+    for partition in "01":
+        program.send(30, partition, size=1_000_000)
+    table = program.table()
+    sizes: list[int] = []
+
+    def note(rows: DataFrame, batch: int) -> None:
+        sizes.append(rows.count())
+        table.apply(rows, batch)
+
+    program.start(program.rows(program.events(table, maxBytesPerTrigger="10000000")), note).awaitTermination(120)
+    assert program.numbers() == list(range(60))
+    assert max(sizes) <= 10, "about ten megabytes each"
+
+
+def test_scales_follow_the_events_at_hand(tmp_path: Path) -> None:
+    hub = LogHub.create(tmp_path / "hub.db", partitions=1)
+    hub.send([Event(b"x" * 100) for _ in range(20)], partition="0")
+    hub.send([Event(b"x" * 10_000) for _ in range(20)], partition="0")
+    scales = Scales(hub, ["body", "ownerLevel"], one_reader=False)
+    assert scales.weigh([Range("0", 0, 1, 1)]) == {}
+    light = scales.weigh([Range("0", 0, 20, 1)])["0"]
+    assert 100 <= light < 200
+    assert scales.weigh([Range("0", 0, 40, 1)])["0"] > 5_000
+    assert scales.weigh([Range("0", 5, 10, 1)])["0"] > 5_000, "a few are not weighed anew"
+    assert Scales(hub, ["body"], one_reader=True).weigh([Range("0", 0, 40, 1)]) == {}
