@@ -74,6 +74,23 @@ def test_a_function_of_the_rows_that_never_returns_is_cancelled_and_its_partitio
     assert program.numbers() == list(range(5))
 
 
+def test_a_cast_that_fails_ends_the_query_with_what_to_do(program: Program, caplog: pytest.LogCaptureFixture) -> None:
+    program.send(5, "0")
+    program.hub.send([Event(b"oops")], partition="0")
+    program.send(5, "1")
+    table = program.table()
+    with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
+        program.start(program.rows(program.events(table)), table.apply).awaitTermination(120)
+    assert "rows of batch 0 cannot be computed" in caplog.text
+    assert "try_cast, leasehold.spark.read_json), reject them with reject_by, or let `leasehold run`" in caplog.text
+    assert table.row_count() == 0
+    # So guarded, the same batch goes through, and the event is told.
+    guarded = program.table(reject_by="CASE WHEN n IS NULL THEN 'no number' END")
+    rows = program.events(guarded).selectExpr("try_cast(string(body) AS INT) AS n", "body", *FENCE)
+    program.start(rows.drop("body"), guarded.apply, scratch="mended").awaitTermination(120)
+    assert program.numbers() == list(range(10))
+
+
 def test_available_now_with_fewer_partitions_than_there_are_comes_to_its_end(
     spark: SparkSession, tmp_path: Path
 ) -> None:

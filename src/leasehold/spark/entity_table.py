@@ -35,7 +35,7 @@ from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
 from leasehold.spark.empty import no_rows
 from leasehold.spark.expressions import Prepared, check_expression, check_types, parted, with_expression, with_rejected
-from leasehold.spark.foreach import APPLIED, STALL, run_of, watched
+from leasehold.spark.foreach import APPLIED, STALL, run_of, say_what_cannot_be_computed, watched
 from leasehold.spark.loop.batch import MetTable, MicroBatch, rejected_of
 from leasehold.spark.loop.orders import Receipt
 from leasehold.spark.stream_tables import Origin, TableAddress, addresses_text, check_origin, origin_of
@@ -238,8 +238,12 @@ class EntityTable:
         if run:
             identity = self.sink_identity()
             APPLIED.check(run, identity, self._sink.spec.name, batch)
-        with watched(df, batch, STALL if origin is None else origin.stall_timeout):
-            yield lambda: APPLIED.note(run, identity, batch)
+        try:
+            with watched(df, batch, STALL if origin is None else origin.stall_timeout):
+                yield lambda: APPLIED.note(run, identity, batch)
+        except Exception as error:
+            say_what_cannot_be_computed(error, batch)
+            raise
 
     def apply_batch(self, df: DataFrame, rejected: DataFrame | None = None) -> BatchResult:
         """Apply what is new in `df`, whose rows say which events they are of; there are no ranges.
