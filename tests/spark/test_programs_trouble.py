@@ -15,9 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.hubs.log import LogHub
 from leasehold.model import Event
 from leasehold.spark import for_each_batch
+from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range
+from leasehold.spark.options import parse_options
 from leasehold.spark.scales import Scales
-from tests.spark.programs import FENCE, Program
+from leasehold.stores.sqlite import SqliteStore
+from tests.spark.programs import FAST, FENCE, Program
 from tests.spark.test_source import until
 
 pytestmark = pytest.mark.timeout(240)
@@ -50,9 +53,7 @@ def test_sys_exit_in_a_function_of_the_rows_is_an_error_of_the_query(program: Pr
         program.start(rows, table.apply).awaitTermination(120)
 
 
-def test_a_function_of_the_rows_that_never_returns_is_cancelled_and_its_partition_a_suspect(
-    program: Program, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_function_of_the_rows_that_never_returns_is_cancelled_and_its_partition_a_suspect(program: Program) -> None:
     program.send(5, "0")
     table = program.table()
 
@@ -64,11 +65,9 @@ def test_a_function_of_the_rows_that_never_returns_is_cancelled_and_its_partitio
     rows = program.rows(events).select(F.udf(hangs, "BIGINT")("n").alias("n"), *FENCE)
     with pytest.raises(PySparkException, match=r"cancelled"):
         program.start(rows, table.apply).awaitTermination(120)
-    said = capfd.readouterr().err
-    assert "no progress for the stall timeout (3 s): partition 0 [0, 5)" in said
     records = {one.partition: one for one in program.store.list_ownership(program.group).records}
     assert (records["0"].owner_id, records["1"].last_error) == ("", "")
-    assert "no progress for the stall timeout" in records["0"].last_error
+    assert "no progress for the stall timeout (3 s): partition 0 [0, 5)" in records["0"].last_error
     # Another instance takes it, and goes on.
     program.start(program.rows(program.events(table)), table.apply, scratch="other").awaitTermination(120)
     assert program.numbers() == list(range(5))
@@ -89,6 +88,29 @@ def test_a_cast_that_fails_ends_the_query_with_what_to_do(program: Program, capl
     rows = program.events(guarded).selectExpr("try_cast(string(body) AS INT) AS n", "body", *FENCE)
     program.start(rows.drop("body"), guarded.apply, scratch="mended").awaitTermination(120)
     assert program.numbers() == list(range(10))
+
+
+def test_a_batch_that_hangs_is_told_by_the_source_which_then_holds_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = LogHub.create(tmp_path / "hub.db", partitions=1)
+    hub.send([Event(b"x")] * 5, partition="0")
+    store = {"store": f"sqlite:///{tmp_path}/stores.db"}
+    live = LiveStream(parse_options({"hub": hub.url, **store, **FAST, "stallTimeout": "2s"}))
+    try:
+        live.begin(())
+        until(live.manager.held, "the partition")
+        planned = live.plan((), None, None)
+        assert planned is not None
+        until(lambda: not live.manager.held(), "the end of the hold")
+        assert "no progress for the stall timeout (2 s): partition 0 [0, 5)" in caplog.text
+        records = SqliteStore(tmp_path / "stores.db")
+        group = hub.consumer_group("$Default")
+        until(lambda: "no progress" in records.list_ownership(group).records[0].last_error, "the record of why")
+        live.record_committed(planned.ranges)  # it went on after all: then this one takes its share again
+        until(live.manager.held, "the partition")
+    finally:
+        live.close()
 
 
 def test_available_now_with_fewer_partitions_than_there_are_comes_to_its_end(
