@@ -51,7 +51,7 @@ class Program:
     def events(self, *tables: EntityTable, **options: str) -> DataFrame:
         told = tables[0].stream_options(*tables[1:]) if tables else {}
         stores = {"hub": self.hub.url, "store": f"sqlite:///{self.folder}/stores.db"}
-        return self.spark.readStream.format("leasehold").options(**stores, **FAST, **told, **options).load()
+        return self.spark.readStream.format("leasehold").options(**{**stores, **FAST, **told, **options}).load()
 
     def rows(self, events: DataFrame) -> DataFrame:
         return events.selectExpr("int(split(string(body), ' ')[0]) AS n", *FENCE)
