@@ -9,11 +9,13 @@ Whatever the caller's `conf` says, wins; what is already in the environment stay
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leasehold.spark.endings import end_quietly
 from leasehold.spark.java import use_java
 from leasehold.spark.versions import check_release, newest_java, release, session_defaults
 
@@ -39,18 +41,24 @@ def open_session(app_name: str, conf: Mapping[str, str] | None = None, master: s
     """The Spark session of this process, with `DEFAULTS` below `conf`.
 
     A process has one session: where there is one already it is returned, with those settings of `conf`
-    that may change while it runs. Raises `MissingDependency` without PySpark, and `ConfigError` for a PySpark that
-    is too old and without a Java that this one runs on.
+    that may change while it runs. A program without handlers of its own ends in order at Ctrl-C and SIGTERM.
+    Raises `MissingDependency` without PySpark, and `ConfigError` for a PySpark that is too old and without a Java that
+    this one runs on.
     """
     check_release()
     from pyspark.sql import SparkSession
 
     settings = settings_for(conf or {})
     _prepare(settings, settings.get("spark.master", master))
+    if settings.get("spark.master", master).startswith("local") and os.environ.get("PYSPARK_PYTHON") == sys.executable:
+        settings.setdefault("spark.python.daemon.module", "leasehold.spark.daemon")
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    before = signal.getsignal(signal.SIGINT)
+    spark = builder.getOrCreate()
+    end_quietly(spark, before)
+    return spark
 
 
 def settings_for(conf: Mapping[str, str]) -> dict[str, str]:

@@ -36,6 +36,7 @@ from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import EARLIEST, PositionKind, Positions
 from leasehold.processor.alone import check_known
+from leasehold.spark.endings import say_nothing_of_a_closed_socket
 from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range, decode, encode, pack
 from leasehold.spark.options import (
@@ -230,6 +231,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._live is None:
             self._live = LiveStream(self._options)
             signal.signal(signal.SIGTERM, _exit_once)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which stops the query or does not
+            say_nothing_of_a_closed_socket()
         return self._live
 
 

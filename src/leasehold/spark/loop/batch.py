@@ -10,12 +10,12 @@ again. That is for what a loop understands (`failures.py`); what the user's code
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from leasehold.errors import ConfigError, StaleBatch
+from leasehold.errors import ConfigError, LeaseholdError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.sinks.fence import Watermark
 from leasehold.spark.foreach import applied_already
@@ -39,8 +39,8 @@ class MetTable:
     watermarks: Callable[[str], Mapping[str, Watermark]]
 
 
-ABANDONED = frozenset({Kind.TAKEN, Kind.TOO_LARGE, Kind.AWAY, Kind.LOST, Kind.GONE})
-"""The failures after which a loop goes on by itself."""
+ABANDONED = frozenset({Kind.TAKEN, Kind.TOO_LARGE, Kind.AWAY, Kind.LOST, Kind.GONE, Kind.STOPPED})
+"""The failures after which a loop goes on, or ends, by itself."""
 
 
 class MicroBatch:
@@ -60,6 +60,7 @@ class MicroBatch:
         *,
         level_of: Callable[[str, str], int | None],
         meet: Callable[[MetTable], None],
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.events = events
         self.ranges: tuple[EventRange, ...] = order.ranges
@@ -68,7 +69,7 @@ class MicroBatch:
         """The owner level in the ownership record of a partition of a hub, None if there is no record."""
         self.failure: Failure | None = None
         """Why it was abandoned, None if it was not."""
-        self._order, self._jobs, self._meet = order, jobs, meet
+        self._order, self._jobs, self._meet, self._stopping = order, jobs, meet, stopping
         self._applied: set[str] = set()
 
     def __repr__(self) -> str:
@@ -107,6 +108,8 @@ class MicroBatch:
     def abandon(self, error: BaseException) -> bool:
         """Give the batch up if the loop can go on after this error by itself. Returns whether it can."""
         failure = sort_failure(error)
+        if self._stopping() and not isinstance(error, LeaseholdError):
+            failure = replace(failure, kind=Kind.STOPPED)
         if failure.kind in ABANDONED:
             self.failure = failure
         return self.failure is not None

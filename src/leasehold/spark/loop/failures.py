@@ -10,6 +10,7 @@ is the one that a task raised, and what it says of a partition is read back from
     LOST       a worker or memory was lost: plan half as many events
     COMPUTING  an event cannot be computed: tried again, then looked for
     PERMANENT  the same would fail the same way: the end
+    STOPPED    the loop was told to stop, and Spark ends, or the jobs of the batch were cancelled: nothing is wrong
     UNKNOWN    anything else: tried again, a few times
 """
 
@@ -56,6 +57,7 @@ class Kind(StrEnum):
     LOST = "lost"
     COMPUTING = "computing"
     PERMANENT = "permanent"
+    STOPPED = "stopped"
     UNKNOWN = "unknown"
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -36,6 +36,7 @@ from leasehold.errors import ConfigError, StoreUnavailable, UsageError
 from leasehold.model import EventRange
 from leasehold.processor.starting import KnowsWatermarks
 from leasehold.spark.bodies import body_reader, body_schema
+from leasehold.spark.endings import raise_again, silence, take_signals
 from leasehold.spark.loop.batch import MetTable, MicroBatch, check_table
 from leasehold.spark.loop.failures import Kind, pause_before_retry
 from leasehold.spark.loop.feed import Feed
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+_STOPPING = b"leasehold: stopping when the batch at hand is done, in %g s at most; once more ends it at once\n"
 
 
 class MicroBatches:
@@ -127,6 +129,9 @@ class MicroBatches:
         self._failures = 0
         self._met: str | None = None
         self._tied = False
+        self._cancelled = False
+        self._told = 0
+        self._give_back: Callable[[], None] | None = None
 
     # Its life
 
@@ -150,6 +155,7 @@ class MicroBatches:
         except BaseException:
             share.close()
             raise
+        self._give_back = take_signals(self._stop_by)
         return self
 
     def __exit__(
@@ -169,14 +175,45 @@ class MicroBatches:
             self._jobs.end()
         self._share.close(errors)
         self._share = self._feed = self._batch = None
+        if self._give_back is not None:
+            self._give_back()
+        if self._told and kind is None:
+            raise_again(self._told)
 
     def stop(self) -> None:
-        """End the loop when the batch at hand is done; its jobs are cancelled after `stop_timeout` seconds."""
+        """End the loop when the batch at hand is done; its jobs are cancelled after `stop_timeout` seconds.
+
+        `apply` then writes nothing and returns zeros, as it does where Spark ends before the batch.
+        """
         self._stop.set()
+        silence()
         if (batch := self._batch) is not None:
-            timer = threading.Timer(self._settings.stop_timeout, self._jobs.cancel, [batch.id])
-            timer.daemon = True
-            timer.start()
+            self._cancel_after(self._settings.stop_timeout, batch)
+
+    def _cancel_after(self, seconds: float, batch: MicroBatch) -> None:
+        timer = threading.Timer(seconds, self._cancel, [batch])
+        timer.daemon = True
+        timer.start()
+
+    def _cancel(self, batch: MicroBatch) -> None:
+        if self._batch is not batch:
+            return
+        self._cancelled = True
+        with suppress(Exception):  # Spark may be gone
+            self._jobs.cancel(batch.id)
+        self._cancel_after(1.0, batch)  # its job may begin only now
+
+    def _stop_by(self, signum: int) -> None:
+        """The program was told to end, and has no handler for it: it ends after the batch at hand."""
+        self._told = signum
+        self.stop()
+        if self._batch is not None:
+            with suppress(OSError):
+                os.write(2, _STOPPING % self._settings.stop_timeout)
+
+    def _ends_early(self) -> bool:
+        """Whether a failure of Spark is what a stop has brought about."""
+        return self._stop.is_set() and (self._cancelled or not self._jobs.alive())
 
     # The loop
 
@@ -206,7 +243,9 @@ class MicroBatches:
         feed, share = self._running()
         order = feed.order(ranges, self._jobs.cores)
         events = self._jobs.events(order)
-        batch = MicroBatch(events, order, self._jobs, level_of=share.level_of, meet=self._meet)
+        batch = MicroBatch(
+            events, order, self._jobs, level_of=share.level_of, meet=self._meet, stopping=self._ends_early
+        )
         name = share.options.pipeline or share.group.name
         self._jobs.begin(order, batch.id, f"leasehold {name}: {len(batch):,} events ({describe(ranges)[:200]})")
         self._batch = batch
@@ -220,7 +259,11 @@ class MicroBatches:
             return
         feed, share = self._running()
         self._unwatch()
-        self._jobs.end()
+        try:
+            self._jobs.end()
+        except Exception:
+            if not self._ends_early():
+                raise
         if batch.failure is None and not self._tied_before_record(share):
             feed.give_back()
             return

@@ -1,0 +1,126 @@
+"""Programs without signal handlers at Ctrl-C and SIGTERM: what is on the screen, and what is given up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from leasehold.hubs.log import LogHub
+from leasehold.model import Event
+from leasehold.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.timeout(600)
+
+HEAD = """
+from leasehold.spark import EntityTable, MicroBatches, open_session
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+spark = open_session("p", QUICK)
+table = EntityTable("sqlite:///table.db", "events", mode="append", pipeline="p", keep=("partition", "sequenceNumber"))
+FENCE = ("hub", "partition", "sequenceNumber", "ownerLevel")
+"""
+LOOP = """
+with MicroBatches(
+    spark, "log:///hub.db", store="sqlite:///stores.db", pipeline="p", schema="n BIGINT", max_events_per_trigger=500
+) as batches:
+    for batch in batches:
+        print(table.apply(batch.events.select("n", *FENCE), batch).applied, flush=True)
+"""
+QUERY = """
+events = spark.readStream.format("leasehold").option("hub", "log:///hub.db").option("store", "sqlite:///stores.db")
+events = events.option("maxEventsPerTrigger", 500).load().selectExpr("cast(body AS STRING) AS n", "*")
+
+def apply(rows, number):
+    table.apply(rows, number)
+    print(number, flush=True)
+
+query = events.select("n", *FENCE).writeStream.foreachBatch(apply).option("checkpointLocation", "scratch").start()
+query.awaitTermination()
+"""
+PROGRAMS = {"loop": LOOP, "query": QUERY}
+
+
+class Program:
+    """A program that works on a long backlog, in a process group of its own, as at a terminal."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.folder = folder
+        self.hub = LogHub.create(folder / "hub.db", partitions=2)
+        for partition in ("0", "1"):
+            self.hub.send([Event(b'{"n":1}')] * 60_000, partition=partition)
+        (folder / "program.py").write_text(HEAD + text)
+        self._screen, self._said = (folder / "screen").open("w"), (folder / "said").open("w")
+        self.process = subprocess.Popen(
+            [sys.executable, "program.py"],
+            cwd=folder,
+            stdout=self._said,
+            stderr=self._screen,
+            start_new_session=True,
+            env=dict(os.environ),
+        )
+
+    def until_batches(self, count: int) -> None:
+        deadline = time.monotonic() + 180
+        while (self.folder / "said").read_text().count("\n") < count:
+            assert self.process.poll() is None, self.screen()
+            assert time.monotonic() < deadline, self.screen()
+            time.sleep(0.05)
+
+    def end(self, signum: int, *, group: bool) -> int:
+        (os.killpg if group else os.kill)(self.process.pid, signum)
+        code = self.process.wait(90)
+        deadline = time.monotonic() + 90
+        while _is_there(self.process.pid):  # Java and workers, whose last words count too
+            assert time.monotonic() < deadline, "something of the program is still there"
+            time.sleep(0.05)
+        return code
+
+    def screen(self) -> str:
+        return (self.folder / "screen").read_text()
+
+    def close(self) -> None:
+        if _is_there(self.process.pid):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._screen.close()
+        self._said.close()
+
+    def owners(self) -> set[str]:
+        listing = SqliteStore(self.folder / "stores.db").list_ownership(self.hub.consumer_group("$Default"))
+        return {record.owner_id for record in listing.records if record.owner_id}
+
+
+def _is_there(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+TEN = [pytest.param(number, marks=pytest.mark.soak) for number in range(1, 10)]
+
+
+@pytest.mark.parametrize("time_", [0, *TEN])
+@pytest.mark.parametrize("group", [True, False], ids=["group", "alone"])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_nothing_of_spark_is_on_the_screen_when_a_program_ends(
+    tmp_path: Path, kind: str, signum: int, group: bool, time_: int
+) -> None:
+    program = Program(tmp_path, PROGRAMS[kind])
+    try:
+        program.until_batches(2 + time_ % 4)
+        time.sleep(0.13 * time_)  # at another line each time
+        assert program.end(signum, group=group) == -signum
+        said = [line for line in program.screen().splitlines() if "incubator modules" not in line]
+        assert [line for line in said if "stopping when the batch at hand is done" not in line] == []
+        if kind == "loop":
+            assert program.owners() == set(), "its partitions are given up"
+    finally:
+        program.close()
