@@ -18,6 +18,7 @@
     │   ├── OwnerLevelWentBack          the stores were wiped or restored behind the table's back
     │   ├── EventsMissing               the table was restored, or a checkpoint set forward: events would be left out
     │   └── StaleBatch                  rows of other events than those of the batch that they are applied as
+    ├── SparkUnavailable                Spark's master cannot be reached: try again           (transient)
     └── NotTheOwner                     lost ownership: somebody else holds the partition now
         ├── OwnerLevelSuperseded        a write that carries a lower owner level than the record
         ├── CheckpointStepBack          a checkpoint behind the one already written at its level
@@ -157,6 +158,10 @@ class StaleBatch(SinkError):
     """The rows that were to be applied are not those of this batch: they were computed for another, or in part."""
 
 
+class SparkUnavailable(LeaseholdError):
+    """Spark's master cannot be reached."""
+
+
 class NotTheOwner(LeaseholdError):
     """Somebody else holds `partition` now; whatever was done for it since does not count."""
 
@@ -224,7 +229,7 @@ class PartitionTaken(NotTheOwner):
         return type(self), (self.partition, self.owner_level)
 
 
-TRANSIENT: tuple[type[LeaseholdError], ...] = (StoreUnavailable, HubUnavailable, SinkUnavailable)
+TRANSIENT: tuple[type[LeaseholdError], ...] = (StoreUnavailable, HubUnavailable, SinkUnavailable, SparkUnavailable)
 """Errors after which the same call may simply be made again."""
 
 

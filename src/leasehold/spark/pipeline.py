@@ -42,7 +42,7 @@ from leasehold.spark.loop.tasks import CARRIED, ReadSpec
 from leasehold.spark.options import COLUMNS
 from leasehold.spark.pipeline_file import PipelineFile, naming
 from leasehold.spark.reading import reads_for
-from leasehold.spark.session import open_session
+from leasehold.spark.session import check_master, open_session
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.starting import check_start
 from leasehold.stores import PipelineBinding, open_store
@@ -222,6 +222,7 @@ class PipelineRun:
         conf = dict(self._file.spark)
         master = conf.pop("master", "local[2]")
         asks_to_stop = signal.getsignal(signal.SIGINT)
+        when_there(lambda: check_master(master), patience=INSTANCE, say=self._say_waiting, pause=stop.wait)
         spark = open_session(f"leasehold {self._file.name}", conf, master)
         if asks_to_stop is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, asks_to_stop)  # PySpark has put one in its place that only interrupts

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leasehold.errors import SparkUnavailable
 from leasehold.spark.endings import end_quietly
 from leasehold.spark.java import use_java
 from leasehold.spark.versions import check_release, newest_java, release, session_defaults
@@ -30,6 +32,8 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What a session has unless its `conf` says otherwise; `session_defaults` has those that not every Spark knows."""
 
+MASTER_TIMEOUT = 3.0
+"""Seconds that an address of Spark's master may take to answer."""
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _GIVES_MEMORY_BACK = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:G1PeriodicGCInterval=10000 -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
@@ -42,8 +46,8 @@ def open_session(app_name: str, conf: Mapping[str, str] | None = None, master: s
 
     A process has one session: where there is one already it is returned, with those settings of `conf`
     that may change while it runs. A program without handlers of its own ends in order at Ctrl-C and SIGTERM.
-    Raises `MissingDependency` without PySpark, and `ConfigError` for a PySpark that is too old and without a Java that
-    this one runs on.
+    Raises `SparkUnavailable` for a master that does not answer, `MissingDependency` without PySpark, and `ConfigError`
+    for a PySpark that is too old and without a Java that this one runs on.
     """
     check_release()
     from pyspark.sql import SparkSession
@@ -55,10 +59,32 @@ def open_session(app_name: str, conf: Mapping[str, str] | None = None, master: s
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
+    check_master(settings.get("spark.master", master))
     before = signal.getsignal(signal.SIGINT)
     spark = builder.getOrCreate()
     end_quietly(spark, before)
     return spark
+
+
+def check_master(master: str) -> None:
+    """Refuse a standalone master of which no address answers: Spark would say nothing for a minute.
+
+    Raises `SparkUnavailable`.
+    """
+    if not master.startswith("spark://"):
+        return
+    reasons = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=MASTER_TIMEOUT).close()
+        except (OSError, ValueError) as error:
+            reasons.append(f"{place}: {error}")
+        else:
+            return
+    raise SparkUnavailable(
+        f"Spark's master {master} cannot be reached ({'; '.join(reasons)}). Start it, or correct master"
+    )
 
 
 def settings_for(conf: Mapping[str, str]) -> dict[str, str]:

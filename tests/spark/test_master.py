@@ -1,0 +1,56 @@
+"""A Spark master that cannot be reached is said at once, and not after a minute of Spark's own silence."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from leasehold.errors import SparkUnavailable
+from leasehold.hubs.log import LogHub
+from leasehold.spark.session import check_master
+from tests.spark.test_alone import PIPELINE
+
+
+@pytest.fixture
+def closed() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port
+
+
+def test_only_a_master_that_answers_is_started_on(closed: int) -> None:
+    with pytest.raises(SparkUnavailable, match=rf"127.0.0.1:{closed}.*refused.*correct master"):
+        check_master(f"spark://127.0.0.1:{closed}")
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        check_master(f"spark://127.0.0.1:{closed},127.0.0.1:{there.getsockname()[1]}")
+    check_master("local[2]")
+
+
+@pytest.mark.timeout(300)
+def test_a_run_says_what_it_waits_for_and_ends_with_it(tmp_path: Path, closed: int) -> None:
+    LogHub.create(tmp_path / "hub.db", partitions=1)
+    text = PIPELINE.format(stores='store = "sqlite:///s.db"') + f'[spark]\nmaster = "spark://127.0.0.1:{closed}"\n'
+    (tmp_path / "p.toml").write_text(text)
+    with (tmp_path / "said").open("w") as said:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "leasehold.cli.app", "run", str(tmp_path / "p.toml")], stdout=said, stderr=said
+        )
+        try:
+            while "Waiting for it" not in (tmp_path / "said").read_text():
+                assert run.poll() is None, (tmp_path / "said").read_text()
+                time.sleep(0.05)
+            run.terminate()
+            assert run.wait(120) == 1
+        finally:
+            run.kill()
+            run.wait()
+    text = (tmp_path / "said").read_text()
+    assert "Traceback" not in text
+    assert text.count("leasehold: ") == 1
+    assert f"Spark's master spark://127.0.0.1:{closed} cannot be reached" in text.splitlines()[-1]
