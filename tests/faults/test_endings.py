@@ -33,7 +33,8 @@ with MicroBatches(
 """
 QUERY = """
 events = spark.readStream.format("leasehold").option("hub", "log:///hub.db").option("store", "sqlite:///stores.db")
-events = events.option("maxEventsPerTrigger", 500).load().selectExpr("cast(body AS STRING) AS n", "*")
+events = events.options(**table.stream_options()).option("maxEventsPerTrigger", 500).load()
+events = events.selectExpr("cast(body AS STRING) AS n", "*")
 
 def apply(rows, number):
     table.apply(rows, number)
