@@ -175,6 +175,7 @@ def test_a_range_ends_early_only_if_its_checkpoint_would_be_refused(
             ["sequenceNumber", "ownerLevel"],
             batch_rows=1_000,
             fail_on_data_loss=True,
+            identity=two.identity,
             read_for=ReadFor("$Default", "memory://levels"),
         )
         return sum(batch.num_rows for batch in batches)
@@ -190,7 +191,7 @@ def test_a_range_ends_early_only_if_its_checkpoint_would_be_refused(
         assert read(1) == 0
         assert read(2) == MANY
     finally:
-        shared_hub(two.url).close()
+        shared_hub(two.url, two.identity).close()
         shared_hub.cache_clear()
 
 
@@ -205,7 +206,13 @@ def test_without_checkpoints_the_ownership_record_says_who_has_come_after(
     def read() -> int:
         read_for = ReadFor("$Default", None, "memory://owners")
         found = read_ranges(
-            two.url, [Range("0", 0, MANY, 1)], ["body"], batch_rows=99, fail_on_data_loss=True, read_for=read_for
+            two.url,
+            [Range("0", 0, MANY, 1)],
+            ["body"],
+            batch_rows=99,
+            fail_on_data_loss=True,
+            identity=two.identity,
+            read_for=read_for,
         )
         return sum(batch.num_rows for batch in found)
 
@@ -216,7 +223,7 @@ def test_without_checkpoints_the_ownership_record_says_who_has_come_after(
         store.claim_ownership([replace(record, owner_id="b/1", owner_level=2)])
         assert read() == 0
     finally:
-        shared_hub(two.url).close()
+        shared_hub(two.url, two.identity).close()
         shared_hub.cache_clear()
 
 
@@ -228,6 +235,7 @@ def test_a_range_that_is_interrupted_is_read_on_without_a_gap(server: EventHubsS
         ["sequenceNumber"],
         batch_rows=100,
         fail_on_data_loss=True,
+        identity=two.identity,
         read_for=ReadFor("$Default", "memory://interrupted"),
     )
     try:
@@ -236,7 +244,7 @@ def test_a_range_that_is_interrupted_is_read_on_without_a_gap(server: EventHubsS
         found.extend(number for batch in reading for number in batch.column(0).to_pylist())
         assert found == list(range(MANY))
     finally:
-        shared_hub(two.url).close()
+        shared_hub(two.url, two.identity).close()
         shared_hub.cache_clear()
 
 

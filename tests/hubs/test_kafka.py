@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -71,6 +72,12 @@ def opened(url: str) -> KafkaHub:
 def numbers(hub: Hub, partition: str, start: int, end: int) -> list[int]:
     batches = hub.read(partition, start, end, columns=["sequenceNumber"])
     return [number for batch in batches for number in batch.column(0).to_pylist()]
+
+
+def as_a_task_reads(hub: Hub, one: Range, column: str) -> Iterator[pa.RecordBatch]:
+    return read_ranges(
+        hub.url, [one], [column], batch_rows=10, fail_on_data_loss=True, identity=hub.identity, read_for=None
+    )
 
 
 def produced(cluster: Cluster, topic: str, *messages: dict[str, object]) -> None:
@@ -182,8 +189,14 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     hub: KafkaHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mock cluster cannot make a topic anew, so the hub is told that it had another id before."""
-    monkeypatch.setattr(hub, "_topic", hub._topic[:-22] + "A" * 22)
-    for ask in (hub.partition_ids, hub.partition_properties, lambda: hub.send([])):
+    hub.send(numbered(5), partition="0")
+    monkeypatch.setattr(hub._here.topic, "expected", "A" * 22)
+    for ask in (
+        hub.partition_ids,
+        hub.partition_properties,
+        lambda: hub.send([]),
+        lambda: list(hub.read("0", 0, 5)),
+    ):
         with pytest.raises(HubError, match="deleted and made anew"):
             ask()
 
@@ -476,7 +489,7 @@ def test_gaps_do_not_hang_a_range(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch
         for piece, start, end in zip(pieces, cuts[:-1], cuts[1:], strict=True):
             assert all(start <= number < end for number in piece)
     # As a Spark task reads it: gaps are no loss.
-    rows = read_ranges(hub.url, [Range("0", 0, 50, 1)], ["sequenceNumber"], batch_rows=10, fail_on_data_loss=True)
+    rows = as_a_task_reads(hub, Range("0", 0, 50, 1), "sequenceNumber")
     assert sum(batch.num_rows for batch in rows) == len(left)
 
 
@@ -489,7 +502,7 @@ def test_retention_that_overtakes_a_read_leaves_out_what_is_gone(
     cluster.trim(topic, "0", 50)
     assert numbers(hub, "0", 0, 100) == list(range(50, 100))
     with pytest.raises(DataLoss, match=r"\[0, 50\)"):
-        list(read_ranges(hub.url, [Range("0", 0, 100, 1)], ["body"], batch_rows=10, fail_on_data_loss=True))
+        list(as_a_task_reads(hub, Range("0", 0, 100, 1), "body"))
 
 
 def test_a_position_that_is_gone_while_a_reader_waits_there(cluster: Cluster, topic: str, hub: KafkaHub) -> None:

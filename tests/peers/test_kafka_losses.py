@@ -6,17 +6,19 @@ Messages are large, so that what a reader has fetched ahead ends well before the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from leasehold.config import OwnershipSettings
-from leasehold.errors import DataLoss
-from leasehold.hubs import open_hub
+from leasehold.errors import DataLoss, HubError
+from leasehold.hubs import Hub, open_hub
 from leasehold.notices import EventsLost, Notices
 from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext
+from leasehold.spark.offsets import Range
+from leasehold.spark.reading import read_ranges, shared_hub
 from tests.faults.instance import until
 from tests.peers.kafka_broker import PATIENCE, Cluster
 
@@ -97,3 +99,90 @@ def test_retention_that_overtakes_a_running_processor_is_a_loss(
         (told,) = lost
         assert told.end == LEFT
         assert seen == [*range(told.start), *range(LEFT, COUNT)]
+
+
+def made_anew(cluster: Cluster, topic: str, count: int) -> None:
+    """Delete the topic and make it again, with more in it than it had."""
+    cluster.delete(topic)
+    cluster.create(topic, 1)
+    fill(cluster, topic, count, 10, "new ")
+
+
+def test_a_range_of_a_topic_that_was_made_anew_is_refused(one_broker: Cluster, topic: str) -> None:
+    fill(one_broker, topic, 100, 10, "old ")
+    hub = open_hub(one_broker.url(topic))
+    assert sum(batch.num_rows for batch in hub.read("0", 0, 100)) == 100  # and the reader waits at 100
+    made_anew(one_broker, topic, 300)
+    with pytest.raises(HubError, match="deleted and made anew"):
+        list(hub.read("0", 100, 200))
+    with pytest.raises(HubError, match="deleted and made anew"):
+        list(hub.read("0", 50, 200, columns=["sequenceNumber"]))
+    until(lambda: _is_refused(lambda: hub.partition_properties(["0"])), "the ends to be refused", 5)
+    hub.close()
+
+
+def test_a_worker_that_still_has_the_old_topic_reads_no_range_of_the_new_one(one_broker: Cluster, topic: str) -> None:
+    """As tasks read in a worker that Spark keeps: planned on the old topic or on the new one."""
+    fill(one_broker, topic, 100, 10, "old ")
+    old = open_hub(one_broker.url(topic))
+
+    def task(hub: Hub, start: int, end: int) -> list[dict[str, object]]:
+        batches = read_ranges(
+            hub.url,
+            [Range("0", start, end, 1)],
+            ["body", "hub"],
+            batch_rows=1_000,
+            fail_on_data_loss=True,
+            identity=hub.identity,
+        )
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    try:
+        assert len(task(old, 0, 100)) == 100
+        made_anew(one_broker, topic, 300)
+        new = open_hub(one_broker.url(topic))
+        assert new.identity != old.identity
+        with pytest.raises(HubError, match="deleted and made anew"):
+            task(old, 100, 200)
+        rows = task(new, 50, 200)
+        assert {row["hub"] for row in rows} == {new.identity}
+        assert all(str(row["body"]).startswith("b'new") for row in rows)
+        shared_hub(new.url, new.identity).close()
+        shared_hub(old.url, old.identity).close()
+        new.close()
+    finally:
+        shared_hub.cache_clear()
+    with pytest.raises(HubError, match="deleted and made anew"):
+        task(old, 0, 100)  # in a fresh worker
+    old.close()
+
+
+def test_a_running_processor_delivers_nothing_of_a_topic_that_was_made_anew(
+    one_broker: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(one_broker, topic, 100, 10, "old ")
+    seen: list[bytes] = []
+    errors: list[str] = []
+
+    def on_events(batch: EventBatch, context: PartitionContext) -> None:
+        seen.extend(event.body or b"" for event in batch)
+
+    with EventProcessor(
+        one_broker.url(topic),
+        f"sqlite:///{tmp_path}/store.db",
+        on_events,
+        on_error=lambda error, partition: errors.append(str(error)),
+        ownership=OwnershipSettings(settle_delay=0),  # ten seconds between two looks at the list of partitions
+    ):
+        until(lambda: len(seen) == 100, "the old events")
+        made_anew(one_broker, topic, 3_000)
+        until(lambda: any("deleted and made anew" in error for error in errors), "the new topic to be noticed")
+    assert [body for body in seen if not body.startswith(b"old")] == []
+
+
+def _is_refused(ask: Callable[[], object]) -> bool:
+    try:
+        ask()
+    except HubError as error:
+        return "made anew" in str(error)
+    return False

@@ -253,4 +253,13 @@ def test_triggers_further_apart_than_the_stall_timeout_go_on_reading(bench: Benc
 def test_a_range_beyond_the_end_of_a_restored_hub_is_no_gap(bench: Bench) -> None:
     bench.send("0", 5)
     with pytest.raises(HubError, match="it has lost acknowledged events or was restored"):
-        list(read_ranges(bench.hub.url, [Range("0", 2, 9, 1)], ["body"], batch_rows=10, fail_on_data_loss=False))
+        list(
+            read_ranges(
+                bench.hub.url,
+                [Range("0", 2, 9, 1)],
+                ["body"],
+                batch_rows=10,
+                fail_on_data_loss=False,
+                identity=bench.hub.identity,
+            )
+        )

@@ -7,7 +7,8 @@ were compacted or where a transaction ended. The identity is cluster id, topic a
 anew is another hub.
 
 Promises what `Hub` does, for a cluster that keeps what it has acknowledged; an unclean leader election does not.
-Refuses to make a topic, and to read while the topic's id is another one than when it was opened.
+Refuses to make a topic, and to read while the topic's id is another one than when it was opened: a range is read whole
+of the topic that was opened, or ends with an error.
 
 Concurrency: any number of processes and threads. A process that is forked, before or after use, may go on using
 its copy: clients are kept by process id, and a child makes its own.
@@ -22,13 +23,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from leasehold.errors import ConfigError, HubError
+from leasehold.errors import ConfigError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.kafka_chunks import MessageChunk
 from leasehold.hubs.kafka_mirror import Mirror
 from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
-from leasehold.hubs.kafka_reading import ReaderPool
+from leasehold.hubs.kafka_reading import CONFIRMED_FOR, ReaderPool
 from leasehold.hubs.kafka_sending import Sender
 from leasehold.hubs.kafka_times import first_times, told_retention
 from leasehold.hubs.kafka_topic import NO_SUCH_TIME, Topic, no_partition
@@ -48,10 +49,12 @@ def open_kafka_hub(url: str, base: Path) -> KafkaHub:
 class _Process:
     """What one process holds of a hub."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, topic_id: str | None) -> None:
         self.pid = os.getpid()
-        self.topic = Topic(settings)
-        self.readers = ReaderPool(settings, lambda partition: self.topic.edges([partition])[partition])
+        self.topic = Topic(settings, topic_id)
+        self.readers = ReaderPool(
+            settings, lambda partition: self.topic.edges([partition])[partition], self.topic.confirm
+        )
         self.sender = Sender(settings)
         self.mirror = Mirror(settings)
 
@@ -62,9 +65,11 @@ class KafkaHub:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._process: _Process | None = None
+        self._topic_id: str | None = None
         self._cluster = self._here.topic.cluster_id()
-        self._partitions, topic_id = self._here.topic.describe()
-        self._topic = settings.topic if topic_id is None else f"{settings.topic}:{topic_id}"
+        self._partitions, self._topic_id = self._here.topic.describe()
+        self._here.topic.expected = self._topic_id
+        self._topic = settings.topic if self._topic_id is None else f"{settings.topic}:{self._topic_id}"
 
     def __repr__(self) -> str:
         return f"KafkaHub({self.url!r})"
@@ -85,18 +90,17 @@ class KafkaHub:
 
     def partition_ids(self) -> tuple[str, ...]:
         """`"0"` to one less than the number of partitions. Raises `HubError` if the topic was made anew."""
-        self._partitions, topic_id = self._here.topic.describe()
-        if topic_id is not None and not self._topic.endswith(f":{topic_id}"):
-            raise HubError(
-                f"{self.url}: the topic was deleted and made anew (its id was {self._topic}, and is {topic_id}). "
-                "Start again to read the new one, which is another hub."
-            )
+        self._partitions, _ = self._here.topic.describe()
         return tuple(map(str, self._partitions))
 
     def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
-        """Begin and end of the given partitions, or of all: what a reader of committed messages sees."""
+        """Begin and end of the given partitions, or of all: what a reader of committed messages sees.
+
+        Raises `HubError` if the topic was made anew, at the latest a second after it was.
+        """
         asked = self.partition_ids() if partitions is None else partitions
         edges = self._here.topic.edges([self._number(partition) for partition in asked])
+        self._here.topic.confirm(CONFIRMED_FOR)
         return {partition: PartitionProperties(partition, *edges[int(partition)]) for partition in asked}
 
     def resolve(self, partition: str, position: EventPosition) -> int:
@@ -157,7 +161,7 @@ class KafkaHub:
         """What this process holds, made at its first use; that of a parent process is never touched."""
         process = self._process
         if process is None or process.pid != os.getpid():
-            process = self._process = _Process(self._settings)
+            process = self._process = _Process(self._settings, self._topic_id)
         return process
 
     def _number(self, partition: str) -> int:

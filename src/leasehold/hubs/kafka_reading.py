@@ -10,6 +10,10 @@ nothing more below a position that is at least `end`. If it says so earlier, it 
 and does not know yet, so the partition's end is asked for until `request_timeout` has passed: what it then covers
 will come, or the read fails; a range that was asked for beyond the end gives what there is.
 
+A consumer goes on at its place in a topic that was deleted and made anew, without a word. So whoever has a range makes
+sure, after the last of it has come and before that is given out, that the topic is still the one that was opened; in a
+range that takes long, about once a second as well.
+
 Promises: only messages of committed transactions; no message twice or out of order; no list of messages that reaches
 across what retention has removed meanwhile. Raises `HubUnavailable` when nothing arrives in time.
 
@@ -41,8 +45,13 @@ _BATCH_BYTES = 64 << 20
 _FETCHED = 10_000
 _END_PAUSE = 0.1
 
+CONFIRMED_FOR = 1.0
+"""Seconds after which the topic is asked for its id again, in the middle of a range."""
+
 Edges = Callable[[int], tuple[int, int]]
 """Begin and end of a partition, as they are now."""
+Confirm = Callable[[float], None]
+"""Raises `HubError` if the topic is another than was opened; what was asked less than so many seconds ago will do."""
 
 _IGNORED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE)
 """About the group that the client must name and that is not used."""
@@ -56,10 +65,11 @@ class PartitionReader:
     `_ended` is where the broker said last that the partition ends.
     """
 
-    def __init__(self, settings: KafkaSettings, partition: int, edges: Edges) -> None:
+    def __init__(self, settings: KafkaSettings, partition: int, edges: Edges, confirm: Confirm) -> None:
         self._settings = settings
         self._partition = partition
         self._edges = edges
+        self._confirm = confirm
         self._client = Client(
             Consumer,
             settings,
@@ -73,7 +83,8 @@ class PartitionReader:
             fetch_queue_backoff_ms=50,
         )
         self._next = self._seen = self._ended = -1
-        self._overtaken = False  # retention has removed what was to come next
+        self._lost = False  # the consumer has said that its place is gone
+        self._overtaken = False  # since retention has removed what was to come next
         self._waiting: list[Message] = []
         self._offsets: list[int] = []
 
@@ -96,6 +107,7 @@ class PartitionReader:
                 gathered += taken
                 room -= sum(map(len, taken))
                 if len(gathered) == rows or room <= 0:
+                    self._confirm(CONFIRMED_FOR)
                     yield gathered
                     gathered, room = [], _BATCH_BYTES
             if self._waiting or self._seen >= end or not self._fetch(end, rows - len(gathered)):
@@ -104,6 +116,7 @@ class PartitionReader:
                 yield gathered
                 gathered, room = [], _BATCH_BYTES
         self._next = min(end, self._seen)
+        self._confirm(0.0)
         if gathered:
             yield gathered
 
@@ -145,12 +158,15 @@ class PartitionReader:
             if self._ended == self._seen and not self._reaches_beyond(self._seen):
                 return False
             before = self._seen
-            lost = self._note(
-                self._arrived(min(self._settings.request_timeout, self._patience() - waited), end, wanted)
-            )
-            if lost and not self._found_again():
-                return False
-            if self._seen > before:
+            if self._lost:
+                self._lost = False
+                if not self._found_again():
+                    return False
+            else:
+                self._lost = self._note(
+                    self._arrived(min(self._settings.request_timeout, self._patience() - waited), end, wanted)
+                )
+            if self._seen > before:  # what came before the place that is gone is given out first
                 return True
         raise self._client.failure(None, f"{self._doing()} (nothing came for {waited:.1f} s)")
 
@@ -211,7 +227,7 @@ class PartitionReader:
         return True
 
     def _assign(self) -> None:
-        self._ended = -1
+        self._ended, self._lost = -1, False
         self._client.handle.assign([TopicPartition(self._settings.topic, self._partition, self._seen)])
 
     def _patience(self) -> float:
@@ -226,9 +242,10 @@ class PartitionReader:
 class ReaderPool:
     """The readers of one hub in one process. A reader that failed is closed; one that is idle for long too."""
 
-    def __init__(self, settings: KafkaSettings, edges: Edges) -> None:
+    def __init__(self, settings: KafkaSettings, edges: Edges, confirm: Confirm) -> None:
         self._settings = settings
         self._edges = edges
+        self._confirm = confirm
         self._lock = threading.Lock()
         self._idle: list[tuple[float, int, PartitionReader]] = []
         self._pid = os.getpid()
@@ -263,7 +280,7 @@ class ReaderPool:
                 best = max(mine, key=lambda entry: (entry[2].continues(start), entry[0]))
                 self._idle.remove(best)
                 return best[2]
-        return PartitionReader(self._settings, partition, self._edges)
+        return PartitionReader(self._settings, partition, self._edges, self._confirm)
 
     def _give_back(self, partition: int, reader: PartitionReader) -> None:
         if self._pid != os.getpid():

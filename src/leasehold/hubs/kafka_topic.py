@@ -12,6 +12,7 @@ Concurrency: any threads.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -38,8 +39,11 @@ _BEHIND = 1.0
 class Topic:
     """One topic, asked about from one process."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, topic_id: str | None = None) -> None:
+        self.expected = topic_id
+        """The id that the topic had when it was opened, where it has one."""
         self._settings = settings
+        self._confirmed = -math.inf
         self.client = Client(AdminClient, settings)
         self._outdated = False  # what the client believes of who leads which partition
 
@@ -56,13 +60,29 @@ class Topic:
         return str(name)
 
     def describe(self) -> tuple[list[int], str | None]:
-        """The partitions, and the topic's id where the settings want it and the cluster tells one."""
+        """The partitions, and the topic's id where the settings want it and the cluster tells one.
+
+        Raises `HubError` if that is not the id that the topic had when it was opened.
+        """
+        asked = time.monotonic()
         partitions, topic_id = self._known(), None
         if self._settings.topic_identity == "id":
             partitions, topic_id = self._described()
         if not partitions:
             raise HubUnavailable(f"{self._settings.url}: the topic has no partitions yet. Try again")
+        if None not in (topic_id, self.expected) and topic_id != self.expected:
+            raise HubError(
+                f"{self._settings.url}: the topic was deleted and made anew (its id was {self.expected}, and is "
+                f"{topic_id}). Start again to read the new one, which is another hub."
+            )
+        self._confirmed = asked
         return partitions, topic_id
+
+    def confirm(self, within: float = 0.0) -> None:
+        """Make sure that what has come until now is of the topic that was opened, unless that was made sure of less
+        than `within` seconds ago. Raises `HubError` if it was made anew."""
+        if self.expected is not None and time.monotonic() - self._confirmed >= within:
+            self.describe()
 
     def edges(self, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Begin and end of each, the begin no later than the end."""

@@ -53,9 +53,20 @@ def schema_of(columns: Sequence[str]) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def shared_hub(url: str) -> Hub:
-    """The hub at `url`, opened once per process."""
-    return open_hub(url)
+def shared_hub(url: str, identity: str) -> Hub:
+    """The hub at `url`, opened once per process; `identity` is that of the hub which the ranges were planned on.
+
+    Raises `HubError` if it was made anew since: then they are no places in it.
+    """
+    hub = open_hub(url)
+    if hub.identity == identity:
+        return hub
+    found = hub.identity
+    hub.close()
+    raise HubError(
+        f"{url}: the hub was deleted and made anew since its ranges were planned (it was {identity}, and is {found}). "
+        "Start again to read the new one, which is another hub."
+    )
 
 
 @functools.lru_cache(maxsize=16)
@@ -89,13 +100,15 @@ def read_ranges(
     *,
     batch_rows: int,
     fail_on_data_loss: bool,
+    identity: str,
     read_for: ReadFor | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All events of the ranges, in order within each. Raises `DataLoss` where some are gone.
 
-    Without `read_for` nobody owns what is read, and nobody is disconnected.
+    `identity` is that of the hub that the ranges were planned on. Without `read_for` nobody owns what is read, and
+    nobody is disconnected.
     """
-    hub = shared_hub(url)
+    hub = shared_hub(url, identity)
     wanted = [column for column in columns if column != "ownerLevel"] or ["sequenceNumber"]
     for one in ranges:
         rows = 0

@@ -70,9 +70,10 @@ _TYPES: Mapping[str, DataType] = {
 
 @dataclass
 class Task(InputPartition):
-    """What one Spark task reads."""
+    """What one Spark task reads, of the hub with this identity."""
 
     ranges: tuple[Range, ...]
+    hub: str
 
 
 class LeaseholdDataSource(DataSource):
@@ -102,9 +103,9 @@ class LeaseholdDataSource(DataSource):
         return StreamReader(self._parsed)
 
 
-def _tasks(ranges: Sequence[Range], options: SourceOptions, *, cut: bool = True) -> list[Task]:
+def _tasks(ranges: Sequence[Range], options: SourceOptions, hub: str, *, cut: bool = True) -> list[Task]:
     packed = pack(ranges, events_per_task=options.events_per_task, at_least=options.min_partitions, cut=cut)
-    return [Task(group) for group in packed]
+    return [Task(group, hub) for group in packed]
 
 
 def _read(
@@ -117,6 +118,7 @@ def _read(
         options.columns,
         batch_rows=options.batch_rows,
         fail_on_data_loss=options.fail_on_data_loss,
+        identity=partition.hub,
         read_for=read_for,
     )
 
@@ -144,8 +146,11 @@ class BatchReader(DataSourceReader):
                 raise DataLoss(partition, at["start"], known.begin)
             start, end = max(at["start"], known.begin), min(at["end"], known.end)
             ranges.append(Range(partition, start, max(start, end), 0))
+        identity = hub.identity
         hub.close()
-        return _tasks(ranges, self._options) or [Task(())]  # without any, Spark would call read(None)
+        return _tasks(ranges, self._options, identity) or [
+            Task((), identity)
+        ]  # without any, Spark would call read(None)
 
     def _wanted(self, hub: Hub) -> Sequence[str] | None:
         """Which partitions are read; None for all."""
@@ -210,7 +215,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         hub = self._running().hub
         one_reader = owner_reads(hub, self._options.consumer_group) is not None
-        return _tasks(decode(end, hub.identity), self._options, cut=not one_reader)
+        return _tasks(decode(end, hub.identity), self._options, hub.identity, cut=not one_reader)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition, reads_for(self._options))

@@ -36,7 +36,7 @@ class Order:
         """The order as tasks read it."""
         tasks = [[[one.partition, one.start, one.end, one.owner_level] for one in task] for task in self.tasks]
         most, mean = self.most_bytes, {partition: round(mean) for partition, mean in self.mean.items()}
-        return json.dumps({"token": self.token, "tasks": tasks, "most_bytes": most, "mean": mean})
+        return json.dumps({"token": self.token, "hub": self.hub, "tasks": tasks, "most_bytes": most, "mean": mean})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class TaskOrder:
 
     token: str
     task: int
+    hub: str
     ranges: tuple[Range, ...]
     most_bytes: int | None
     mean: Mapping[str, float]
@@ -54,7 +55,7 @@ def task_order(text: str, task: int) -> TaskOrder:
     """What the task of this number reads by the order of this text."""
     order = json.loads(text)
     ranges = tuple(Range(*entry) for entry in order["tasks"][task])
-    return TaskOrder(order["token"], task, ranges, order["most_bytes"], order["mean"])
+    return TaskOrder(order["token"], task, order["hub"], ranges, order["most_bytes"], order["mean"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class Tally:
 def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.RecordBatch]:
     """All events of the task's ranges, in order within each."""
     _set_aside_imports()
-    hub = shared_hub(spec.url)
+    hub = shared_hub(spec.url, order.hub)
     for one in order.ranges:
         rows = 0
         for batch in _events(hub, spec, one, order.mean.get(one.partition)):
