@@ -10,9 +10,9 @@ nothing more below a position that is at least `end`. If it says so earlier, it 
 and does not know yet, so the partition's end is asked for until `request_timeout` has passed: what it then covers
 will come, or the read fails; a range that was asked for beyond the end gives what there is.
 
-A consumer goes on at its place in a topic that was deleted and made anew, without a word. So whoever has a range makes
-sure, after the last of it has come and before that is given out, that the topic is still the one that was opened; in a
-range that takes long, about once a second as well.
+A consumer goes on at its place in a topic that was deleted and made anew, without a word. So a read makes sure, after
+the first of a range has come and again after the last, before either is given out, that the topic is still the one that
+was opened; in a range that takes long, about once a second as well.
 
 Promises: only messages of committed transactions; no message twice or out of order; no list of messages that reaches
 across what retention has removed meanwhile. Raises `HubUnavailable` when nothing arrives in time.
@@ -100,6 +100,7 @@ class PartitionReader:
         self._drop(bisect_left(self._offsets, start))
         gathered: list[Message] = []
         room = _BATCH_BYTES
+        confirmed_for = 0.0
         while True:
             while count := self._fitting(end, rows - len(gathered), room):
                 taken, self._next = self._waiting[:count], self._offsets[count - 1] + 1
@@ -107,7 +108,8 @@ class PartitionReader:
                 gathered += taken
                 room -= sum(map(len, taken))
                 if len(gathered) == rows or room <= 0:
-                    self._confirm(CONFIRMED_FOR)
+                    self._confirm(confirmed_for)
+                    confirmed_for = CONFIRMED_FOR
                     yield gathered
                     gathered, room = [], _BATCH_BYTES
             if self._waiting or self._seen >= end or not self._fetch(end, rows - len(gathered)):
