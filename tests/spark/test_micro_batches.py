@@ -55,7 +55,8 @@ class Place:
 
     def table(self, **settings: Any) -> EntityTable:
         given = {"mode": "append", "pipeline": "p", "keep": ("partition", "sequenceNumber"), **settings}
-        return EntityTable(f"sqlite:///{self.folder}/table.db", given.pop("table", "events"), **given)
+        url = f"sqlite:///{self.folder}/{given.pop('file', 'table.db')}"
+        return EntityTable(url, given.pop("table", "events"), **given)
 
     def rows(self, sql: str = "SELECT n FROM events ORDER BY n") -> list[tuple[Any, ...]]:
         with sqlite3.connect(self.folder / "table.db") as connection:
@@ -227,6 +228,42 @@ def test_a_batch_is_applied_once_to_a_table_and_to_its_own_pipeline_only(place: 
     stranger = place.table(table="strangers", pipeline="q")
     with pytest.raises(ConfigError, match="belongs to this pipeline"):
         each(place.batches(), lambda batch: stranger.apply(plain(batch.events), batch))
+
+
+def test_one_name_in_two_databases_is_two_tables_and_in_another_case_the_same(place: Place) -> None:
+    place.send(2)
+    table, shouted, other = place.table(), place.table(table="EVENTS"), place.table(file="other.db")
+
+    def apply_to_both(batch: MicroBatch) -> None:
+        table.apply(plain(batch.events), batch)
+        other.apply(plain(batch.events), batch)
+
+    each(place.batches(), apply_to_both)
+    assert other.row_count() == table.row_count() == 4
+    place.send(2)
+
+    def apply_twice(batch: MicroBatch) -> None:
+        table.apply(plain(batch.events.where("n < 6")), batch)
+        shouted.apply(plain(batch.events.where("n >= 6")), batch)
+
+    with pytest.raises(UsageError, match="applied to the table EVENTS already"):
+        each(place.batches(), apply_twice)
+
+
+def test_a_database_that_is_locked_at_the_first_batch_is_waited_for(place: Place) -> None:
+    place.send(2)
+    table = place.table(timeout=0.2)
+    table.row_count()
+    zeros = []
+    with sqlite3.connect(place.folder / "table.db", isolation_level=None) as other, place.batches() as batches:
+        other.execute("BEGIN IMMEDIATE")
+        for batch in batches:
+            if not table.apply(plain(batch.events), batch).applied:
+                zeros.append(batch.id)
+                other.rollback()
+    other.close()
+    assert len(zeros) == 1
+    assert place.rows() == [(n,) for n in range(4)]
 
 
 def test_events_that_are_gone(place: Place) -> None:

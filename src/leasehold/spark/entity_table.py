@@ -1,10 +1,9 @@
 """`EntityTable`: a table of entities that a stream keeps up to date exactly once, for `MicroBatches` and
 `foreachBatch`.
 
-Owns what of the sink needs Spark: the evaluation of `sequence_by` and `delete_when`, the way from a
-DataFrame to Arrow, and the question to the ownership store whether a refused range is a zombie's. All
-other rules are in `leasehold.sinks`. Refuses rows that do not carry the columns of the fence. Does not look at
-the plan: that the transform is row-wise, as a replay row by row needs it, is for whoever builds the query to see to.
+Owns what of the sink needs Spark: the evaluation of `sequence_by` and `delete_when`, and the way from a DataFrame to
+Arrow. All other rules are in `leasehold.sinks`. Refuses rows that do not carry the columns of the fence. Does not look
+at the plan: that the transform is row-wise, as a replay row by row needs it, is for whoever builds the query to see to.
 
 Concurrency: `apply` may be called by several threads and, on one database, by any number of processes at
 once, also for the same batch; `leasehold.sinks.sqlite` says what happens when one of them stops at any
@@ -19,18 +18,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import HUB, BatchResult, TableSpec, Totals, folded
-from leasehold.sinks.batch import Batch, check_fence_names, check_names, find
+from leasehold.sinks.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
 from leasehold.spark.empty import no_rows
@@ -38,6 +35,7 @@ from leasehold.spark.expressions import Prepared, check_expression, check_types,
 from leasehold.spark.foreach import APPLIED, STALL, run_of, say_what_cannot_be_computed, watched
 from leasehold.spark.loop.batch import MetTable, MicroBatch, rejected_of
 from leasehold.spark.loop.orders import Receipt
+from leasehold.spark.records import Records, check_records
 from leasehold.spark.stream_tables import Origin, TableAddress, addresses_text, check_origin, origin_of
 from leasehold.spark.unseen import Piece, Unseen, pieces_of
 from leasehold.spark.versions import check_release, schema_of, to_arrow
@@ -48,6 +46,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class EntityTable:
@@ -106,29 +106,18 @@ class EntityTable:
             check_expression(name, expression, mode)
         if not timeout > 0:
             raise ConfigError("timeout", timeout, "a number of seconds above zero", "10 is the default")
-        if (store is None) != (group is None):
-            raise ConfigError(
-                "store" if store is None else "group",
-                None,
-                "store and group go together: the store is asked for the ownership records of the group",
-                "Give both; the group is hub.consumer_group(name)",
-            )
-        if group is not None and group.name != consumer_group:
-            raise ConfigError(
-                "group",
-                str(group),
-                f"not the consumer group {consumer_group!r} that the watermarks are kept for",
-                f"Add consumer_group={group.name!r}",
-            )
+        check_records(store, group, consumer_group)
         base = base or Path.cwd()
         if reject_by is not None and not reject_by.strip():
             raise ConfigError("reject_by", reject_by, "a Spark SQL expression", "Leave it out if there is none")
-        self._sequence_by, self._delete_when, self._group = sequence_by, delete_when, group
+        self._sequence_by, self._delete_when = sequence_by, delete_when
         self._url, self._base = url, base
         self._met: Origin | None = None
         self._reject_by = reject_by
-        self._store = open_store(store, base=base) if isinstance(store, str) else store
+        opened = open_store(store, base=base) if isinstance(store, str) else store
+        self._records = None if opened is None or group is None else Records(opened, group)
         self._sink = open_sink(url, spec, base=base, timeout=timeout)
+        self._met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
         self._totals = Totals()
         self._lock = threading.Lock()
 
@@ -167,11 +156,7 @@ class EntityTable:
                 done()
             logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch, result)
             return None
-        result = BatchResult()
-        with self._batch_of_loop(batch):
-            result = self.write(self._evaluated(df, batch), None, batch.level_of)
-            batch.end_apply(self._sink.spec.name)
-        return result
+        return self._apply_of_loop(lambda: self._evaluated(df, batch), batch)
 
     def unseen(self, df: DataFrame, batch: MicroBatch | int) -> Unseen:
         """What of `df` the table has not seen, evaluated now, for another sink beside the table.
@@ -196,33 +181,36 @@ class EntityTable:
         return Unseen(pieces, apply)
 
     def _unseen_of_loop(self, df: DataFrame, batch: MicroBatch) -> Unseen:
-        rows: Batch | None = None
-        pieces: tuple[Piece, ...] = ()
-        with self._batch_of_loop(batch):
+        def look() -> tuple[Batch, tuple[Piece, ...]]:
             rows = self._evaluated(df, batch)
-            pieces = pieces_of(rows, self._sink)
-        return Unseen(pieces, partial(self._write_of_loop, rows, batch))
+            return rows, pieces_of(rows, self._sink)
 
-    def _write_of_loop(self, rows: Batch | None, batch: MicroBatch) -> BatchResult:
-        """Apply rows of a batch of `MicroBatches`; nothing of one that was abandoned before they were there."""
-        result = BatchResult()
-        if rows is not None:
-            with self._batch_of_loop(batch):
-                result = self.write(rows, None, batch.level_of)
-                batch.end_apply(self._sink.spec.name)
-        return result
+        found = self._with_batch_of_loop(batch, look)
+        if found is None:
+            return Unseen((), BatchResult)
+        rows, pieces = found
+        return Unseen(pieces, lambda: self._apply_of_loop(lambda: rows, batch))
 
-    @contextmanager
-    def _batch_of_loop(self, batch: MicroBatch) -> Iterator[None]:
-        """Around what is done with a batch of `MicroBatches`: where it is abandoned, the body ends without an error."""
-        spec = self._sink.spec
-        batch.begin_apply(MetTable(spec.name, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks))
+    def _apply_of_loop(self, rows: Callable[[], Batch], batch: MicroBatch) -> BatchResult:
+        """Apply rows of a batch of `MicroBatches`; zeros where it is abandoned."""
+
+        def apply() -> BatchResult:
+            result = self.write(rows(), None, batch.level_of)
+            batch.end_apply(self._met_by_loop)
+            return result
+
+        return self._with_batch_of_loop(batch, apply) or BatchResult()
+
+    def _with_batch_of_loop(self, batch: MicroBatch, work: Callable[[], T]) -> T | None:
+        """What `work` does with a batch of `MicroBatches`; None, and no error, where the batch is abandoned."""
         try:
-            yield
+            batch.begin_apply(self._met_by_loop)
+            return work()
         except Exception as error:
             if not batch.abandon(error):
                 raise
             logger.info("batch %s is given up and planned again: %s", batch.id, batch.failure)
+            return None
 
     def _evaluated(self, df: DataFrame, batch: MicroBatch) -> Batch:
         """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
@@ -301,9 +289,10 @@ class EntityTable:
         set_aside = rejected_of(dict(receipts or {}))
         if set_aside is not None:
             batch = with_rejected(batch, set_aside)
-        self._check_hub(batch)
-        judge = level_of or (self._owner_level if self._store is not None else None)
-        result = self._sink.apply(batch, judge)
+        if self._records is not None:
+            self._records.check_hub(batch)
+            level_of = level_of or self._records.owner_level
+        result = self._sink.apply(batch, level_of)
         with self._lock:
             self._totals = self._totals.plus(result)
         return result
@@ -371,28 +360,6 @@ class EntityTable:
             check_origin(origin, self._sink.spec, self.sink_identity)
             self._met = origin
         return origin
-
-    def _check_hub(self, batch: Batch) -> None:
-        """The ownership store is asked about one hub, so there may be no rows of another."""
-        if self._group is None:
-            return
-        hubs = set()
-        for table in (batch.rows, batch.rejected):
-            if table is not None and (name := find(table.schema, HUB)) is not None:
-                hubs.update(pc.unique(table[name]).to_pylist())
-        if len(hubs) > 1:
-            raise ConfigError(
-                "group",
-                str(self._group),
-                f"the DataFrame has rows of {len(hubs)} hubs, and store and group are for one",
-                "Give each hub an EntityTable of its own, or leave store and group out",
-            )
-
-    def _owner_level(self, hub: str, partition: str) -> int | None:
-        assert self._store is not None
-        assert self._group is not None
-        records = self._store.list_ownership(self._group).records
-        return next((each.owner_level for each in records if each.partition == partition), None)
 
 
 def _rebuilt(arguments: dict[str, Any]) -> EntityTable:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError, LeaseholdError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
+from leasehold.sinks.base import folded
 from leasehold.sinks.fence import Watermark
 from leasehold.spark.foreach import applied_already
 from leasehold.spark.loop.failures import Failure, Kind, sort_failure
@@ -37,6 +38,10 @@ class MetTable:
     consumer_group: str
     identity: Callable[[], str]
     watermarks: Callable[[str], Mapping[str, Watermark]]
+
+    def is_same(self, other: MetTable) -> bool:
+        """Whether both are one table: one name may be in two databases, and one database has names in any case."""
+        return folded(self.name) == folded(other.name) and self.identity() == other.identity()
 
 
 ABANDONED = frozenset({Kind.TAKEN, Kind.TOO_LARGE, Kind.AWAY, Kind.LOST, Kind.GONE, Kind.STOPPED})
@@ -70,7 +75,7 @@ class MicroBatch:
         self.failure: Failure | None = None
         """Why it was abandoned, None if it was not."""
         self._order, self._jobs, self._meet, self._stopping = order, jobs, meet, stopping
-        self._applied: set[str] = set()
+        self._applied: list[MetTable] = []
 
     def __repr__(self) -> str:
         return f"MicroBatch({self.id}, {len(self)} events of {len(self.ranges)} partitions)"
@@ -91,14 +96,14 @@ class MicroBatch:
 
     def begin_apply(self, table: MetTable) -> None:
         """Refuse to apply the batch to a table that has it, or that is not this loop's to fill."""
-        if table.name in self._applied:
+        if any(map(table.is_same, self._applied)):
             raise applied_already(f"batch {self.id}", table.name)
         self._meet(table)
         self._jobs.forget()  # what else was evaluated of the batch says nothing of what is applied
 
-    def end_apply(self, table: str) -> None:
+    def end_apply(self, table: MetTable) -> None:
         """The table has committed the batch."""
-        self._applied.add(table)
+        self._applied.append(table)
 
     @property
     def is_applied(self) -> bool:
