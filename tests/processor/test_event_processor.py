@@ -625,7 +625,7 @@ def test_a_partition_that_comes_back_waits_for_its_former_handler(tmp_path: Path
 def test_a_handler_that_hangs_costs_its_own_partition_only(tmp_path: Path, make: Start) -> None:
     hub, store = log(tmp_path, partitions=2, each=5), TellingStore()
     go_on = threading.Event()
-    short = replace(SETTINGS, partition_expiration=2.5, request_timeout=0.5, stall_timeout=2.5)
+    short = replace(SETTINGS, partition_expiration=6, request_timeout=0.5, stall_timeout=6)
 
     def hang(batch: EventBatch, context: PartitionContext) -> None:
         if batch.partition == "0" and batch.owner_level == 1:

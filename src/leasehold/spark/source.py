@@ -48,6 +48,7 @@ from leasehold.spark.options import (
     require_stores,
 )
 from leasehold.spark.reading import ReadFor, read_ranges, reads_for
+from leasehold.spark.refusals import said_plainly
 from leasehold.stores import open_store
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Task(InputPartition):
 class LeaseholdDataSource(DataSource):
     """`format("leasehold")`. See `leasehold.spark.options.OPTIONS` for its options."""
 
+    @said_plainly
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._parsed = parse_options(dict(options))
@@ -93,13 +95,12 @@ class LeaseholdDataSource(DataSource):
             [StructField(name, _TYPES[name], True, mark if name == "hub" else None) for name in self._parsed.columns]
         )
 
+    @said_plainly
     def reader(self, schema: StructType) -> BatchReader:
         check_stores(self._parsed)
         return BatchReader(self._parsed)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        require_stores(self._parsed)
-        check_stores(self._parsed)
         return StreamReader(self._parsed)
 
 
@@ -129,6 +130,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @said_plainly
     def partitions(self) -> Sequence[InputPartition]:
         hub = open_hub(self._options.hub)
         starts, ends = self._options.starting_position, self._options.ending_position
@@ -181,11 +183,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_live": None, "_bounds": None}
 
+    @said_plainly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         # Asked again after a restart while the first batch is uncommitted, so it names nothing: where to
         # start is in the checkpoint store, and from there in the first offset that has ranges.
         return encode(self._running().hub.identity, ())
 
+    @said_plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         if require_stores(self._options)[1] is None:
             raise ConfigError("trigger", "availableNow", NO_END, "Name a checkpointStore, or take another trigger")
@@ -195,6 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_events_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @said_plainly
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         live = self._running()
         last = decode(start, live.hub.identity)
@@ -212,6 +217,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         return None if self._live is None else self._live.report()
 
+    @said_plainly
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         hub = self._running().hub
         one_reader = owner_reads(hub, self._options.consumer_group) is not None
@@ -234,6 +240,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         It holds nothing before `latestOffset` says what Spark has committed.
         """
         if self._live is None:
+            require_stores(self._options)  # not in `streamReader`: PySpark loses what that raises
+            check_stores(self._options)
             self._live = LiveStream(self._options)
             signal.signal(signal.SIGTERM, _exit_once)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which stops the query or does not
