@@ -69,3 +69,19 @@ def test_output_is_plain_text_in_a_pipe_of_a_plain_locale() -> None:
 )
 def test_values_as_people_read_them(value: object, text: str) -> None:
     assert plain(value) == text
+
+
+HOSTILE = "blue\x1b[2J\x9b1m\u202egreen\u2066\r\nok"
+
+
+def test_what_others_wrote_tells_the_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("owners", [Column("owner", "Owner")], [[HOSTILE]])
+    for output in (TableOutput(), JsonOutput()):
+        output.show(Result(f"owned by {HOSTILE}", {"owner": HOSTILE}, table))
+        output.note(HOSTILE)
+    said = capsys.readouterr()
+    for text in (said.out, said.err):
+        assert all(char.isprintable() or char == "\n" for char in text)
+    *_, document = said.out.splitlines()
+    assert json.loads(document) == {"owner": HOSTILE, "owners": [{"owner": HOSTILE}]}
+    assert r"blue\x1b[2J\x9b1m\u202egreen\u2066\r" in said.out

@@ -161,6 +161,14 @@ def test_a_bad_option_is_one_error_that_says_what_is_allowed(bench: Bench) -> No
     assert "Traceback" not in str(refused.value)
 
 
+def test_a_plan_shows_no_secret(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
+    source = bench.spark.readStream.format("leasehold").option("hub", bench.hub.url)
+    source.option("store", "postgresql://user:hunter2@host/db").load().explain(extended=True)
+    shown = capfd.readouterr().out
+    assert "leasehold" in shown
+    assert "hunter2" not in shown
+
+
 def test_available_now_reads_everything_once_in_limited_batches(bench: Bench) -> None:
     for partition, count in (("0", 50), ("1", 5), ("2", 20)):
         bench.send(partition, count)

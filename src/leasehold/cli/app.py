@@ -18,6 +18,7 @@ import click
 
 from leasehold._version import __version__
 from leasehold.errors import LeaseholdError
+from leasehold.printable import printable_lines
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "send": ("leasehold.cli.send:send", "Send the rows of files to a hub, as events."),
@@ -76,7 +77,7 @@ def _print(ctx: click.Context, text: str, error: BaseException) -> None:
     if ctx.params.get("debug"):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     for line in (f"leasehold: {text}", *getattr(error, "__notes__", ())):
-        click.echo(line, err=True)
+        click.echo(printable_lines(line), err=True)
 
 
 @click.command(

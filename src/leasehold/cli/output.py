@@ -1,13 +1,13 @@
 """What a command says: results on stdout, as a table for people or as JSON for programs; all else on stderr.
 
 A command makes one call with both sides of its result, and never asks which of them is wanted. JSON is one
-document a line. A table that does not go to a terminal is as wide as its content: nothing is cut off.
+document a line. A table that does not go to a terminal is as wide as its content: nothing is cut off. What others
+wrote (owner ids, errors, bodies) cannot tell the terminal anything (`leasehold.printable`).
 Progress is shown only where stderr is a terminal.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 from rich.text import Text
+
+from leasehold.printable import printable, printable_json, printable_lines
 
 _UNLIMITED = 100_000  # columns of a page that is no terminal
 
@@ -85,7 +87,7 @@ class Table:
             table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
         for row in self.rows:
             cells = zip(self.columns, row, strict=True)
-            table.add_row(*(Text(column.text(value)) for column, value in cells))  # Text: no markup in data
+            table.add_row(*(Text(printable(column.text(value))) for column, value in cells))  # Text: no markup in data
         return table
 
 
@@ -111,7 +113,7 @@ class Output(ABC):
 
     def note(self, text: str) -> None:
         """Put a remark on stderr."""
-        self.messages.print(Text(text))
+        self.messages.print(Text(printable_lines(text)))
 
     @contextmanager
     def progress(self, what: str, total: float) -> Iterator[Callable[[float], None]]:
@@ -132,7 +134,7 @@ class TableOutput(Output):
         if result.table is not None:
             self.results.print(result.table.rendered())
         if result.summary:
-            self.results.print(Text(result.summary))
+            self.results.print(Text(printable_lines(result.summary)))
 
 
 class JsonOutput(Output):
@@ -142,7 +144,7 @@ class JsonOutput(Output):
         document = dict(result.facts)
         if result.table is not None:
             document[result.table.key] = result.table.records()
-        click.echo(json.dumps(document, ensure_ascii=False, default=str))
+        click.echo(printable_json(document))
 
 
 class _Remarks(Console):

@@ -18,6 +18,7 @@ import click
 
 from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.errors import MissingDependency
+from leasehold.printable import PrintableFormatter
 from leasehold.waiting import SignalEvent
 
 if TYPE_CHECKING:
@@ -66,10 +67,11 @@ def run(file: Path, available_now: bool, owner_id: str | None, output: Output) -
         if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
             raise MissingDependency("leasehold run", "spark") from error
         raise
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING)
     # py4j repeats, with a traceback, every error that we tell: as itself, and in one place as the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for handler in logging.getLogger().handlers:
+        handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         handler.addFilter(lambda record: not (record.name == "root" and "py4j" in Path(record.pathname).parts))
     stop = _stop_on_signals()
     pipeline = PipelineRun(

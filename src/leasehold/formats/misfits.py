@@ -9,6 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
+from leasehold.printable import printable
+
 NO_BODY = "the event has no body"
 NOT_UTF8 = "the body is not valid UTF-8"
 NOT_AN_OBJECT = "the body is not a JSON object"
@@ -43,7 +45,7 @@ class Misfit(Exception):
 
     def within(self, name: str | int) -> Misfit:
         """The same, seen from the object or array that holds the value."""
-        step = f"[{name}]" if isinstance(name, int) else printable(name)
+        step = f"[{name}]" if isinstance(name, int) else _cut(name)
         self.path = step + (self.path if not self.path or self.path.startswith("[") else f".{self.path}")
         return self
 
@@ -71,10 +73,8 @@ def shown(value: object) -> str:
         return "an array"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return f'"{printable(value)}"' if type(value) is str else printable(str(value))
+    return f'"{_cut(value)}"' if type(value) is str else _cut(str(value))
 
 
-def printable(text: str) -> str:
-    """The text, cut, with escapes for what cannot be printed."""
-    cut = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)
+def _cut(text: str) -> str:
+    return printable(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")

@@ -29,6 +29,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
+    # A plan that is shown or logged shows the options of its sources, but those of such names.
+    "spark.sql.redaction.options.regex": "(?i)url|hub|store|tables|password|secret|token|key",
 }
 """What a session has unless its `conf` says otherwise; `session_defaults` has those that not every Spark knows."""
 

@@ -1,0 +1,36 @@
+"""Text of others as it may go to a terminal or into a log.
+
+Owns which characters are shown as what they are. What is not printable (control characters with which a terminal can
+be told to do something, marks that turn the direction of what follows, invisible characters) is shown as an escape, so
+that an owner id, an error or a body can neither hide nor fake a line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+
+def printable(text: str) -> str:
+    """The text on one line, with escapes as Python writes them for what cannot be printed."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """As `printable`, for a text of our own that may have several lines: they stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(value: object) -> str:
+    """A JSON document on one line, with escapes as JSON has them for what cannot be printed."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+class PrintableFormatter(logging.Formatter):
+    """A formatter of log records that prints nothing but what can be printed, and lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
