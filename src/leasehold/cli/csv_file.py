@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from leasehold.cli.files import RowFile, Rows
 from leasehold.cli.json_text import objects, quoted
+from leasehold.cli.row_file import RowFile, Rows
 
 _BLOCK = 4 << 20
 _MISSING = pa.array(["NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"])

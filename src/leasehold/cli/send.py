@@ -20,7 +20,7 @@ from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
 
 if TYPE_CHECKING:
-    from leasehold.cli.files import RowFile, Rows
+    from leasehold.cli.row_file import RowFile, Rows
 
 _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
 
