@@ -17,6 +17,7 @@ from leasehold.errors import (
     CheckpointStepBack,
     ConfigError,
     DataLoss,
+    EndWentBack,
     HubError,
     HubUnavailable,
     LeaseholdError,
@@ -42,6 +43,7 @@ SAMPLES: tuple[LeaseholdError, ...] = (
     CheckpointStepBack("3", 9, 10),
     ReaderDisconnected("3", 4, 17),
     PartitionTaken("3", 4),
+    EndWentBack("3", 20, 10),
     RangeTooLarge("3", 10, 70_000, 65_536),
     ConfigError("hub", "log://x.db", "a log URL is log:///relative/path", "Did you mean log:///x.db?"),
 )

@@ -11,6 +11,7 @@
     ├── HubError                        the hub
     │   ├── HubUnavailable              … cannot be reached or is locked: try again       (transient)
     │   ├── DataLoss                    events that were to be read are gone
+    │   ├── EndWentBack                 a partition ends before a place that was read: acknowledged events are lost
     │   └── RangeTooLarge               a range of more bytes than a batch may have
     ├── SinkError                       the database of the entity table
     │   ├── SinkUnavailable             … cannot be reached or is locked: try again       (transient)
@@ -118,6 +119,20 @@ class DataLoss(HubError):
 
     def __reduce__(self) -> tuple[type[DataLoss], tuple[str, int, int, str]]:
         return type(self), (self.partition, self.start, self.end, self.remedy)
+
+
+class EndWentBack(HubError):
+    """`partition` ends at `end`, and progress is at `position`: what comes next would not be what comes next."""
+
+    def __init__(self, partition: str, position: int, end: int) -> None:
+        self.partition, self.position, self.end = partition, position, end
+        super().__init__(
+            f"partition {partition}: progress is at sequence number {position}, and the hub ends at {end}: it has lost "
+            "acknowledged events or was restored from an older copy. Restore the hub, or read it under another group."
+        )
+
+    def __reduce__(self) -> tuple[type[EndWentBack], tuple[str, int, int]]:
+        return type(self), (self.partition, self.position, self.end)
 
 
 class RangeTooLarge(HubError):

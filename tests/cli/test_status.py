@@ -106,7 +106,8 @@ def test_who_waits_for_a_partition(scene: Scene) -> None:
 
 
 def test_a_suspect_is_shown_with_its_error_until_its_checkpoint_moves(scene: Scene) -> None:
-    scene.hub.append(pa.table({"body": pa.array([b"x"] * 9, pa.binary())}), partition="0")
+    for partition in ("0", "1"):
+        scene.hub.append(pa.table({"body": pa.array([b"x"] * 9, pa.binary())}), partition=partition)
     scene.store.update_checkpoints([Checkpoint(scene.group, "0", 4, 5), Checkpoint(scene.group, "1", 4, 5)])
     scene.own("0", "a/1", claimed_at=4, failures=3, last_error="out of memory")
     scene.own("1", "a/1", claimed_at=4, failures=1, last_error="killed")
@@ -175,6 +176,17 @@ def test_the_first_event_that_is_left_counts_where_retention_was_faster(scene: S
     said = describe("flights", scene.look(), times_at(scene, NOON + 200))
     assert said.table is not None
     assert said.table.records()[0]["remark"] == "the hub has removed what was unread from 2 up to 5"
+
+
+def test_a_hub_that_ends_before_what_was_read_is_said(scene: Scene) -> None:
+    appended(scene, "0", NOON)
+    scene.store.update_checkpoints([Checkpoint(scene.group, "0", 11, 1)])
+    end = scene.hub.partition_properties()["0"].end
+    said = describe("flights", scene.look())
+    assert said.table is not None
+    assert said.table.records()[0]["remark"] == (
+        f"the hub ends at {end}, before what was read: it has lost acknowledged events"
+    )
 
 
 def test_a_log_keeps_events_until_it_is_told_otherwise(scene: Scene) -> None:

@@ -143,6 +143,7 @@ class Cluster:
         self.brokers = {node: Broker(node, folder / f"broker-{node}") for node in range(1, size + 1)}
         self.servers = ",".join(broker.address for broker in self.brokers.values())
         self._replicas = size
+        self._seen: object = None
         voters = ",".join(f"{node}@127.0.0.1:{each.controller}" for node, each in self.brokers.items())
         cluster_id = str(uuid4())
         formatted = []
@@ -174,9 +175,18 @@ class Cluster:
 
     # topics
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> str:
+    def create(
+        self,
+        topic: str,
+        partitions: int,
+        config: Mapping[str, str] | None = None,
+        replicas: Sequence[int] | None = None,
+    ) -> str:
         """Make a topic, when one of that name that is being deleted is gone. Returns its name."""
         new = NewTopic(topic, partitions, self._replicas, config=dict(config or {}))
+        if replicas is not None:
+            assigned = [list(replicas)] * partitions
+            new = NewTopic(topic, partitions, replica_assignment=assigned, config=dict(config or {}))
         self._until_done(lambda: self.admin.create_topics([new])[topic])
         self._wait_known(topic, partitions)
         return topic
@@ -212,11 +222,15 @@ class Cluster:
             return None
         return leader if leader >= 0 else None
 
+    def in_sync(self, topic: str, partition: int) -> list[int]:
+        """The brokers whose replicas are in sync."""
+        return list(self.admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions[partition].isrs)
+
     def elect(self, topic: str, partitions: Sequence[int], *, unclean: bool = False) -> None:
         """Elect the preferred leaders; or, `unclean`, whoever is there where nobody leads."""
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         places = [TopicPartition(topic, partition) for partition in partitions]
-        self.admin.elect_leaders(kind, places).result(PATIENCE)
+        self.admin.elect_leaders(kind, places).result(10)
 
     # brokers
 
@@ -232,7 +246,7 @@ class Cluster:
             dead = [each for each in self.brokers.values() if not each.running]
             if len(dead) == len(self.brokers) or time.monotonic() > deadline:
                 said = "\n".join(each.said() for each in self.brokers.values())
-                raise OSError(f"Kafka does not start: {said}")
+                raise OSError(f"Kafka does not start, or is not whole: {self._seen}\n{said}")
             time.sleep(0.1)
 
     @contextlib.contextmanager
@@ -272,11 +286,13 @@ class Cluster:
             found = self.admin.list_topics(timeout=2)
         except KafkaException:
             return False
-        return set(found.brokers) == running and all(
-            partition.leader in running and running <= set(partition.isrs)
+        self._seen = {
+            (topic.topic, number): partition.isrs
             for topic in found.topics.values()
-            for partition in topic.partitions.values()
-        )
+            for number, partition in topic.partitions.items()
+            if partition.leader not in running or not running & set(partition.replicas) <= set(partition.isrs)
+        }
+        return set(found.brokers) == running and not self._seen
 
     def _wait_known(self, topic: str, partitions: int) -> None:
         """Wait until every broker knows so many partitions of a topic, each with a leader."""

@@ -5,15 +5,16 @@ Messages are large, so that what a reader has fetched ahead ends well before the
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from leasehold.config import OwnershipSettings
-from leasehold.errors import DataLoss, HubError
+from leasehold.errors import DataLoss, EndWentBack, HubError
 from leasehold.hubs import Hub, open_hub
 from leasehold.notices import EventsLost, Notices
 from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext
@@ -186,3 +187,46 @@ def _is_refused(ask: Callable[[], object]) -> bool:
     except HubError as error:
         return "made anew" in str(error)
     return False
+
+
+@pytest.mark.parametrize("sent_after", [pytest.param(100, marks=pytest.mark.soak), 900], ids=["below", "beyond"])
+def test_an_unclean_election_is_an_error_of_who_had_read_more(
+    three_brokers: Cluster, tmp_path: Path, sent_after: int
+) -> None:
+    """The end goes from 600 to 300, and stays below what was read or grows beyond it before anybody looks."""
+    cluster, topic = three_brokers, f"unclean-{sent_after}"
+    cluster.create(topic, 1, {"min.insync.replicas": "1"}, replicas=[1, 2])
+    fill(cluster, topic, 300, 10)
+    seen: list[int] = []
+    errors: list[BaseException] = []
+
+    def on_events(batch: EventBatch, context: PartitionContext) -> None:
+        seen.extend(event.sequence_number for event in batch)
+
+    with EventProcessor(
+        cluster.url(topic),
+        f"sqlite:///{tmp_path}/store.db",
+        on_events,
+        on_error=lambda error, partition: errors.append(error),
+        ownership=QUICK,
+        delivery=DeliverySettings(max_batch=1_000, prefetch=2_000),
+    ):
+        cluster.brokers[2].kill()
+        until(lambda: cluster.in_sync(topic, 0) == [1], "broker 2 to be out of sync")
+        fill(cluster, topic, 300, 10)
+        until(lambda: len(seen) == 600, "all to be read")
+        cluster.brokers[1].kill()
+        cluster.brokers[2].start()
+        until(lambda: _leads(cluster, topic, 2), "broker 2 to lead")
+        fill(cluster, topic, sent_after, 10)
+        until(lambda: any(isinstance(error, EndWentBack) for error in errors), "the loss to be noticed")
+    assert seen == list(range(600)), "nothing of the new events passes for what follows"
+    cluster.delete(topic)
+    cluster.start(1)
+
+
+def _leads(cluster: Cluster, topic: str, node: int) -> bool:
+    """Whether a broker leads partition 0. Where nobody does, an unclean election is asked for."""
+    with contextlib.suppress(KafkaException, TimeoutError):
+        cluster.elect(topic, [0], unclean=True)
+    return cluster.leader(topic, 0) == node

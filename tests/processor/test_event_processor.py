@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
 import subprocess
 import sys
@@ -921,3 +922,24 @@ def test_the_level_on_record(tmp_path: Path, make: Start) -> None:
         assert processor.recorded_owner_level(hub.identity, "1") == 1
         assert processor.recorded_owner_level(hub.identity, "9") is None
         assert processor.recorded_owner_level("another", "1") is None
+
+
+def test_a_hub_that_ends_before_what_was_read_is_an_error(tmp_path: Path, make: Start) -> None:
+    """As after an unclean election, or with a log that was restored from an older copy."""
+    hub, store = log(tmp_path, partitions=1, each=5), TellingStore()
+    hub.close()
+    shutil.copy(tmp_path / "hub.db", tmp_path / "older.db")
+    hub, before = LogHub(tmp_path / "hub.db"), Handler()
+    send(hub, 5)
+    with make(hub, store, before):
+        before.wait(10)
+    hub.close()
+    for old in tmp_path.glob("hub.db*"):
+        old.unlink()
+    shutil.copy(tmp_path / "older.db", tmp_path / "hub.db")
+    hub, handler = LogHub(tmp_path / "hub.db"), Handler()
+    with make(hub, store, handler):
+        until(lambda: "EndWentBack" in store.records(hub)["0"].last_error, "the partition to be given up")
+    assert "progress is at sequence number 10, and the hub ends at 5" in str(handler.errors)
+    assert handler.got == {}
+    hub.close()

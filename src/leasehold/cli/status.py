@@ -61,6 +61,8 @@ def _remark(row: PartitionProgress) -> str:
         remarks.append(f"{owners} came to a bad end and no event was done{taken}: {row.last_error}")
     if row.checkpoint is not None and row.checkpoint < row.begin:
         remarks.append(f"the hub has removed what was unread from {row.checkpoint} up to {row.begin}")
+    if row.checkpoint is not None and row.checkpoint > row.end:
+        remarks.append(f"the hub ends at {row.end}, before what was read: it has lost acknowledged events")
     return "; ".join(remarks)
 
 

@@ -179,6 +179,7 @@ class KafkaHub:
 
         def chunks() -> Iterator[MessageChunk]:
             if start < end:
+                self._here.topic.expect(number, end)
                 with self._here.readers.reader(number, start) as reader:
                     for messages in reader.messages(start, end, batch_rows):
                         yield MessageChunk.of(messages, self.identity, partition, columns)

@@ -35,7 +35,7 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from leasehold.errors import HubUnavailable
+from leasehold.errors import EndWentBack, HubUnavailable
 from leasehold.hubs.kafka_clients import READING, Client
 from leasehold.hubs.kafka_options import KafkaSettings
 
@@ -53,6 +53,8 @@ Edges = Callable[[int], tuple[int, int]]
 Confirm = Callable[[float], None]
 """Raises `HubError` if the topic is another than was opened; what was asked less than so many seconds ago will do."""
 
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
+"""What the consumer says where the leader of a new epoch has less than was read: it tells that by its words alone."""
 _IGNORED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE)
 """About the group that the client must name and that is not used."""
 
@@ -162,8 +164,7 @@ class PartitionReader:
             before = self._seen
             if self._lost:
                 self._lost = False
-                if not self._found_again():
-                    return False
+                self._found_again()
             else:
                 self._lost = self._note(
                     self._arrived(min(self._settings.request_timeout, self._patience() - waited), end, wanted)
@@ -190,6 +191,8 @@ class PartitionReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ended = self._seen = max(self._seen, message.offset() or 0)
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                if _TRUNCATED in error.str():
+                    raise self._went_back()
                 lost = True
             elif error.code() not in _IGNORED:
                 failed = self._client.failure(error, self._doing())
@@ -217,16 +220,18 @@ class PartitionReader:
             time.sleep(_END_PAUSE)
         return True
 
-    def _found_again(self) -> bool:
-        """Fetch on after retention has overtaken the position. False where the end was cut off below it."""
+    def _found_again(self) -> None:
+        """Fetch on after retention has overtaken the position. Raises `EndWentBack` where the end is below it."""
         begin, until = self._edges(self._partition)
         if until < self._seen:
-            self._next = self._seen = -1  # there is no place to go on from
-            return False
+            raise self._went_back()
         self._overtaken = self._overtaken or begin > self._seen
         self._seen = max(self._seen, begin)
         self._assign()
-        return True
+
+    def _went_back(self) -> EndWentBack:
+        """What to raise where the partition was cut off below the position, also if it has grown beyond it since."""
+        return EndWentBack(str(self._partition), self._seen, min(self._edges(self._partition)[1], self._seen))
 
     def _assign(self) -> None:
         self._ended, self._lost = -1, False

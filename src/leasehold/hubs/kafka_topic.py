@@ -44,6 +44,7 @@ class Topic:
         """The id that the topic had when it was opened, where it has one."""
         self._settings = settings
         self._confirmed = -math.inf
+        self._ends: dict[int, int] = {}
         self.client = Client(AdminClient, settings)
         self._outdated = False  # what the client believes of who leads which partition
 
@@ -85,9 +86,25 @@ class Topic:
             self.describe()
 
     def edges(self, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Begin and end of each, the begin no later than the end."""
-        begins, ends = self._offsets(partitions, OffsetSpec.earliest()), self._offsets(partitions, OffsetSpec.latest())
+        """Begin and end of each, the begin no later than the end.
+
+        A leader that was deposed and does not know yet may tell an end that has been passed: one that is below what was
+        told before is asked for again, and believed when `request_timeout` is over.
+        """
+        deadline = time.monotonic() + self._settings.request_timeout
+        while True:
+            begins = self._offsets(partitions, OffsetSpec.earliest())
+            ends = self._offsets(partitions, OffsetSpec.latest())
+            back = [partition for partition, end in ends.items() if end < self._ends.get(partition, 0)]
+            if not back or time.monotonic() + _MOVING_PAUSE > deadline:
+                break
+            time.sleep(_MOVING_PAUSE)
+        self._ends.update(ends)
         return {partition: (begins[partition], max(begins[partition], ends[partition])) for partition in partitions}
+
+    def expect(self, partition: int, end: int) -> None:
+        """Somebody has been told that the partition reaches up to here."""
+        self._ends[partition] = max(end, self._ends.get(partition, 0))
 
     def since(self, partition: int, milliseconds: int) -> int:
         """The offset of the first message at or after a time, as the cluster has it; or `NO_SUCH_TIME`."""

@@ -53,13 +53,19 @@ class HubWatch:
             self._changed.notify_all()
 
     def wait_beyond(self, partition: str, position: int, given_up: Callable[[], bool]) -> PartitionProperties | None:
-        """Wait until the partition has an event at or after `position`; None once `given_up`, or closed."""
+        """Wait until the partition has an event at or after `position`; None once `given_up`, or closed.
+
+        Returns at once, with what it is told, where the partition ends before `position`.
+        """
 
         def arrived() -> bool:
             known = self._known.get(partition)
-            return known is not None and known.end > position
+            return known is not None and known.end != position
 
         with self._changed:
+            known = self._known.get(partition)
+            if known is not None and known.end < position:  # another instance may have read on since that look
+                del self._known[partition]
             if not arrived():
                 self._waiting.append(partition)
                 self._changed.notify_all()

@@ -2,9 +2,9 @@
 
 Owns the buffer between hub and handler. Promises that never more than `prefetch` events are in it, that they come in
 order and once each from the position it was made for, and that events which are gone from the hub are noticed: they
-fail the partition, or are told of in a notice. A hub that is away is tried again, after a pause that grows; one that
-gives the partition to another reader as its owner is not: `lost` is told, and the fetching ends. `read` stands in for
-the hub's own.
+fail the partition, or are told of in a notice. A partition that ends before the position fails too. A hub that is away
+is tried again, after a pause that grows; one that gives the partition to another reader as its owner is not: `lost` is
+told, and the fetching ends. `read` stands in for the hub's own.
 
 Concurrency: one thread per partition fetches, and waits under no lock for the hub; whoever takes does so under
 `changed`, a condition shared with the partition's client. If that thread stops for a minute, the handler finds the
@@ -19,7 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from leasehold.errors import DataLoss, HubUnavailable, NotTheOwner
+from leasehold.errors import DataLoss, EndWentBack, HubUnavailable, NotTheOwner
 from leasehold.hubs.base import EventChunk, Hub
 from leasehold.hubs.chunks import ReadChunks, chunk_reads
 from leasehold.model import PartitionProperties
@@ -133,6 +133,10 @@ class Prefetch:
 
     def _fetch(self, place: PartitionProperties) -> None:
         """Fetch up to the end as it is known, as room is made."""
+        if place.end < self._position:  # or the look began before another instance read on, and the claim came after it
+            place = self._hub.partition_properties([self._partition])[self._partition]
+            if place.end < self._position:
+                raise EndWentBack(self._partition, self._position, place.end)
         if place.begin > self._position:
             self._lose(place.begin)
         chunk_rows = self._settings.chunk

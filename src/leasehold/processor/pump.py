@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leasehold.errors import DataLoss, is_transient
+from leasehold.errors import DataLoss, EndWentBack, is_transient
 from leasehold.model import Event
 from leasehold.processor.checkpointer import Place
 from leasehold.processor.delivery import DeliverySettings, EventBatch
@@ -92,7 +92,7 @@ class Pump:
             pause = None
             if ended.error is not None:
                 self._report(ended.error, self._work.partition)
-                final = isinstance(ended.error, DataLoss) or ended.error is self._work.unrecordable
+                final = isinstance(ended.error, DataLoss | EndWentBack) or ended.error is self._work.unrecordable
                 if means_to_leave(ended.error):
                     self._leave(ended.error)
                     final = True

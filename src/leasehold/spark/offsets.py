@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from leasehold.errors import HubError, UsageError
+from leasehold.errors import EndWentBack, UsageError
 from leasehold.model import PartitionProperties
 
 
@@ -98,8 +98,8 @@ def plan(
 
     `bounds` are ends not to be passed, by partition; a partition without one is not read. `waited` says how many
     batches in a row have given a partition nothing. What has been removed by retention is reported as a loss and
-    passed over, but for what the table holds: `applied` is the first event behind that, by partition. Raises `HubError`
-    if the hub ends before `last`.
+    passed over, but for what the table holds: `applied` is the first event behind that, by partition. Raises
+    `EndWentBack` if the hub ends before `last`.
     """
     committed = {one.partition: one for one in last}
     nexts, losses, available = [], [], {}
@@ -110,11 +110,7 @@ def plan(
         if start < known.begin and applied is not None:
             start = max(start, applied.get(partition, start))
         if start > known.end:
-            raise HubError(
-                f"partition {partition}: progress is at sequence number {start}, and the hub ends at {known.end}: "
-                "the hub has lost acknowledged events or was restored from an older copy. Restore the hub, or read "
-                "it under another consumer group."
-            )
+            raise EndWentBack(partition, start, known.end)
         end = known.end if bounds is None else min(known.end, bounds.get(partition, known.begin))
         if start < known.begin:
             losses.append(Loss(partition, start, known.begin))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from leasehold.errors import DataLoss, HubError, ReaderDisconnected
+from leasehold.errors import DataLoss, EndWentBack, HubError, ReaderDisconnected
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import Checkpoint, Ownership
@@ -175,11 +175,7 @@ def _check_complete(hub: Hub, one: Range, fail_on_data_loss: bool) -> None:
     """Fewer events than numbers is a loss if the hub begins later now; else the hub has gaps (compaction)."""
     known = hub.partition_properties([one.partition])[one.partition]
     if known.end < one.end:
-        raise HubError(
-            f"partition {one.partition}: events [{one.start}, {one.end}) were to be read, and the hub ends at "
-            f"{known.end}: it has lost acknowledged events or was restored from an older copy. Restore the hub, or "
-            "read it under another consumer group."
-        )
+        raise EndWentBack(one.partition, one.end, known.end)
     begin = known.begin
     if begin <= one.start:
         return

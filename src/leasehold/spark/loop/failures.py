@@ -42,6 +42,7 @@ _CERTAIN = (
     errors.UsageError,
     errors.KeyFromTwoPartitions,
     errors.OwnerLevelWentBack,
+    errors.EndWentBack,
     errors.EventsMissing,
     errors.StaleBatch,
 )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from leasehold.errors import DataLoss, HubError, PartitionTaken, RangeTooLarge, ReaderDisconnected
+from leasehold.errors import DataLoss, EndWentBack, PartitionTaken, RangeTooLarge, ReaderDisconnected
 from leasehold.hubs.base import Hub
 from leasehold.spark.loop.orders import Receipt, TaskOrder
 from leasehold.spark.offsets import Range
@@ -162,11 +162,7 @@ def _check_whole(hub: Hub, one: Range, rows: int) -> None:
         return
     known = hub.partition_properties([one.partition])[one.partition]
     if known.end < one.end:
-        raise HubError(
-            f"partition {one.partition}: events [{one.start}, {one.end}) were to be read, and the hub ends at "
-            f"{known.end}: it has lost acknowledged events or was restored from an older copy. Restore the hub, or "
-            "read it under another consumer group."
-        )
+        raise EndWentBack(one.partition, one.end, known.end)
     if known.begin > one.start:
         raise DataLoss(one.partition, one.start, known.begin, "Set fail_on_data_loss = false to go on without them.")
 
