@@ -8,11 +8,19 @@ import pytest
 
 from tests.faults.conftest import new_fleet as new_fleet
 from tests.peers.kafka_broker import Cluster
+from tests.peers.kafka_secured import SecuredCluster
 
 
 @pytest.fixture(scope="session")
 def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("kafka"))
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
+    cluster = SecuredCluster(tmp_path_factory.mktemp("kafka"))
     yield cluster
     cluster.kill()
 

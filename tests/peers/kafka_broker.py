@@ -80,11 +80,12 @@ class Broker:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def format(self, settings: str, cluster_id: str) -> subprocess.Popen[bytes]:
+    def format(self, settings: str, cluster_id: str, users: Sequence[str]) -> subprocess.Popen[bytes]:
         """Begin to prepare its folder."""
         self.folder.mkdir()
         (self.folder / "server.properties").write_text(settings)
-        return self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c")
+        added = [word for user in users for word in ("--add-scram", user)]
+        return self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, *added, "-c")
 
     def start(self) -> None:
         """Start it, with what it has on disk. Does not wait for it."""
@@ -157,7 +158,7 @@ class Cluster:
                 replicas=size,
                 in_sync=max(1, size - 1),
             )
-            formatted.append(broker.format(settings, cluster_id))
+            formatted.append(broker.format(settings + self.more_settings(node), cluster_id, self.users()))
         for broker, done in zip(self.brokers.values(), formatted, strict=True):
             if done.wait(PATIENCE):
                 raise OSError(f"Kafka's folder could not be prepared: {broker.said()}")
@@ -168,6 +169,14 @@ class Cluster:
         except BaseException:
             self.kill()
             raise
+
+    def more_settings(self, node: int) -> str:
+        """Settings of a broker that go before those that all have."""
+        return ""
+
+    def users(self) -> list[str]:
+        """Who may log in, as the folder is prepared with it."""
+        return []
 
     def url(self, topic: str, query: str = "") -> str:
         """Where a topic is, for `open_hub`."""

@@ -75,6 +75,13 @@ _TRANSIENT = (
 )
 
 
+_UNTRUSTED = "certificate verify failed"
+_PROTOCOL = (
+    " If they can, check security_protocol, which is {}: a listener that wants TLS or a login only closes a connection "
+    "that comes without."
+)
+
+
 class _DebugLog:
     """Takes librdkafka's log lines, of whatever level."""
 
@@ -157,8 +164,17 @@ def failure(
             f"{url}: {doing} was refused: {said}. Check security_protocol, sasl_mechanism, sasl_username and "
             "sasl_password, and that this user may describe, read and (to send) write the topic."
         )
+    if _UNTRUSTED in said:
+        return HubError(
+            f"{url}: {doing} failed: {said}. The broker's certificate is signed by nobody that this client trusts, or is "
+            "for another name: name the authority with ssl_ca_location or ssl_ca_pem."
+        )
     if error is None or code in _TRANSIENT or error.retriable():
-        return HubUnavailable(f"{url}: {doing} failed: {said}. Check that the brokers can be reached, and try again.")
+        answered = reason is None or "refused" not in reason.str()
+        hint = _PROTOCOL.format(settings.client.get("security.protocol", "plaintext")) if answered else ""
+        return HubUnavailable(
+            f"{url}: {doing} failed: {said}. Check that the brokers can be reached, and try again.{hint}"
+        )
     return HubError(f"{url}: {doing} failed: {said}")
 
 

@@ -75,6 +75,12 @@ class Sender:
                     unsent = client.handle.flush(self._settings.transfer_timeout + self._settings.request_timeout)
             except KafkaException as error:
                 raise self._failure(client, error.args[0]) from error
+            except SystemError as error:
+                # What the client makes of a fatal error that it reports beside another callback of ours.
+                fatal = error.__cause__ or error.__context__
+                if not isinstance(fatal, KafkaException):
+                    raise
+                raise self._failure(client, fatal.args[0]) from fatal
             if failed:
                 raise self._failure(client, failed[0])
             if unsent:
