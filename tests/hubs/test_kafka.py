@@ -32,9 +32,10 @@ from leasehold.spark.offsets import Range
 from leasehold.spark.reading import read_ranges
 from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
 from leasehold.testing.hubs import HubContract
+from tests.faults.instance import until
 from tests.hubs.kafka_cluster import Cluster
 
-FETCH, LIST_OFFSETS, METADATA, PRODUCE = 1, 2, 3, 0
+FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, PRODUCE = 1, 2, 3, 8, 0
 """Numbers of requests in Kafka's protocol."""
 
 
@@ -836,6 +837,28 @@ def test_progress_is_mirrored_on_request(cluster: Cluster, topic: str) -> None:
     assert committed(cluster, topic, "$Default", 1) == 7
     assert committed(cluster, topic, "$Default", 2) < 0
     assert committed(cluster, topic, "other", 0) == 3
+
+
+def test_progress_whose_mirroring_was_refused_is_mirrored_with_the_next(
+    cluster: Cluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = opened(cluster.url(topic, "mirror_offsets=true"))
+    cluster.fail(OFFSET_COMMIT, *[KafkaError.GROUP_AUTHORIZATION_FAILED] * 3)
+
+    def refused(number: int) -> bool:
+        hub.mirror("refused", {"0": number})
+        return "not brought up to date" in caplog.text
+
+    until(lambda: refused(5), "the refusal")
+    until(lambda: _mirrored(hub, cluster, topic) == 7, "the offset to be there")
+    assert caplog.text.count("not brought up to date") == 1
+    assert committed(cluster, topic, "refused", 0) == 5, "of a partition that has stood still since"
+    hub.close()
+
+
+def _mirrored(hub: KafkaHub, cluster: Cluster, topic: str) -> int:
+    hub.mirror("refused", {"1": 7})
+    return committed(cluster, topic, "refused", 1)
 
 
 def test_progress_is_not_mirrored_unasked(cluster: Cluster, topic: str, hub: KafkaHub) -> None:

@@ -166,8 +166,8 @@ def failure(
         )
     if _UNTRUSTED in said:
         return HubError(
-            f"{url}: {doing} failed: {said}. The broker's certificate is signed by nobody that this client trusts, or is "
-            "for another name: name the authority with ssl_ca_location or ssl_ca_pem."
+            f"{url}: {doing} failed: {said}. The broker's certificate is signed by nobody that this client trusts, or "
+            "is for another name: name the authority with ssl_ca_location or ssl_ca_pem."
         )
     if error is None or code in _TRANSIENT or error.retriable():
         answered = reason is None or "refused" not in reason.str()

@@ -6,7 +6,7 @@ while somebody is a member of a consumer group of that name.
 
 Owns a client for each group and the commits under way: one at a time for a group; what came meanwhile goes out
 with the next call, or at the end. Never waits but in `close`, and then for about as long as a request may take;
-never raises: a fault is logged, and the next call tries again. Concurrency: any threads.
+never raises: a fault is logged once, and what was refused goes out again with the next call. Concurrency: any threads.
 
 A consumer's commit is used, and not the admin client's: librdkafka (2.16) aborts the process when an answer to
 the latter comes after its time is up.
@@ -62,7 +62,7 @@ class _Group:
         self._topic = settings.topic
         self._name = name
         self._next: dict[int, int] = {}
-        self._under_way = False
+        self._under_way = self._refused = False
         self._client = Client(
             Consumer,
             settings,
@@ -81,7 +81,8 @@ class _Group:
         """Commit what is left, as far as there is time."""
         while self._under_way and (left := deadline - time.monotonic()) > 0:
             self._client.handle.poll(min(left, 0.05))
-            self._start()
+            if not self._refused:
+                self._start()
         if self._under_way:  # closing would wait for a coordinator that does not answer
             threading.Thread(target=self._client.close, daemon=True).start()
         else:
@@ -96,7 +97,14 @@ class _Group:
 
     def _done(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
         self._under_way = False
+        before, self._refused = self._refused, False
         for failed in (error, *(place.error for place in places)):
             if failed is not None:
-                logger.warning("the broker's offsets of group %s were not brought up to date: %s", self._name, failed)
+                self._refused = True
+                for place in places:
+                    self._next.setdefault(place.partition, place.offset)
+                if not before:
+                    logger.warning(
+                        "the broker's offsets of group %s are not brought up to date: %s", self._name, failed
+                    )
                 return
