@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
+import socket
+import struct
+import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +34,43 @@ def test_a_worker_whose_reader_has_left_says_nothing(
     except type(error):
         print_unless_left()
     assert ("Traceback" in capsys.readouterr().err) == said
+
+
+@pytest.mark.parametrize(("what", "said"), [("json", True), ("leasehold.spark.source", False)])
+def test_a_worker_that_plans_the_source_says_nothing_when_spark_has_had_it_idle_for_a_minute(
+    tmp_path: Path, what: str, said: bool
+) -> None:
+    (tmp_path / "pyspark_probe.py").write_text(
+        f"import {what}\ndef main(infile, outfile):\n    infile.read()\n    while True:\n"
+        "        outfile.write(bytes(100_000)); outfile.flush()\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    with subprocess.Popen(
+        [sys.executable, "-m", "pyspark.daemon", "pyspark_probe"],  # as Spark starts it for a source
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths, "PYTHON_WORKER_FACTORY_SECRET": "word"},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        (port,) = struct.unpack("!i", process.stdout.read(4))
+        with socket.create_connection(("127.0.0.1", port)) as spark:
+            spark.sendall(struct.pack("!i", 4) + b"word")
+            (worker,) = struct.unpack("!i", spark.recv(4, socket.MSG_WAITALL))
+        until_gone(worker)
+        process.stdin.close()  # the daemon ends, and tells its workers
+        assert ("BrokenPipeError" in process.stderr.read().decode()) == said
+
+
+def until_gone(process: int) -> None:
+    deadline = time.monotonic() + 60
+    with suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.kill(process, 0)
+            time.sleep(0.02)
+        pytest.fail("the worker does not end")
 
 
 def test_a_handler_of_the_program_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

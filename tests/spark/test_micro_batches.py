@@ -250,7 +250,9 @@ def test_one_name_in_two_databases_is_two_tables_and_in_another_case_the_same(pl
         each(place.batches(), apply_twice)
 
 
-def test_a_database_that_is_locked_at_the_first_batch_is_waited_for(place: Place) -> None:
+def test_a_database_that_is_locked_at_the_first_batch_is_waited_for(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     place.send(2)
     table = place.table(timeout=0.2)
     table.row_count()
@@ -264,6 +266,24 @@ def test_a_database_that_is_locked_at_the_first_batch_is_waited_for(place: Place
     other.close()
     assert len(zeros) == 1
     assert place.rows() == [(n,) for n in range(4)]
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("comes again until it is: " in one and "database is locked" in one for one in said)
+    assert said[-1] == "batches are written again"
+
+
+@pytest.mark.parametrize("condition", ["1 = 2", "n < 0"])
+def test_a_filter_that_lets_nothing_pass_moves_on_and_sets_aside_what_cannot_be_read(
+    place: Place, condition: str
+) -> None:
+    place.send(3)
+    place.hub.send([Event(b"oops")], partition="1")
+    table = place.table()
+    with place.batches() as batches:
+        for batch in batches:
+            result = table.apply(plain(batch.events.where(condition)), batch)
+    assert (result.applied, result.rejected) == (0, 1)
+    assert place.checkpoints() == {"0": 3, "1": 4}
+    assert place.rows("SELECT partition, sequence_number FROM leasehold_watermark") == [("0", 2), ("1", 3)]
 
 
 def test_events_that_are_gone(place: Place) -> None:

@@ -13,8 +13,6 @@ import traceback
 from types import SimpleNamespace
 from typing import Any
 
-from pyspark import daemon
-
 
 def print_unless_left() -> None:
     """What the daemon calls about the error of a worker."""
@@ -22,11 +20,23 @@ def print_unless_left() -> None:
         traceback.print_exc()
 
 
+def hush_this_worker() -> None:
+    """In a worker of PySpark's own daemon, do the same: Spark plans a source by that one, whatever the session says."""
+    program: Any = sys.modules.get("__main__")
+    if getattr(getattr(program, "__spec__", None), "name", None) == "pyspark.daemon":
+        _hush(program)
+
+
+def _hush(module: Any) -> None:
+    module.traceback = SimpleNamespace(**{**vars(traceback), "print_exc": print_unless_left})
+
+
 def main() -> None:
     """Be the daemon."""
-    module: Any = daemon
-    module.traceback = SimpleNamespace(**{**vars(traceback), "print_exc": print_unless_left})
-    module.manager()
+    from pyspark import daemon
+
+    _hush(daemon)
+    daemon.manager()
 
 
 if __name__ == "__main__":

@@ -214,7 +214,10 @@ class EntityTable:
 
     def _evaluated(self, df: DataFrame, batch: MicroBatch) -> Batch:
         """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
-        rows = self.evaluate(self.prepare(df))
+        prepared = self.prepare(df)
+        rows = self.evaluate(prepared)
+        if not rows.rows.num_rows:
+            batch.read_what_is_left_out(prepared.df)
         set_aside = rejected_of(dict(batch.receipts() or {}))
         return replace(rows if set_aside is None else with_rejected(rows, set_aside), ranges=batch.ranges)
 

@@ -36,6 +36,7 @@ from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import EARLIEST, PositionKind, Positions
 from leasehold.processor.alone import check_known
+from leasehold.spark.daemon import hush_this_worker
 from leasehold.spark.endings import say_nothing_of_a_closed_socket
 from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range, decode, encode, pack
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 AVAILABLE_NOW_POLL = 0.2
 """Seconds between two looks at the progress of others, while a run with AvailableNow waits for them."""
+
+hush_this_worker()
 
 _TYPES: Mapping[str, DataType] = {
     "body": BinaryType(),

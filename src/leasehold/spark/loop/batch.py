@@ -87,6 +87,10 @@ class MicroBatch:
         """What the tasks of this batch have told, by task; None where they cannot. Raises `StaleBatch`."""
         return self._jobs.receipts(self._order)
 
+    def read_what_is_left_out(self, df: DataFrame) -> None:
+        """After `df` has given no row: read the events, if Spark has not. Those that are rejected are among them."""
+        self._jobs.read_what_is_left_out(self.events, df)
+
     def weights(self) -> dict[str, float]:
         """What an event of each partition weighs in bytes, as far as the tasks have told."""
         try:

@@ -57,9 +57,11 @@ class Evaluation:
     def _evaluated(self, order: Order) -> Evaluated:
         source = self._jobs.events(order)
         inline = REASON in source.columns
-        batch = self._table.evaluate(
-            self._plan(order, source.where(F.col(REASON).isNull()).drop(REASON) if inline else source)
-        )
+        good = source.where(F.col(REASON).isNull()).drop(REASON) if inline else source
+        prepared = self._plan(order, good)
+        batch = self._table.evaluate(prepared)
+        if not batch.rows.num_rows:
+            self._jobs.read_what_is_left_out(source, prepared.df)
         if inline:  # without receipts: read again, whole or not at all
             bad = source.where(F.col(REASON).isNotNull()).select(*CARRIED, "body", F.col(REASON).alias("reason"))
             batch = with_rejected(batch, to_arrow(bad))

@@ -61,6 +61,10 @@ class Jobs(Protocol):
         """What the tasks of an order have told, None where they cannot. Raises `StaleBatch` if one has not run."""
         ...
 
+    def read_what_is_left_out(self, events: DataFrame, df: DataFrame) -> None:
+        """Read `events` where Spark has not, since it knows that no row of `df` is left of them, whatever they are."""
+        ...
+
     def cancel(self, group: str) -> None:
         """End what runs under these words, in whatever thread."""
         ...
@@ -117,6 +121,9 @@ class ConnectJobs:
 
     def receipts(self, order: Order) -> None:
         return None
+
+    def read_what_is_left_out(self, events: DataFrame, df: DataFrame) -> None:
+        """Nothing is told over Spark Connect."""
 
     def cancel(self, group: str) -> None:
         self._spark.interruptTag(_tag(group))

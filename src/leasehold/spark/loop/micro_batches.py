@@ -270,11 +270,15 @@ class MicroBatches:
         if batch.failure is None:
             feed.learn(batch.weights())
             feed.committed(batch.ranges)
+            if self._failures:
+                logger.warning("batches are written again")
             self._failures = 0
             return
         plan_again(batch.failure, batch.ranges, feed, share)
         if batch.failure.kind in (Kind.AWAY, Kind.LOST):
             self._failures += 1
+            if self._failures == 1 or batch.failure.kind is Kind.LOST:
+                logger.warning("a batch is not written, and comes again until it is: %s", batch.failure.message)
             self._stop.wait(pause_before_retry(self._failures, self._rng.random()))
 
     def _meet(self, table: MetTable) -> None:
