@@ -316,7 +316,7 @@ class EventPosition:
         for kind in words:
             if word == kind.value:
                 return cls(kind)
-        if re.fullmatch(r"\d+", word):
+        if re.fullmatch(r"\d{1,19}", word):  # of more digits Python makes no number, and no hub has one
             return cls(PositionKind.SEQUENCE_NUMBER, sequence_number=int(word))
         try:
             at = datetime.fromisoformat(text.strip())

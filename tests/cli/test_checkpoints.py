@@ -109,6 +109,13 @@ def test_what_goes_out_comes_in_as_it_was(tmp_path: Path, url: str, store: Store
     assert done("export", copy, *NAMED) == out
 
 
+def test_partitions_by_any_name_are_listed(url: str, store: Store) -> None:
+    names = ["0", "2", "10", "9" * 5000, "a"]
+    done("import", url, "-", given="\n".join(line(name) for name in reversed(names)))
+    exported = [json.loads(text)["partition"] for text in done("export", url, *NAMED).splitlines()]
+    assert exported == names
+
+
 def test_into_another_group(url: str, store: Store) -> None:
     said = done("import", url, "-", "--group", "a/b/c", "--json", given=f"{line()}\n\n{line('1', 4, 1)}\n")
     document: dict[str, Any] = json.loads(said)

@@ -464,7 +464,7 @@ def test_what_is_asked_is_checked_before_the_first_batch(hub: LogHub) -> None:
     for columns in ([], ["body", "body"]):
         with pytest.raises(ConfigError, match="at least one column, and none twice"):
             hub.read("0", 0, 1, columns=columns)
-    for partition in ("2", "-1", "00", "+0", " 0", "\u0660", "x"):
+    for partition in ("2", "-1", "00", "+0", " 0", "\u0660", "x", "9" * 5000):
         with pytest.raises(ConfigError, match="the log has partitions 0 to 1"):
             hub.read(partition, 0, 1)
         with pytest.raises(ConfigError, match="the log has partitions 0 to 1"):

@@ -527,7 +527,8 @@ def test_a_processor_runs_once(tmp_path: Path, make: Start) -> None:
     assert processor.wait(0)
     unused = make(log(tmp_path), TellingStore(), Handler())
     assert unused.stop()
-    with pytest.raises(UsageError, match="runs once"):
+    unused.run()
+    with pytest.raises(UsageError, match="stopped before it was started"):
         unused.start()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -285,5 +286,5 @@ def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:
 def _in_order(checkpoint: Checkpoint) -> tuple[str, bool, int, str]:
     """By group, then partitions with a number for a name in the order of the numbers."""
     name = checkpoint.partition
-    number = int(name) if name.isascii() and name.isdigit() else 0
-    return str(checkpoint.group), not (name.isascii() and name.isdigit()), number, name
+    digits = re.fullmatch(r"[0-9]{1,18}", name)  # whoever writes to a store may name a partition by thousands of them
+    return str(checkpoint.group), digits is None, int(name) if digits else 0, name

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import threading
 import time
 import weakref
@@ -146,7 +147,7 @@ class EventHub:
             last = str(found["last_enqueued_offset"])
             if place.begin == place.end or offset == last:
                 return max(place.begin, place.end - 1), place.begin < place.end
-            if offset.isdecimal() and last.isdecimal() and int(offset) > int(last):
+            if _NUMBER.fullmatch(offset) and _NUMBER.fullmatch(last) and int(offset) > int(last):
                 raise ConfigError("position", str(position), f"the last event is at offset {last}", "Name one up to it")
             first = self._first_from(partition, offset)
             return number_of(first), offset_in(first) == offset
@@ -399,6 +400,7 @@ def _at_once(ask: Callable[[str], T], names: Sequence[str]) -> list[T]:
         return list(pool.map(ask, names))
 
 
+_NUMBER = re.compile(r"[0-9]{1,19}")
 _opened: weakref.WeakSet[EventHub] = weakref.WeakSet()
 
 

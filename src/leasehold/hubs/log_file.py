@@ -12,6 +12,7 @@ Concurrency: that of `DatabaseFile`; nothing else is kept in memory.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -380,7 +381,7 @@ def _check_partitions(partitions: int) -> None:
 
 def _number(partition: str) -> int:
     """The number of a partition, and -1, which no partition has, for a text that no partition is written as."""
-    return int(partition) if partition.isascii() and partition.isdecimal() and str(int(partition)) == partition else -1
+    return int(partition) if re.fullmatch(r"0|[1-9][0-9]{0,8}", partition) else -1
 
 
 def _no_log(path: Path) -> str:

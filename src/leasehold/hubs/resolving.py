@@ -6,6 +6,7 @@ are no sequence numbers, where one lies.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from leasehold.errors import ConfigError
@@ -39,7 +40,7 @@ def resolved(
             number, exact = at_offset(position.offset)
             return number + (after and exact)
         case PositionKind.OFFSET:
-            if not (position.offset.isascii() and position.offset.isdecimal()):
+            if re.fullmatch(r"[0-9]{1,19}", position.offset) is None:
                 raise ConfigError(
                     "position", str(position), f"the offsets of {url} are sequence numbers", "Name one of its offsets"
                 )

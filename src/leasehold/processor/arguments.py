@@ -1,6 +1,7 @@
 """What an event processor is given, in the forms that people write it, and as its parts take it.
 
-Owns these forms and refuses those that do not go together. Opens stores by URL, and does no other I/O.
+Owns these forms and refuses those that do not go together. Opens stores and
+hubs by URL, and does no other I/O.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from leasehold.errors import ConfigError
-from leasehold.model import EARLIEST, EventPosition, PositionKind, Positions
+from leasehold.hubs import Hub, open_hub
+from leasehold.model import EARLIEST, ConsumerGroup, EventPosition, PositionKind, Positions
 from leasehold.processor.alone import FixedShare, NoCheckpoints, WatchedCheckpoints
 from leasehold.processor.checkpointer import MANUAL, CheckpointPolicy, every
 from leasehold.processor.pump import Handlers, OnEvent, OnEvents, OnStart, OnStop
@@ -176,3 +178,13 @@ def stores_of(stores: Stores, timeout: float, share: FixedShare | None) -> tuple
             'Say which are this processor\'s own, partitions=["0", "3"], or name an ownership store',
         )
     return opened(ownership), NoCheckpoints() if checkpoints is None else opened(checkpoints)
+
+
+def opened_hub(url: str, consumer_group: str) -> tuple[Hub, ConsumerGroup]:
+    """The hub, once it has said what it is."""
+    hub = open_hub(url)
+    try:
+        return hub, hub.consumer_group(consumer_group)
+    except BaseException:
+        hub.close()
+        raise

@@ -42,7 +42,8 @@ class DispatchThread:
         self._errors = errors or {}
         self._stop.set()
         self._manager.attention.set()
-        self._thread.join(timeout)
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
 
     @property
     def running(self) -> bool:

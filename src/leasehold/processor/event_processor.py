@@ -29,30 +29,30 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from random import Random
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
-from leasehold.hubs import Hub, open_hub
-from leasehold.model import EARLIEST, Checkpoint, ConsumerGroup, OwnerId, Ownership
-from leasehold.notices import (
-    CycleFailed,
-    HandOverAsked,
-    Notices,
-    OwnershipClaimed,
-    OwnershipLost,
-    StartDelayed,
-)
+from leasehold.hubs import Hub
+from leasehold.model import EARLIEST, Checkpoint, OwnerId, Ownership
+from leasehold.notices import CycleFailed, HandOverAsked, Notices, OwnershipClaimed, OwnershipLost, StartDelayed
 from leasehold.processor.alone import FixedShare, NoCheckpoints
-from leasehold.processor.arguments import Start, Stores, check_handler, handlers_of, policy_of, positions_of, stores_of
+from leasehold.processor.arguments import (
+    Start,
+    Stores,
+    check_handler,
+    handlers_of,
+    opened_hub,
+    policy_of,
+    positions_of,
+    stores_of,
+)
 from leasehold.processor.cancelling import Cancellation
 from leasehold.processor.checkpointer import CheckpointPolicy
 from leasehold.processor.delivery import DeliverySettings
@@ -64,6 +64,7 @@ from leasehold.processor.partition_client import PartitionClient
 from leasehold.processor.partition_manager import PartitionManager
 from leasehold.processor.partition_work import PartitionWork, Shared
 from leasehold.processor.pump import OnEvent, OnEvents, OnStart, OnStop
+from leasehold.processor.signals import Attention, Calls, terminating
 from leasehold.processor.starting import KnowsWatermarks, check_levels
 from leasehold.waiting import INSTANCE, sentence, when_there
 
@@ -155,7 +156,7 @@ class EventProcessor:
         self._opened: Hub | None = None
         if isinstance(hub, str):
             self._hub, self._group = when_there(
-                partial(_opened, hub, consumer_group), patience=patience, say=self._say_delayed, clock=self._clock
+                partial(opened_hub, hub, consumer_group), patience=patience, say=self._say_delayed, clock=self._clock
             )
             self._opened = self._hub
         else:
@@ -178,7 +179,7 @@ class EventProcessor:
         )
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
         self._watch = HubWatch(self._hub, self._delivery, self._errors.report)
-        self._attention = threading.Event()
+        self._attention = Attention()
         self._shared = Shared(
             hub=self._hub,
             group_name=self._group.name,
@@ -188,9 +189,10 @@ class EventProcessor:
             policy=policy,
             clock=self._clock,
             report=self._errors.report,
-            closed=self._attention.set,
+            closed=self._attention.ask,
         )
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may stop in the thread that is about to start or stop
+        self._calls = Calls()
         self._unsubscribe: list[Callable[[], None]] = []
         self._started = False
         self._oversight = Oversight(
@@ -198,6 +200,7 @@ class EventProcessor:
             self._handlers,
             stall_timeout=self._settings.stall_timeout,
             attention=self._attention,
+            begin=self._begin,
             close=self._close,
         )
 
@@ -217,13 +220,13 @@ class EventProcessor:
     @property
     def running(self) -> bool:
         """Whether it has been started, and not everything has ended yet."""
-        return self._started and not self._oversight.ended.is_set()
+        return self._started and not self._oversight.ended
 
     def start(self) -> None:
         """Start the threads, and return.
 
-        Raises `UsageError` if it was started before; with a `table`, `OwnerLevelWentBack` and `EventsMissing` where
-        stores and table do not belong together, and `StoreUnavailable` if they cannot be asked within `patience`.
+        Raises `UsageError` if it was started or stopped before. With a `table`, `OwnerLevelWentBack`, `EventsMissing`
+        where stores and table do not belong together, `StoreUnavailable` if they cannot be asked within `patience`.
         """
         if self._table is not None:
             watermarks = partial(self._table.watermarks, self._hub.identity)
@@ -233,34 +236,36 @@ class EventProcessor:
                 say=self._say_delayed,
                 clock=self._clock,
             )
-        with self._lock:
-            if self._started or self._oversight.stopping.is_set():
+        with self._calls.entered(), self._lock:
+            if self._stopped_first():
+                raise UsageError("it was stopped before it was started: make another one")
+            if self._started:
                 raise UsageError("a processor runs once: make another one to start again")
-            self._started = True
-            self._unsubscribe = [
-                self.notices.subscribe(self._oversight.look_again, OwnershipClaimed),
-                self.notices.subscribe(self._oversight.look_again, OwnershipLost),
-                self.notices.subscribe(self._oversight.look_again, HandOverAsked),
-                self.notices.subscribe(self._report_cycle, CycleFailed),
-            ]
-            self._errors.start()
-            self._watch.start()
-            self._dispatch.start()
-            self._oversight.start()
+            try:
+                self._started = True
+                self._oversight.start()
+            except BaseException:  # Ctrl-C: what has begun ends in order
+                self._oversight.abandon()
+                raise
 
     def stop(self, timeout: float | None = None) -> bool:
         """Stop: begin nothing more, and wait for everything to end, at most `timeout` seconds. Returns whether it has.
 
         Each partition ends in order: drain, stop handler, checkpoint, relinquish. If the time is over before a
         handler has returned, its partition stays held, and the ending goes on in the background; call `stop` again
-        to wait on. Others who ask for it meanwhile wait for the hand-over timeout, as for any other. From inside a
-        handler it only asks, and returns False.
+        to wait on. Others who ask for it meanwhile wait for the hand-over timeout, as for any other.
+
+        From inside a handler it only asks, and returns False. Without a `timeout` it does so too in the thread that was
+        the last to receive from a partition client which is still open, and in a signal handler that has interrupted
+        `start`, `stop` or `next_partition_client`: the caller himself is what it would wait for.
         """
-        with self._lock:
+        with self._calls.entered(), self._lock:
             self._oversight.stop()
             if not self._started:
                 return True
-        if threading.current_thread() in (self._errors.thread, *self._oversight.threads):
+            ours = threading.current_thread() in (self._errors.thread, *self._oversight.threads)
+            pulled = self._oversight.is_pulled_by(threading.get_ident())
+        if ours or (timeout is None and (pulled or self._calls.here)):
             return False
         return self._oversight.wait(timeout)
 
@@ -283,7 +288,8 @@ class EventProcessor:
     def run(self) -> None:
         """Start, and wait until `stop` is called, or Ctrl-C is pressed, or the process is asked to end (SIGTERM).
 
-        Then everything is ended in order before it returns. A second SIGTERM ends the process at once.
+        Then everything is ended in order before it returns, which it does at once if `stop` was called before. A second
+        SIGTERM ends the process at once.
         Raises the `UsageError` that kept this instance from working, if there was one, or that there is no handler;
         and, as `wait` does, what one of your functions has raised to end the program.
         """
@@ -293,16 +299,25 @@ class EventProcessor:
                 "call start() and take partitions with next_partition_client()"
             )
         asked: list[int] = []
-        self.start()
+        begun = False
         try:
-            with _terminating(asked):
+            with terminating(asked):
+                self.start()
+                begun = True
                 while not asked and not self.wait(0.2):
                     pass
         except KeyboardInterrupt:
+            begun = True
             logger.info("interrupted: stopping")
+        except UsageError:
+            if not self._stopped_first():
+                raise
+            logger.info("stopped before it was started")
         finally:
-            self.stop()
-        self.wait()
+            if begun:
+                self.stop()
+        if self._started:
+            self.wait()
 
     def next_partition_client(
         self, timeout: float | None = None, *, cancel: Cancellation | None = None
@@ -316,7 +331,8 @@ class EventProcessor:
             raise UsageError(
                 "this processor has handlers: leave out on_events and on_event to take partitions yourself"
             )
-        return self._oversight.take(timeout, cancel)
+        with self._calls.entered():
+            return self._oversight.take(timeout, cancel)
 
     def __iter__(self) -> Iterator[PartitionClient]:
         """The partitions to work on, as they come, until the processor is stopped; see `next_partition_client`."""
@@ -345,6 +361,19 @@ class EventProcessor:
     ) -> None:
         self.stop()
 
+    def _stopped_first(self) -> bool:
+        return self._oversight.stopping and not self._started
+
+    def _begin(self) -> None:
+        """Start the other threads."""
+        look = self._oversight.look_again
+        kinds = (OwnershipClaimed, OwnershipLost, HandOverAsked)
+        self._unsubscribe = [self.notices.subscribe(look, kind) for kind in kinds]
+        self._unsubscribe.append(self.notices.subscribe(self._report_cycle, CycleFailed))
+        self._errors.start()
+        self._watch.start()
+        self._dispatch.start()
+
     def _close(self, fetching: Sequence[PartitionWork]) -> None:
         """Relinquish what is left, and end the other threads."""
         self._dispatch.stop(2 * self._settings.request_timeout)
@@ -360,37 +389,8 @@ class EventProcessor:
 
     def _report_cycle(self, notice: CycleFailed) -> None:
         self._errors.report(notice.error, logged=True)
-        self._attention.set()
+        self._attention.ask()
 
     def _say_delayed(self, error: LeaseholdError, patience: float) -> None:
         logger.warning("%s", sentence(error, patience))
         self.notices.publish(StartDelayed(error, patience))
-
-
-def _opened(url: str, consumer_group: str) -> tuple[Hub, ConsumerGroup]:
-    """The hub, once it has said what it is."""
-    hub = open_hub(url)
-    try:
-        return hub, hub.consumer_group(consumer_group)
-    except BaseException:
-        hub.close()
-        raise
-
-
-@contextmanager
-def _terminating(asked: list[int]) -> Iterator[None]:
-    """Note a SIGTERM in `asked`, once, in place of ending the process; only in the main thread, if nobody else does."""
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def note(signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        asked.append(signum)
-
-    signal.signal(signal.SIGTERM, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)

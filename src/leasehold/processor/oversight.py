@@ -24,6 +24,7 @@ from leasehold.processor.holds import Hold
 from leasehold.processor.partition_client import PartitionClient
 from leasehold.processor.partition_work import PartitionWork, Shared, described
 from leasehold.processor.pump import Handlers, Pump
+from leasehold.processor.signals import Attention
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +37,9 @@ _GLANCE = 0.5
 class Oversight:
     """The rounds of one processor.
 
-    `attention` is set by whoever wants the next round at once. `close` is called at the end, with the works whose
-    fetching may not have ended. Works are offered to `take` where there are no handlers.
+    `attention` is asked for by whoever wants the next round at once. `begin` starts the other threads, and `close` is
+    called at the end, with the works whose fetching may not have ended. Works are offered to `take` where there are no
+    handlers.
     """
 
     def __init__(
@@ -46,22 +48,26 @@ class Oversight:
         handlers: Handlers | None,
         *,
         stall_timeout: float,
-        attention: threading.Event,
+        attention: Attention,
+        begin: Callable[[], None],
         close: Callable[[Sequence[PartitionWork]], None],
     ) -> None:
         self.failure: UsageError | None = None
         """What keeps this instance from working."""
         self.leaving: BaseException | None = None
         """What one of the user's functions has raised to end the program."""
-        self.stopping = threading.Event()
-        self.ended = threading.Event()
+        self.stopping = False
+        self.ended = False
+        self._end = threading.Condition()  # waited for by a signal handler too, in the thread that waits for it
         self._shared = shared
         self._manager = shared.manager
         self._clock = shared.clock
         self._handlers = handlers
         self._stall_timeout = stall_timeout
         self._attention = attention
+        self._begin_others = begin
         self._close = close
+        self._abandoned: bool | None = None
         self._lock = threading.RLock()  # a signal handler may cancel in the thread that is about to wait
         self._offered = threading.Condition(self._lock)
         self._offers: deque[PartitionWork] = deque()
@@ -75,24 +81,38 @@ class Oversight:
         """Begin the rounds."""
         self._thread.start()
 
+    def abandon(self) -> None:
+        """The start was interrupted: what has begun ends in order, and what has not does not begin any more."""
+        self.stop()
+        with self._lock:
+            if self._abandoned is None:  # the thread may never come to its first line
+                self._abandoned = True
+                self._note_end()
+
     def stop(self) -> None:
         """Begin nothing more, and end what is begun. Waits for nothing."""
-        self.stopping.set()
+        self.stopping = True
         self.look_again()
 
     def leave(self, error: BaseException) -> None:
         """One of the user's functions means to end the program: end everything in order, and keep the error."""
         with self._lock:
             self.leaving = self.leaving or error
-            self.stopping.set()
+            self.stopping = True
         self.look_again()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until all has ended, at most `timeout` seconds. Returns whether it has."""
         # Not by joining the thread: a join that Ctrl-C interrupts takes a running thread for one that has ended.
-        if not self.ended.wait(timeout):
-            return False
-        self._thread.join()
+        until = None if timeout is None else self._clock.monotonic() + timeout
+        with self._end:
+            while not self.ended:
+                left = math.inf if until is None else until - self._clock.monotonic()
+                if left <= 0:
+                    return False
+                self._end.wait(min(_GLANCE, left))
+        if self._thread.ident is not None:
+            self._thread.join()
         return True
 
     def take(self, timeout: float | None, cancel: Cancellation | None) -> PartitionClient | None:
@@ -102,11 +122,12 @@ class Oversight:
             while True:
                 if self.failure is not None:
                     raise self.failure
-                if self.stopping.is_set() or is_cancelled(cancel):
+                if self.stopping or is_cancelled(cancel):
                     return None
                 while self._offers:
                     work = self._offers.popleft()
                     work.touch()
+                    work.receiver = threading.get_ident()
                     client = PartitionClient(work)
                     if work.stop_reason is None:
                         return client
@@ -124,7 +145,12 @@ class Oversight:
             works = list(self._works.values())
         for work in works:
             work.wake()
-        self._attention.set()
+        self._attention.ask()
+
+    def is_pulled_by(self, thread: int) -> bool:
+        """Whether this thread, by its ident, was the last to take or use a client that is still open."""
+        with self._lock:
+            return any(work.receiver == thread and not work.closed for work in self._works.values())
 
     @property
     def threads(self) -> list[threading.Thread]:
@@ -133,8 +159,15 @@ class Oversight:
             return [self._thread, *self._pumps.values()]
 
     def _oversee(self) -> None:
+        with self._lock:
+            if self._abandoned:
+                return
+            self._abandoned = False
+        try:
+            self._begin_others()
+        except RuntimeError as error:  # no more threads may be started
+            self.leave(error)
         while True:
-            self._attention.clear()
             try:
                 if self._round():
                     break
@@ -145,14 +178,19 @@ class Oversight:
         try:
             self._close(self._fetching)
         finally:
-            self.ended.set()
+            self._note_end()
+
+    def _note_end(self) -> None:
+        with self._end:
+            self.ended = True
+            self._end.notify_all()
 
     def _round(self) -> bool:
         """Begin what is to be begun, end what is to be ended. Returns whether all has ended."""
         self._manager.note_progress()
         self._forget_ended()  # before the look at what is held: what is let go is not held when it has ended
         held = self._held()
-        stopping = self.stopping.is_set()
+        stopping = self.stopping
         if stopping:
             self._shut_down()
             self._say_who_is_waited_for()
@@ -175,7 +213,7 @@ class Oversight:
         except UsageError as error:
             if self.failure is None:
                 self.failure = error
-                self.stopping.set()
+                self.stopping = True
             return {}
 
     def _begin(self, hold: Hold) -> None:

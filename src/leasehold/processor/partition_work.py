@@ -89,6 +89,8 @@ class PartitionWork:
         self._active = shared.clock.monotonic()
         self._closed = threading.Event()
         self._prefetch = self._fetching(hold.start)
+        self.receiver = 0
+        """The thread, by its ident, that was the last to take it, or to receive."""
         self.unrecordable: LeaseholdError | None = None
         """Why its checkpoints are not tried any more, if they are not: the partition is to be given up."""
 
@@ -163,6 +165,7 @@ class PartitionWork:
         `most` and `max_wait` stand in for the settings of delivery.
         """
         self.touch()
+        self.receiver = threading.get_ident()
         delivery = self._shared.delivery
         most = delivery.max_batch if most is None else most
         max_wait = delivery.max_wait if max_wait is None else max_wait
