@@ -197,11 +197,13 @@ def spark_stream(url: str, total: int, folder: Path) -> Callable[[], Turn]:
     return turn
 
 
-def bare_kafka(url: str, total: int, folder: Path, *, tuned: bool = False) -> Callable[[], float]:
+def bare_kafka(
+    url: str, total: int, folder: Path, *, tuned: bool = False, as_events: bool = False
+) -> Callable[[], float]:
     """A bare consumer of confluent-kafka that has all partitions assigned, and reads what an event is made of.
 
     By its defaults it stops fetching for a second whenever its queue was full; `tuned` takes that pause away, as
-    Leasehold does.
+    Leasehold does. With `as_events` it makes an object of each message, as Leasehold's handlers get them.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -216,11 +218,22 @@ def bare_kafka(url: str, total: int, folder: Path, *, tuned: bool = False) -> Ca
         left = total
         while left:
             messages = consumer.consume(1_000, 1.0)
-            read = [
+            read: list[Any] = [
                 (one.value(), one.key(), one.headers(), one.partition(), one.offset(), one.timestamp())
                 for one in messages
                 if one.error() is None
             ]
+            if as_events:
+                for value, key, headers, partition, offset, (_, at) in read:
+                    Event(
+                        value,
+                        None if key is None else key.decode(),
+                        dict(headers or ()),
+                        partition=str(partition),
+                        sequence_number=offset,
+                        offset=str(offset),
+                        enqueued_time=at / 1e3,
+                    )
             found = len(read)
             left -= found
             if found:
@@ -319,6 +332,7 @@ SIDES: dict[str, Callable[[str, int, Path], Callable[[], float | Turn]]] = {
     "official": lambda *where: official(*where, store=True),
     "bare": bare_kafka,
     "bare-tuned": lambda *where: bare_kafka(*where, tuned=True),
+    "bare-events": lambda *where: bare_kafka(*where, tuned=True, as_events=True),
     "processor": processor,
     "arrow": lambda *where: processor(*where, as_events=False),
     "defaults": lambda *where: processor(*where, defaults=True),

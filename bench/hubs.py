@@ -124,7 +124,7 @@ def _kafka(folder: Path, turns: int, quick: bool) -> list[Row]:
 
         readers = {
             name: side(name, full)
-            for name in ("bare", "bare-tuned", "processor", "arrow", "defaults", "spark", "stream")
+            for name in ("bare", "bare-tuned", "bare-events", "processor", "arrow", "defaults", "spark", "stream")
         }
         target = cluster.url(cluster.topic(PARTITIONS))
         senders = {name: side(name, target) for name in ("send-bare", "send")}
@@ -141,10 +141,11 @@ def _rows(
         "client": "the official client alone",
         "bare": "a bare consumer",
         "bare-tuned": "a bare consumer, its pauses taken away",
+        "bare-events": "a bare consumer that makes an object of each event",
         "official": "the official processor, Blob store",
         "processor": "plain processor, batches of 1,000",
         "arrow": "plain processor, batches of 1,000, as Arrow",
-        "defaults": "plain processor, defaults (batches of 100, each recorded)",
+        "defaults": "plain processor, defaults (batches of 100)",
         "spark": "Spark source, a batch query",
         "stream": "Spark source, a running stream",
         "send-client": "the official producer",

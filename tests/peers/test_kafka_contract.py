@@ -51,6 +51,7 @@ class OnACluster(HubContract):
         cluster.wait_whole()
 
 
+@pytest.mark.soak  # what it shows beside the three is little
 class TestOneBroker(OnACluster):
     @pytest.fixture
     def cluster(self, one_broker: Cluster) -> Cluster:
