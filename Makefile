@@ -42,7 +42,7 @@ spark: .venv/.dev ## a short run on another PySpark, in an environment of its ow
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
 
 peers: .venv/.dev ## the tests beside real parts from the system's packages, as far as they can be had
-	$(BIN)/pytest -m 'peers and not soak' $(ARGS)
+	$(BIN)/pytest -m peers $(ARGS)
 
 soak: .venv/.dev ## the slow campaigns
 	$(BIN)/pytest -m soak $(ARGS)

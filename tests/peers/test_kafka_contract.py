@@ -15,8 +15,6 @@ from leasehold.testing.hubs import HubContract
 from tests.faults.instance import until
 from tests.peers.kafka_broker import Cluster
 
-pytestmark = pytest.mark.peers
-
 _topics = itertools.count(1)
 
 
@@ -58,6 +56,7 @@ class TestOneBroker(OnACluster):
         return one_broker
 
 
+@pytest.mark.peers
 class TestThreeBrokers(OnACluster):
     @pytest.fixture
     def cluster(self, three_brokers: Cluster) -> Cluster:

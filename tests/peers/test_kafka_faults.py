@@ -22,7 +22,7 @@ from tests.faults.instance import paused
 from tests.peers.kafka_broker import PATIENCE, Cluster
 from tests.peers.kafka_kind import RealKafka
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 PARTITIONS = 4
 ABORTED = 0.3
@@ -163,7 +163,11 @@ def hub_kind(three_brokers: Cluster) -> Callable[[Path], RealKafka]:
 
 
 @pytest.mark.parametrize(
-    ("faults", "seed"), [pytest.param(3, 1, id="short"), pytest.param(20, 2, id="long", marks=pytest.mark.soak)]
+    ("faults", "seed"),
+    [
+        pytest.param(3, 1, id="short", marks=pytest.mark.peers),
+        pytest.param(20, 2, id="long", marks=pytest.mark.soak),
+    ],
 )
 def test_each_committed_event_is_in_the_table_once(
     new_fleet: Callable[..., Fleet], three_brokers: Cluster, faults: int, seed: int
