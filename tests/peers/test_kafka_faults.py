@@ -165,7 +165,7 @@ def hub_kind(three_brokers: Cluster) -> Callable[[Path], RealKafka]:
 @pytest.mark.parametrize(
     ("faults", "seed"),
     [
-        pytest.param(3, 1, id="short", marks=pytest.mark.peers),
+        pytest.param(2, 1, id="short", marks=pytest.mark.peers),
         pytest.param(20, 2, id="long", marks=pytest.mark.soak),
     ],
 )

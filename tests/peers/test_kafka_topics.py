@@ -1,0 +1,117 @@
+"""What a real Kafka does to a topic and the mock cannot: transactions, compaction, retention, look-up by time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from leasehold.hubs import Hub, open_hub
+from leasehold.hubs.base import TellsTimes
+from leasehold.model import EventPosition, PositionKind
+from leasehold.spark.offsets import Range
+from leasehold.spark.reading import read_ranges, shared_hub
+from leasehold.testing.hub_fixtures import bodies_of, numbered
+from tests.faults.instance import until
+from tests.peers.kafka_broker import PATIENCE, Cluster
+
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name).replace("_", "-")
+
+
+@pytest.fixture
+def transactions(one_broker: Cluster, topic: str) -> Producer:
+    producer = Producer({"bootstrap.servers": one_broker.servers, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(PATIENCE)
+    return producer
+
+
+def as_a_task_reads(hub: Hub, end: int) -> Iterator[bytes]:
+    """The events up to `end`; a gap in the numbers is no loss."""
+    batches = read_ranges(
+        hub.url, [Range("0", 0, end, 1)], ["body"], batch_rows=7, fail_on_data_loss=True, identity=hub.identity
+    )
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+    shared_hub(hub.url, hub.identity).close()
+    shared_hub.cache_clear()
+
+
+def transaction(producer: Producer, topic: str, *bodies: bytes) -> None:
+    producer.begin_transaction()
+    for body in bodies:
+        producer.produce(topic, body, partition=0)
+
+
+def test_only_committed_transactions_are_read_and_an_open_one_holds_back_what_follows(
+    one_broker: Cluster, topic: str, transactions: Producer
+) -> None:
+    one_broker.create(topic, 1)
+    hub = open_hub(one_broker.url(topic))
+    transaction(transactions, topic, b"a", b"b")
+    transactions.commit_transaction(PATIENCE)
+    transaction(transactions, topic, b"not", b"these")
+    transactions.flush(PATIENCE)
+    transactions.abort_transaction(PATIENCE)
+    assert bodies_of(hub, "0") == [b"a", b"b"]
+    end = hub.partition_properties()["0"].end
+    assert end == 2 + 1 + 2 + 1, "the marks of transactions take numbers"
+
+    transaction(transactions, topic, b"c")
+    transactions.flush(PATIENCE)
+    hub.send(numbered(1, first=7), partition="0")
+    assert hub.partition_properties()["0"].end == end, "nothing behind an open transaction is there yet"
+    assert bodies_of(hub, "0") == [b"a", b"b"]
+    transactions.commit_transaction(PATIENCE)
+    until(lambda: hub.partition_properties()["0"].end == end + 3, "the commit")
+    assert bodies_of(hub, "0") == list(as_a_task_reads(hub, end + 3)) == [b"a", b"b", b"c", b"7"]
+    ranges = [hub.read("0", start, start + 1) for start in range(end + 3)]
+    assert [row["body"] for one in ranges for batch in one for row in batch.to_pylist()] == [b"a", b"b", b"c", b"7"]
+    hub.close()
+
+
+def test_a_compacted_topic_is_read_with_its_gaps(one_broker: Cluster, topic: str) -> None:
+    config = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.001"}
+    one_broker.create(topic, 1, {**config, "max.compaction.lag.ms": "500"})
+    producer = Producer({"bootstrap.servers": one_broker.servers, "log_level": 0})
+    for number in range(60):
+        producer.produce(topic, b"%d" % number, f"key {number % 5}", partition=0)
+    assert producer.flush(PATIENCE) == 0
+    hub = open_hub(one_broker.url(topic))
+
+    def compacted() -> bool:
+        producer.produce(topic, b"last", "last", partition=0)  # a later record rolls the segment
+        producer.flush(PATIENCE)
+        time.sleep(0.3)
+        return len([body for body in bodies_of(hub, "0") if body != b"last"]) == 5
+
+    until(compacted, "the topic to be compacted")
+    place = hub.partition_properties()["0"]
+    left = list(as_a_task_reads(hub, place.end))
+    assert [body for body in left if body != b"last"] == [b"%d" % number for number in range(55, 60)]
+    hub.close()
+
+
+def test_times_are_looked_up_by_the_cluster_and_its_retention_is_told(one_broker: Cluster, topic: str) -> None:
+    one_broker.create(topic, 1, {"retention.ms": "-1"})
+    producer = Producer({"bootstrap.servers": one_broker.servers, "log_level": 0})
+    for milliseconds in (1_000_000, 3_000_000, 2_000_000, 5_000_000):
+        producer.produce(topic, b"", partition=0, timestamp=milliseconds)
+    assert producer.flush(PATIENCE) == 0
+    hub = open_hub(one_broker.url(topic))
+    assert isinstance(hub, TellsTimes)
+    for at, number in {0.0: 0, 1000.0: 0, 1000.001: 1, 3000.0: 1, 3000.001: 3, 5000.0: 3, 5000.001: 4}.items():
+        assert hub.resolve("0", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=at)) == number
+    assert hub.retention(PATIENCE) == float("inf")
+    one_broker.configure(topic, retention_ms="60000", segment_ms="500")
+    until(lambda: hub.retention(PATIENCE) == 60.0, "the new configuration")
+    hub.send(numbered(1), partition="0")  # the old ones are of another segment now
+    until(lambda: hub.partition_properties()["0"].begin > 0, "retention to remove them")
+    assert bodies_of(hub, "0") == [b"0"]
+    hub.close()
