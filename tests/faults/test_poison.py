@@ -51,14 +51,16 @@ def test_exactly_the_events_that_raise_are_rejected(new_fleet: Callable[..., Fle
     assert fleet.query("SELECT count(*), count(DISTINCT n) FROM entities") == [(297, 297)]
 
 
+@pytest.mark.parametrize("outage", [0, pytest.param(60, marks=pytest.mark.soak)])
 def test_when_all_fail_nothing_is_rejected_and_a_hang_is_said_and_ends_nothing(
-    new_fleet: Callable[..., Fleet],
+    new_fleet: Callable[..., Fleet], outage: float
 ) -> None:
     fleet = new_fleet(mode="append", gate=ODD, bad=False, limit=1000, ownership='stall_timeout = "4s"\n')
     (fleet.folder / "outage").touch()
     fleet.send(1)
     blue = fleet.launch("blue")
     fleet.until(lambda: "That is an outage, so nothing is rejected" in blue.said(), "the outage to be said")
+    time.sleep(outage)
     assert blue.process.poll() is None
     assert len(fleet.owned_by("blue")) == 4, "what is held stays held"
     (fleet.folder / "outage").unlink()
