@@ -135,7 +135,10 @@ class Schema:
         return version > 0
 
     def create(self, connection: Connection) -> SchemaChange:
-        """Make or upgrade the tables, unless another process has."""
+        """Make or upgrade the tables, unless another process has. Who may make none may ask for what is there."""
+        found, known = self._version(connection), self._component.version
+        if found == known and not self._missing(connection, found):
+            return SchemaChange(self._component.name, found, found)
         try:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
