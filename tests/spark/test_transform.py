@@ -114,6 +114,23 @@ def test_a_bad_transform_names_file_and_key(spark: SparkSession, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def f(df): df.select('offset')", "the function has returned a NoneType, and not a DataFrame"),
+        ("def f(df, more): return df", r"it raises TypeError: f\(\) missing 1 required"),
+        ("def f(df): return df.selct('offset')", "(it raises AttributeError|Spark refuses it).*selct"),
+        ("def f(df: return df", r"cannot be imported \(SyntaxError: "),
+        ("nothing.at.all", "cannot be imported \\(NameError: name 'nothing'"),
+    ],
+)
+def test_what_is_wrong_with_a_function_is_told(spark: SparkSession, tmp_path: Path, code: str, said: str) -> None:
+    name = f"wrong_{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(code)
+    with pytest.raises(UsageError, match=rf"p\.toml: transform\.python.*{said}"):
+        BatchTransform(pipeline(tmp_path, f"python = '{name}:f'"), spark).dry_run()
+
+
+@pytest.mark.parametrize(
     ("columns", "repeatable"),
     [
         ("upper(offset) AS o", True),

@@ -7,11 +7,12 @@ everything, and each batch.
 
 from __future__ import annotations
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.formats import BodyReader
 from leasehold.spark.bodies import body_reader, body_schema
 from leasehold.spark.empty import opaque
@@ -43,8 +44,14 @@ class BatchTransform:
                 self._transform, self._key = python_transform(section.python, file.folder), "transform.python"
 
     def __call__(self, events: DataFrame) -> DataFrame:
-        """Transform events whose bodies have been read. Nothing is computed yet."""
-        return self._transform(events)
+        """Transform events whose bodies have been read. Nothing is computed yet. Raises `UsageError`."""
+        transformed = self._transform(events)
+        if not hasattr(transformed, "sparkSession"):
+            raise UsageError(
+                f"{self._path}: {self._key}: the function has returned a {type(transformed).__name__}, and not a "
+                "DataFrame. Is there a way through it without a return?"
+            )
+        return transformed
 
     def bodies(self) -> BodyReader | None:
         """What reads the bodies, in the tasks; None where the file gives no schema."""
@@ -60,8 +67,10 @@ class BatchTransform:
         """The result for no events, for its schema and plan. Raises `ConfigError` or `UsageError`."""
         nothing = opaque(self._spark, self.read_schema(COLUMNS, inline=False))
         try:
-            transformed = self._transform(nothing)
+            transformed = self(nothing)
             _ = transformed.schema
+        except (LeaseholdError, Py4JError, ConnectionError):
+            raise
         except PySparkException as error:
             raise ConfigError(
                 f"{self._path}: {self._key}", None, f"Spark refuses it: {error}", "Its input is the view events"
@@ -70,6 +79,13 @@ class BatchTransform:
             raise ConfigError(
                 f"{self._path}: {self._key}", None, f"it ends the program ({error!r})", "Let it raise an exception"
             ) from None
+        except Exception as error:
+            raise ConfigError(
+                f"{self._path}: {self._key}",
+                None,
+                f"it raises {type(error).__name__}: {error}",
+                "It is called with one DataFrame, of the columns that events have; --debug shows where it raises",
+            ) from error
         if not is_connect(self._spark):
             from leasehold.spark.classic import check_row_wise
 

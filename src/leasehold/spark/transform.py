@@ -50,6 +50,13 @@ def python_transform(reference: str, folder: Path) -> Transform:
         raise ConfigError(
             "transform.python", reference, f"cannot be imported ({error})", f"Put {module}.py into {folder}"
         ) from error
+    except Exception as error:
+        raise ConfigError(
+            "transform.python",
+            reference,
+            f"cannot be imported ({type(error).__name__}: {error})",
+            f"Correct {module}.py: `python -m {module}` shows where",
+        ) from error
     if not callable(function):
         raise ConfigError("transform.python", reference, "not a function", "Name a function of one DataFrame")
     # Its functions of rows go to the workers whole: they need not be able to import the module.
