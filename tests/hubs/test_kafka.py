@@ -23,6 +23,7 @@ from leasehold.backends import masked
 from leasehold.errors import ConfigError, DataLoss, HubError, HubUnavailable, LeaseholdError, SchemaMismatch
 from leasehold.hubs import Hub, ProgressMirror, kafka_reading, open_hub
 from leasehold.hubs.arrow_events import events_of
+from leasehold.hubs.base import KnowsOffsets, offset_of
 from leasehold.hubs.kafka import KafkaHub, open_kafka_hub
 from leasehold.hubs.kafka_clients import Client, failure
 from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
@@ -320,6 +321,11 @@ def test_keys_headers_and_times_of_other_producers(cluster: Cluster, topic: str,
     assert dict(first["systemProperties"]) == dict(third["systemProperties"]) == {}
     (rows,), (chunk,) = hub.read("0", 0, 3), hub.read_chunks("0", 0, 3)
     assert chunk.events() == events_of(rows), "the same without the detour through Arrow"
+
+
+def test_the_offset_of_an_event_is_known_without_asking(hub: KafkaHub) -> None:
+    assert isinstance(hub, KnowsOffsets)
+    assert [offset_of(hub, "0", number) for number in (-1, 0, 17)] == [None, "0", "17"]
 
 
 def test_a_time_that_is_no_date_is_unknown(cluster: Cluster, topic: str, hub: KafkaHub) -> None:

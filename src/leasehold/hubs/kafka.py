@@ -60,7 +60,7 @@ class _Process:
 
 
 class KafkaHub:
-    """A topic as a hub: all that `Hub` promises, `ReadsChunks` and `ProgressMirror`."""
+    """A topic as a hub: all that `Hub` promises, `ReadsChunks`, `KnowsOffsets`, `TellsTimes` and `ProgressMirror`."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -115,6 +115,9 @@ class KafkaHub:
     def offset_of(self, partition: str, sequence_number: int) -> str | None:
         """The number itself: in a topic it is all that names a place. None before the first event."""
         return str(sequence_number) if sequence_number >= 0 else None
+
+    def learn_offsets(self, places: Mapping[str, int]) -> None:
+        """Nothing: each number is known to be its own offset; see `KnowsOffsets`."""
 
     def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
         """When the first message from each place on was enqueued; see `TellsTimes`."""
