@@ -206,6 +206,7 @@ def test_a_log_is_made_grown_and_kept(tmp_path: Path) -> None:
         ("rows.csv", "id,b,b\n1,2,3\n", ["'b' is there twice"]),
         ("rows.csv", "", ["Empty CSV file"]),
         ("rows.csv", "id,b\n1,2\n3\n", ["row 3 (the header is row 1)", "Expected 2 columns, got 1", "Nothing"]),
+        ("rows.csv", 'id,b\n1,"x\n2,y\n3,"z"\n', ["line 2", "does not end with one", "Nothing"]),
         ("rows.jsonl", '{"a":1}\n', ["no column 'id'"]),
         ("rows.jsonl", '{"id":1}\n[2]\n', ["line 2", "not a JSON object", "Nothing"]),
         ("rows.jsonl", '{"id":1}\n{"id":\n', ["line 2", "not a JSON object", "character"]),

@@ -413,6 +413,7 @@ STRING = f"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=root;Sha
         ("eventhubs://ns/hub?transport=pigeon", "amqp, websockets"),
         ("eventhubs://ns/hub?connection_string=nonsense", "no connection string"),
         ("eventhubs://ns/hub?connection_string_env=NOT_SET_ANYWHERE", "NOT_SET_ANYWHERE"),
+        (f"eventhubs://ns/hub?connection_string_env={quote(STRING)}", "what is there is not shown"),
         (f"eventhubs://other/hub?connection_string={quote(STRING)}", "for the namespace ns.servicebus"),
         (
             f"eventhubs://ns.servicebus.windows.net/hub?connection_string={quote(STRING + ';EntityPath=another')}",

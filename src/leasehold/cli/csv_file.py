@@ -9,7 +9,8 @@ with a bad row is refused before any of it is sent; then to send it.
     an empty field                           null; `""` is an empty text
     NA, N/A, #N/A, NaN, null, NULL, None     null in a column of numbers or of true and false, else text
 
-The file is UTF-8, separated by commas, its first row names the columns.
+The file is UTF-8, separated by commas, its first row names the columns. One with a quoted value that does not end is
+refused: rows behind it would be taken for a part of it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from leasehold.cli.csv_quotes import broken_quote
 from leasehold.cli.json_text import objects, quoted
 from leasehold.cli.row_file import RowFile, Rows
 
@@ -123,6 +125,14 @@ class CsvFile(RowFile):
 
     def _kinds(self) -> dict[str, Kind]:
         """What each column is. Reads the whole file, and so finds every row that cannot be read."""
+        with self.opened() as (data, _):
+            line = broken_quote(data)
+        if line is not None:
+            self.refuse(
+                "a value begins with a quote and does not end with one: a quoted value ends with a quote before the "
+                "comma or the end of the line, and a quote inside of it is written twice",
+                f"line {line}",
+            )
         kinds = dict.fromkeys(self._names, Kind.NOTHING)
         with self._reader() as (reader, _):
             for block in reader:

@@ -128,6 +128,9 @@ def _connection_string(namespace: str, hub: str, options: dict[str, str]) -> str
     if "connection_string" in options:
         string, where = options["connection_string"], "the option connection_string"
     elif name := options.get("connection_string_env"):
+        if re.fullmatch(r"\w+", name) is None:  # the string itself, by mistake: it is a secret
+            rule = "the name of an environment variable, in letters, digits and _; what is there is not shown"
+            raise ConfigError("connection_string_env", None, rule, "Put the string into a variable, and name that")
         if name not in os.environ:
             rule = f"the environment variable {name} is not set"
             raise ConfigError("connection_string_env", name, rule, "Set it to the hub's connection string")
