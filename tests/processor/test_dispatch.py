@@ -187,6 +187,29 @@ def test_an_unexpected_error_does_not_end_it(make: MakeRunner) -> None:
     assert runner.thread.running
 
 
+def test_an_unexpected_error_is_logged_once(make: MakeRunner, caplog: pytest.LogCaptureFixture) -> None:
+    runner = make()
+    failed: list[CycleFailed] = []
+    often = threading.Event()
+
+    def note(notice: CycleFailed) -> None:
+        failed.append(notice)
+        if len(failed) == 4:
+            often.set()
+
+    def raise_it() -> None:
+        runner.instance.ownership.before["list_ownership"] = raise_it
+        raise ZeroDivisionError(f"a bug, {min(len(failed), 2)}")
+
+    runner.manager.notices.subscribe(note, CycleFailed)
+    runner.instance.ownership.before["list_ownership"] = raise_it
+    runner.thread.start()
+    assert often.wait(PATIENCE)
+    runner.thread.stop(PATIENCE)
+    logged = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert logged == ["a bug, 0", "a bug, 1", "a bug, 2"]
+
+
 def test_a_store_that_is_away_does_not_end_it(make: MakeRunner) -> None:
     runner = make()
     runner.instance.ownership.away = True

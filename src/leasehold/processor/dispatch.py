@@ -2,7 +2,7 @@
 
 Runs a cycle when it is due, or at once when the manager wants attention. Promises to end when asked to, or when
 `alive` says that what the partitions are held for is gone; then it relinquishes them. An error in a cycle never
-ends the thread.
+ends the thread; one that nobody foresaw is logged when it begins and changes, and published each time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class DispatchThread:
         self._clock = clock
         self._errors: Mapping[str, str] = {}
         self._alive = alive
+        self._said = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leasehold-dispatch", daemon=True)
 
@@ -65,5 +66,10 @@ class DispatchThread:
         try:
             self._manager.tick()
         except BaseException as error:  # whatever it is: without this thread nothing would be renewed
-            logger.exception("a dispatch cycle failed in an unexpected way")
+            said = f"{type(error).__name__}: {error}"
+            if said != self._said:  # each cycle may fail alike, for as long as a function for start positions does
+                logger.exception("a dispatch cycle failed in an unexpected way")
+            self._said = said
             self._manager.notices.publish(CycleFailed(error))
+        else:
+            self._said = ""
