@@ -42,6 +42,7 @@ def test_killed_at_each_step(new_fleet: Callable[..., Fleet], step: str) -> None
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_twenty_times_in_a_row(new_fleet: Callable[..., Fleet], step: str) -> None:
     """Each one goes on where the one before it died: in its first batch, or up to three later."""
