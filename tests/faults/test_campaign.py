@@ -82,8 +82,9 @@ class Campaign:
         self.fleet.check_table()
 
     def _launch(self, name: str) -> None:
-        self.running[name] = self.fleet.launch(name)
-        self.fleet.until(lambda: self.fleet.owned_by(name), f"{name} to own something after {self.done}")
+        """Start it, and wait until it asks for partitions: before that it is no instance yet, but a command."""
+        instance = self.running[name] = self.fleet.launch(name)
+        self.fleet.until(lambda: "asking for partitions as" in instance.said(), f"{name} to start")
 
     def _killed(self, name: str) -> None:
         self.running[name].kill()
@@ -117,6 +118,7 @@ def _run(fleet: Fleet, seed: int, faults: int) -> None:
     campaign = Campaign(fleet, Random(seed))
     try:
         fleet.wait_owned(blue=2, green=2)
+        fleet.send(100)
         for _ in range(faults):
             campaign.fault()
         campaign.finish()
