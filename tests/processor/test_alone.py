@@ -153,6 +153,7 @@ def test_two_with_the_same_share_do_not_take_turns(tmp_path: Path, store: Sqlite
             assert two.partitions == {"0": level}, "it kept what it had"
             assert one.recorded_owner_level(hub.identity, "0") == level
     assert [(type(error), partition) for error, partition in first.errors] == [(AlreadyInUse, "0")]
+    assert "with a fixed share or balanced" in str(first.errors[0][0]), "nobody can tell which"
     assert "a share of its own" in str(first.errors[0][0])
     assert ("0", 4) not in first.got
     assert second.errors == []

@@ -103,9 +103,9 @@ class FixedShare(MemoryStore):
             self._lost.add(partition)
         self._report(
             AlreadyInUse(
-                f"partition {partition}: another processor with this partition in its fixed share has started, at "
-                f"owner level {level}, and this one, at {mine}, gives it up. Give each a share of its own, or an "
-                "ownership store to all of them"
+                f"partition {partition}: another processor has started on it, with a fixed share or balanced, at owner "
+                f"level {level}, and this one, at {mine}, gives it up. Give each a share of its own, or an ownership "
+                "store to all of them"
             ),
             partition,
         )
