@@ -96,6 +96,26 @@ def test_a_handler_of_the_program_is_left_alone(monkeypatch: pytest.MonkeyPatch)
             signal.signal(each, handler)
 
 
+def test_a_batch_of_which_tasks_tell_nothing_since_java_ends_too_writes_nothing_and_raises_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = Place(spark, tmp_path)
+    place.send(3)
+    table = place.table()
+    results: list[int] = []
+    with place.batches(max_events_per_trigger=2) as batches:
+        for batch in batches:
+            if results:
+                batches.stop()
+            else:
+                kept = plain(batch.events).cache()  # no task runs for the second batch
+            results.append(table.apply(kept, batch).applied)
+        kept.unpersist()
+    assert results == [2, 0]
+    assert len(place.rows()) == 2
+    assert place.checkpoints() == {"0": 1, "1": 1}
+
+
 def test_a_batch_whose_jobs_a_stop_has_cancelled_writes_nothing_and_raises_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from leasehold.errors import ConfigError, LeaseholdError, StaleBatch
+from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.sinks.base import folded
 from leasehold.sinks.fence import Watermark
@@ -65,7 +65,7 @@ class MicroBatch:
         *,
         level_of: Callable[[str, str], int | None],
         meet: Callable[[MetTable], None],
-        stopping: Callable[[], bool] = lambda: False,
+        stopping: Callable[[BaseException], bool] = lambda error: False,
     ) -> None:
         self.events = events
         self.ranges: tuple[EventRange, ...] = order.ranges
@@ -117,7 +117,7 @@ class MicroBatch:
     def abandon(self, error: BaseException) -> bool:
         """Give the batch up if the loop can go on after this error by itself. Returns whether it can."""
         failure = sort_failure(error)
-        if self._stopping() and not isinstance(error, LeaseholdError):
+        if self._stopping(error):
             failure = replace(failure, kind=Kind.STOPPED)
         if failure.kind in ABANDONED:
             self.failure = failure

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from leasehold.errors import ConfigError, StoreUnavailable, UsageError
+from leasehold.errors import ConfigError, LeaseholdError, StaleBatch, StoreUnavailable, UsageError
 from leasehold.model import EventRange
 from leasehold.processor.starting import KnowsWatermarks
 from leasehold.spark.bodies import body_reader, body_schema
@@ -211,9 +211,14 @@ class MicroBatches:
             with suppress(OSError):
                 os.write(2, _STOPPING % self._settings.stop_timeout)
 
-    def _ends_early(self) -> bool:
-        """Whether a failure of Spark is what a stop has brought about."""
-        return self._stop.is_set() and (self._cancelled or not self._jobs.alive())
+    def _ends_early(self, error: BaseException | None = None) -> bool:
+        """Whether a failure is what a stop has brought about.
+
+        A Java that was told to end as well loses what tasks have told, while it is still there.
+        """
+        if not self._stop.is_set() or isinstance(error, StaleBatch):
+            return self._stop.is_set()
+        return not isinstance(error, LeaseholdError) and (self._cancelled or not self._jobs.alive())
 
     # The loop
 
