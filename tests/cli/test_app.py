@@ -51,6 +51,13 @@ def test_help_lists_every_command_without_any_extra() -> None:
         assert f"{name} {sentence}" in printed
 
 
+def test_the_package_is_the_command_too() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "leasehold", "--version"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert said.stdout.startswith("leasehold, version ")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself_with_an_example_without_any_extra(name: str) -> None:
     ran = leasehold(name, "--help")
