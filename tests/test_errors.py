@@ -28,6 +28,7 @@ from leasehold.errors import (
     RangeTooLarge,
     ReaderDisconnected,
     SinkUnavailable,
+    SparkEnded,
     StoreUnavailable,
     UsageError,
     is_transient,
@@ -45,6 +46,7 @@ SAMPLES: tuple[LeaseholdError, ...] = (
     PartitionTaken("3", 4),
     EndWentBack("3", 20, 10),
     RangeTooLarge("3", 10, 70_000, 65_536),
+    SparkEnded(),
     ConfigError("hub", "log://x.db", "a log URL is log:///relative/path", "Did you mean log:///x.db?"),
 )
 CLASSES = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, LeaseholdError)]

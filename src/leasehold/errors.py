@@ -20,6 +20,7 @@
     │   ├── EventsMissing               the table was restored, or a checkpoint set forward: events would be left out
     │   └── StaleBatch                  rows of other events than those of the batch that they are applied as
     ├── SparkUnavailable                Spark's master cannot be reached: try again           (transient)
+    ├── SparkEnded                      Spark's Java process has ended: start the instance again
     └── NotTheOwner                     lost ownership: somebody else holds the partition now
         ├── OwnerLevelSuperseded        a write that carries a lower owner level than the record
         ├── CheckpointStepBack          a checkpoint behind the one already written at its level
@@ -175,6 +176,19 @@ class StaleBatch(SinkError):
 
 class SparkUnavailable(LeaseholdError):
     """Spark's master cannot be reached."""
+
+
+class SparkEnded(LeaseholdError):
+    """Spark's Java process has ended under a running loop."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark's Java process has ended: it was killed, or ran out of memory (spark.driver.memory). Start this "
+            "instance again; what it held goes to the others or comes back to it"
+        )
+
+    def __reduce__(self) -> tuple[type[SparkEnded], tuple[()]]:
+        return type(self), ()
 
 
 class NotTheOwner(LeaseholdError):

@@ -94,15 +94,16 @@ def test_paused_for_longer_than_the_expiration(fleet: Fleet) -> None:
         assert len(fleet.owned_by("blue")) == 2
     _settle(fleet)
 
-    # Green's JVM is gone: it gives up what it holds, and ends.
+    # Green's JVM is gone while nothing comes: it gives up what it holds, and ends.
     python = green.python
     green.expected_to_fail = True
     green.jvm.kill()
-    fleet.send(100)
     fleet.until(lambda: len(fleet.owned_by("blue")) == 4, "blue to own all")
+    fleet.until(lambda: green.process.poll() not in (None, 0) or not python.is_running(), "the application to fail")
+    assert "Java process has ended" in green.said()
+    fleet.send(100)
     fleet.wait_consumed()
     fleet.check_table()
-    fleet.until(lambda: green.process.poll() not in (None, 0) or not python.is_running(), "the application to fail")
     blue.stop()
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from leasehold.errors import AlreadyInUse, LeaseholdError
+from leasehold.errors import AlreadyInUse, LeaseholdError, SparkEnded
 from leasehold.hubs import open_hub
 from leasehold.sinks.base import BatchResult, Totals
 from leasehold.spark.alone import TablePlaces
@@ -108,16 +108,13 @@ class PipelineRun:
             self._run_on_spark(stop)
         except BatchFailed as error:
             raise PipelineFailed(str(error)) from error
-        except (Py4JError, PySparkException, ConnectionError) as error:
+        except (Py4JError, PySparkException, ConnectionError, SparkEnded) as error:
             if stop.is_set():
                 logger.info("Spark has ended before it was asked to: %s", error)
             elif isinstance(error, Py4JJavaError | PySparkException):
                 raise
             else:  # no answer, or half of one
-                raise PipelineFailed(
-                    "Spark's Java process has ended: it was killed, or ran out of memory (spark.driver.memory). "
-                    "Start this instance again; what it held goes to the others or comes back to it"
-                ) from error
+                raise PipelineFailed(str(SparkEnded())) from error
         return self._progress()
 
     def _run_on_spark(self, stop: threading.Event) -> None:

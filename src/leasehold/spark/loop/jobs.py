@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from leasehold.errors import SparkEnded
 from leasehold.spark.loop.orders import Order, Receipt, task_order
 from leasehold.spark.loop.tasks import ReadSpec, Tally, run_task
 
@@ -85,6 +86,12 @@ def jobs_on(spark: SparkSession, spec: ReadSpec, schema: StructType | str) -> Jo
     from leasehold.spark.classic import ClassicJobs  # Spark Connect's thin client has none of what it needs
 
     return ClassicJobs(spark, spec, schema)
+
+
+def check_alive(jobs: Jobs) -> None:
+    """Raise `SparkEnded` where Spark is gone: nothing that is waited for will come, since nothing is held for it."""
+    if not jobs.alive():
+        raise SparkEnded()
 
 
 def is_connect(spark: SparkSession) -> bool:

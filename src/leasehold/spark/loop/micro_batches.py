@@ -40,7 +40,7 @@ from leasehold.spark.endings import raise_again, silence, take_signals
 from leasehold.spark.loop.batch import MetTable, MicroBatch, check_table
 from leasehold.spark.loop.failures import Kind, pause_before_retry
 from leasehold.spark.loop.feed import Feed
-from leasehold.spark.loop.jobs import Jobs, is_connect, jobs_on
+from leasehold.spark.loop.jobs import Jobs, check_alive, is_connect, jobs_on
 from leasehold.spark.loop.orders import describe
 from leasehold.spark.loop.pace import AWAY, Pace, say_losses
 from leasehold.spark.loop.recovery import plan_again
@@ -234,6 +234,7 @@ class MicroBatches:
         self._finish()
         pace = Pace(share.clock)
         while not self._stop.is_set():
+            check_alive(self._jobs)
             feed.record()
             with pace.looking():
                 ranges = feed.next()

@@ -34,7 +34,7 @@ from leasehold.sinks.base import BatchResult
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import Failure, Kind, pause_before_retry, sort_failure
 from leasehold.spark.loop.feed import Feed
-from leasehold.spark.loop.jobs import Jobs
+from leasehold.spark.loop.jobs import Jobs, check_alive
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.pace import Pace
 from leasehold.spark.loop.poison import Sifted, TooMuchPoison
@@ -249,6 +249,7 @@ class BatchRunner:
     # While nothing comes
 
     def _idle(self) -> None:
+        check_alive(self._jobs)
         self._feed.record()
         self._stop.wait(self._pace.pause(away=bool(self._feed.hub_away)))
 
