@@ -35,7 +35,6 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 CONNECTION = f"Endpoint=sb://{NAMESPACE};SharedAccessKeyName=k;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
 OWNERSHIP = f"""\
-store = "{{store}}"
 load_balancing_interval = "{INTERVAL}s"
 partition_expiration = "{EXPIRATION}s"
 request_timeout = "1.4s"
@@ -60,13 +59,13 @@ class MixedFleet:
             "store": azurite.url("azblob", container),
         }
         (folder / "fleet.json").write_text(json.dumps(told))
-        ownership = OWNERSHIP.format(store=told["store"])
         pipeline = PIPELINE.format(
             hub=told["hub"],
             start="earliest",
             limit=400,
             source="",
-            ownership=ownership,
+            stores=told["store"],
+            ownership=OWNERSHIP,
             sink=SINKS["append"],
             master="local[1]",
             spark="",
