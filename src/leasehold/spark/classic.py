@@ -43,6 +43,7 @@ ROW_WISE = frozenset(
         "ResolvedHint",
         "CollectMetrics",
         "MapInArrow",
+        "PythonMapInArrow",  # its name before 4.0
         "Repartition",
         "RepartitionByExpression",
         "RebalancePartitions",
