@@ -11,8 +11,7 @@ the plan; `uuid()` and `rand()` have seeds that were drawn when the plan was ana
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -198,15 +197,15 @@ def _listed(sequence: Any) -> Iterator[Any]:
         yield sequence.apply(position)
 
 
-def say_no_error_after(stop: threading.Event, spark: SparkSession) -> None:
-    """PySpark's server for accumulators prints a traceback when Java ends before it: after a stop that is no news."""
+def say_no_error_after(ended: Callable[[], bool], spark: SparkSession) -> None:
+    """PySpark's server for accumulators prints a traceback when Java ends before it: after the end that is no news."""
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is None:
         return
     tell = server.handle_error
 
-    def tell_unless_stopped(request: Any, client_address: Any) -> None:
-        if not stop.is_set():
+    def tell_unless_ended(request: Any, client_address: Any) -> None:
+        if not ended():
             tell(request, client_address)
 
-    server.handle_error = tell_unless_stopped
+    server.handle_error = tell_unless_ended

@@ -60,7 +60,10 @@ def end_quietly(spark: SparkSession, before: Any) -> None:
         for each in SIGNALS:
             if _is_a_default(each, signal.getsignal(each)):
                 signal.signal(each, _end)
-    _quiet_accumulators(spark)
+    if spark not in _sessions and hasattr(spark, "_sc"):  # a session of Spark Connect has no server of its own
+        from leasehold.spark.classic import say_no_error_after
+
+        say_no_error_after(TOLD.is_set, spark)
     if not _sessions:
         atexit.register(_stop_session)
     _sessions[:] = [spark]
@@ -193,18 +196,3 @@ def _stop(spark: Any) -> None:
             query.stop()
     with suppress(Exception):
         spark.stop()
-
-
-def _quiet_accumulators(spark: Any) -> None:
-    """PySpark's server for accumulators prints a traceback when Java ends before it: after the end that is no news."""
-    server: Any = getattr(getattr(spark, "_sc", None), "_accumulatorServer", None)
-    if server is None or hasattr(server, "leasehold_quiet"):
-        return
-    tell = server.handle_error
-
-    def tell_unless_told(request: Any, client_address: Any) -> None:
-        if not TOLD.is_set():
-            tell(request, client_address)
-
-    server.handle_error = tell_unless_told
-    server.leasehold_quiet = True

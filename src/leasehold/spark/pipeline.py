@@ -226,7 +226,7 @@ class PipelineRun:
         if not is_connect(spark):
             from leasehold.spark.classic import say_no_error_after
 
-            say_no_error_after(stop, spark)
+            say_no_error_after(stop.is_set, spark)
         return spark
 
     def _prepare(self, spark: SparkSession) -> tuple[LoopSettings, Jobs, Evaluation]:

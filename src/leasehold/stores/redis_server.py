@@ -64,7 +64,7 @@ _AWAY = (
 )
 _CODES = "LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|CLUSTERDOWN|MASTERDOWN|TRYAGAIN|UNBLOCKED"
 _AWAY_REPLY = re.compile(rf"(?:^|: -)((?:{_CODES})\b.*)", re.DOTALL)
-"""What a server says that takes no writes for now. A failover says so, too: to a script in the middle of its error."""
+"""What a server answers while it refuses writes, in a failover too. The error of a script has it in its middle."""
 _NO_CLUSTER = "Cluster mode is not enabled"
 
 _deadline = threading.local()
