@@ -131,3 +131,11 @@ def test_a_batch_whose_jobs_a_stop_has_cancelled_writes_nothing_and_raises_nothi
             results.append(table.apply(plain(batch.events).withColumn("n", slowly("n")), batch))
     assert [(one.applied, one.rejected) for one in results] == [(0, 0)]
     assert place.checkpoints() == {"0": 0, "1": 0}
+
+
+def test_java_leaves_sigterm_to_the_program(spark: SparkSession) -> None:
+    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    java.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        java.wait(2)
+    assert spark.range(3).count() == 3

@@ -12,6 +12,7 @@ the plan; `uuid()` and `rand()` have seeds that were drawn when the plan was ana
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -209,3 +210,26 @@ def say_no_error_after(ended: Callable[[], bool], spark: SparkSession) -> None:
             tell(request, client_address)
 
     server.handle_error = tell_unless_ended
+
+
+def leave_sigterm_to_python(spark: SparkSession) -> None:
+    """Have a Java that this process has started ignore SIGTERM, which service managers send to a whole group.
+
+    Python ends what runs in order, and Java ends with Python, whose end of a pipe it watches. A Java that takes the
+    signal as well stops Spark under the batch at hand.
+    """
+    context = spark.sparkContext
+    if getattr(context._gateway, "proc", None) is None:
+        return
+    java: Any = context._jvm
+    handling = java.sun.misc
+    with suppress(Exception):  # a Java started with -Xrs leaves its signals to the system
+        handling.Signal.handle(handling.Signal("TERM"), handling.SignalHandler.SIG_IGN)
+
+
+def silence_java(spark: SparkSession) -> None:
+    """Have Java say nothing more: neither in Spark's log, nor past it."""
+    spark.sparkContext.setLogLevel("OFF")
+    java: Any = spark.sparkContext._jvm
+    nowhere = java.java.io.OutputStream.nullOutputStream()
+    java.java.lang.System.setErr(java.java.io.PrintStream(nowhere))

@@ -3,8 +3,9 @@
 Owns the signals of a program that has no handlers of its own: Ctrl-C raises `KeyboardInterrupt` in the main thread, as
 in any Python program, and SIGTERM raises `Terminated`, so that `with` and `finally` get their turn. What ends then
 stops the queries and the session first, so that partitions are given up, and the process ends by the signal. Promises
-that nothing of PySpark's or py4j's is printed on the way. PySpark's own handler asks Java to cancel all jobs in the
-middle of whatever is being asked of Java: the answer is a traceback of 90 lines, or a stack overflow.
+that nothing of PySpark's or py4j's is printed on the way. The session's own Java ignores SIGTERM, which a service
+manager sends to every process of a group, and ends with Python. PySpark's own handler asks Java to cancel all jobs in
+the middle of whatever is being asked of Java: the answer is a traceback of 90 lines, or a stack overflow.
 
 Refuses to touch what is the program's: a handler, a hook for exceptions, an interactive session, where Ctrl-C ends a
 statement and not the program. A loop (`MicroBatches`) puts a handler of its own in this one's place for as long as it
@@ -60,9 +61,10 @@ def end_quietly(spark: SparkSession, before: Any) -> None:
         for each in SIGNALS:
             if _is_a_default(each, signal.getsignal(each)):
                 signal.signal(each, _end)
-    if spark not in _sessions and hasattr(spark, "_sc"):  # a session of Spark Connect has no server of its own
-        from leasehold.spark.classic import say_no_error_after
+    if spark not in _sessions and hasattr(spark, "_sc"):  # a session of Spark Connect has no Java of its own
+        from leasehold.spark.classic import leave_sigterm_to_python, say_no_error_after
 
+        leave_sigterm_to_python(spark)
         say_no_error_after(TOLD.is_set, spark)
     if not _sessions:
         atexit.register(_stop_session)
@@ -188,9 +190,9 @@ def _stop_session() -> None:
 
 def _stop(spark: Any) -> None:
     with suppress(Exception):  # Spark may be gone, and is to go
-        spark.sparkContext.setLogLevel("OFF")
-        java = spark.sparkContext._jvm.java  # what its threads end with is printed past the log
-        java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
+        from leasehold.spark.classic import silence_java
+
+        silence_java(spark)
     with suppress(Exception):
         for query in spark.streams.active:
             query.stop()
