@@ -192,19 +192,23 @@ def test_a_blind_write_keeps_no_former_owner_of_ours_in(
     assert len([one for one in caplog.messages if "another SDK's processor" in one]) == 1
     [superseded] = ours.update_checkpoints([Checkpoint(GROUP, "0", 30, 2, "3000")])
     assert isinstance(superseded, OwnerLevelSuperseded)
-    [behind] = ours.update_checkpoints([Checkpoint(GROUP, "0", 15, 3, "1500")])
-    assert isinstance(behind, CheckpointStepBack)
+    assert ours.update_checkpoints([Checkpoint(GROUP, "0", 15, 3, "1500")]) == [], "it finished what it had: no loss"
+    assert their_checkpoints(official)["0"]["offset"] == "2000", "and the place stays as far as it was"
     assert ours.update_checkpoints([Checkpoint(GROUP, "0", 30, 3, "3000")]) == []
     assert their_checkpoints(official)["0"]["offset"] == "3000"
 
 
-def test_a_blind_write_in_between_is_noticed_by_the_next_update(ours: BlobStore, official: BlobCheckpointStore) -> None:
+def test_a_blind_write_in_between_is_no_loss_and_is_not_undone(ours: BlobStore, official: BlobCheckpointStore) -> None:
     ours.raise_owner_level([Checkpoint(GROUP, "0", 10, 3, "1000")])
     assert ours.update_checkpoints([Checkpoint(GROUP, "0", 11, 3, "1100")]) == []
     official.update_checkpoint(their_record("0", offset="2000", sequence_number=20))
-    [behind] = ours.update_checkpoints([Checkpoint(GROUP, "0", 12, 3, "1200")])
-    assert isinstance(behind, CheckpointStepBack)
+    assert ours.update_checkpoints([Checkpoint(GROUP, "0", 12, 3, "1200")]) == []
     assert their_checkpoints(official)["0"]["offset"] == "2000"
+    [superseded] = ours.update_checkpoints([Checkpoint(GROUP, "0", 12, 2, "1200")])
+    assert isinstance(superseded, OwnerLevelSuperseded)
+    assert ours.update_checkpoints([Checkpoint(GROUP, "0", 21, 3, "2100")]) == []
+    [behind] = ours.update_checkpoints([Checkpoint(GROUP, "0", 20, 3, "2000")])
+    assert isinstance(behind, CheckpointStepBack), "behind a place of ours it is refused as ever"
 
 
 def test_raising_after_a_blind_write_keeps_their_place(ours: BlobStore, official: BlobCheckpointStore) -> None:

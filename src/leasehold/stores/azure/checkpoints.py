@@ -11,10 +11,12 @@ record, which no official processor touches, says what level has been reached, s
 stays refused. A crash between the two writes leaves the level record ahead, which skips a level at most: it is read
 only where the checkpoint has lost its own level, or is not there.
 
-What is promised: a lower level is refused, whoever wrote the record; a step back within a level is refused,
-also one behind a place that another SDK's processor wrote. What is not: an official processor's write is
-refused by nobody. Where one has written, a warning says so once: it is normal in a mixed fleet, and in one
-that is not mixed somebody else reads the group.
+What is promised: a lower level is refused, whoever wrote the record; a step back within a level is refused, but for
+one behind a place that another SDK's processor wrote. That is a former owner which finished what it had: nobody has
+taken the partition from the level that is highest, so its owner is not refused, the place stays as far as it is, and
+is written again when the owner is beyond it. What is not: an official processor's write is refused by nobody. Where
+one has written, a warning says so once: it is normal in a mixed fleet, and in one that is not mixed somebody else
+reads the group.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from leasehold.errors import NotTheOwner, StoreUnavailable
+from leasehold.errors import CheckpointStepBack, NotTheOwner, StoreUnavailable
 from leasehold.model import Checkpoint, ConsumerGroup, RecordKind, Unreadable
 from leasehold.stores import readable
 from leasehold.stores.azure.calls import Deadline
@@ -138,7 +140,8 @@ class CheckpointRecords:
             # A level that is remembered though the checkpoint is gone still refuses a lower one.
             against = stands or Checkpoint(checkpoint.group, checkpoint.partition, -1, remembered)
             if (refused := refusal(against, checkpoint)) is not None:
-                return refused
+                behind = isinstance(refused, CheckpointStepBack)
+                return None if behind and stored is not None and checkpoint_is_foreign(stored) else refused
             if against.owner_level < checkpoint.owner_level:
                 self._raise_level(checkpoint, deadline)
             if self._put(address, checkpoint, stored, deadline):
