@@ -35,16 +35,16 @@ smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
 	for command in '' $$commands; do "$$folder/bin/leasehold" $$command --help > /dev/null; done; \
 	echo 'the bare install runs'
 
-pytest: .venv/.dev ## the tests alone: make pytest ARGS="tests/cli -k send"
+pytest: .venv/.classes.jsa ## the tests alone: make pytest ARGS="tests/cli -k send"
 	$(BIN)/pytest -m 'not soak and not peers' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-spark: .venv/.dev ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
+spark: .venv/.classes.jsa ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
 
-peers: .venv/.dev ## the tests beside real parts from the system's packages, as far as they can be had
+peers: .venv/.classes.jsa ## the tests beside real parts from the system's packages, as far as they can be had
 	$(BIN)/pytest -m peers $(ARGS)
 
-soak: .venv/.dev ## the slow campaigns
+soak: .venv/.classes.jsa ## the slow campaigns
 	$(BIN)/pytest -m soak $(ARGS)
 
 bench: .venv/.dev ## measure, and print a table of ratios with the machine named
@@ -74,6 +74,10 @@ clean: ## remove what these targets made, .venv included
 	@echo 'installing leasehold[dev] (a few minutes the first time)'
 	@$(PIP) -e '.[dev]'
 	@touch $@ .venv/.demo
+
+# Where it cannot be made, the tests run without it, and take longer.
+.venv/.classes.jsa: .venv/.dev tests/class_archive.py
+	@$(BIN)/python -m tests.class_archive $@
 
 .venv/.demo: .venv/.made pyproject.toml
 	@echo 'installing leasehold[demo] (a few minutes the first time)'

@@ -1,6 +1,12 @@
-"""What holds for all tests: Ctrl-C can be tested wherever they run."""
+"""What holds for all tests: Ctrl-C can be tested wherever they run, and a Java of Spark's starts quickly."""
 
+import os
 import signal
+
+from tests import class_archive
+
+for _name, _value in class_archive.options().items():
+    os.environ.setdefault(_name, _value)
 
 # A shell that runs something in the background has it ignore Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
