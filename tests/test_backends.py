@@ -137,8 +137,25 @@ def test_relative_to_the_working_directory_by_default(tmp_path: Path, monkeypatc
         ("postgres://user:se/cret@host:5432/db", "postgres://***@host:5432/db"),
         ("redis://:@/se@/cret//@host:6379/0", "redis://***@host:6379/0"),
         ("postgres://user:se@cret@host/db?user=me@home&password=x", "postgres://***@host/db?user=***&password=***"),
-        ("kafka://host/t?sasl_password=a&secret&b=c", "kafka://host/t?sasl_password=***&***&b=***"),
+        ("kafka://host/t?sasl_password=a&secret&b=c", "kafka://host/t?sasl_password=***&***&***"),
         ("kafka://host/t?sasl_password=my secret", "kafka://host/t?sasl_password=***"),
+        ("postgresql://u:12#secret@host/db", "postgresql://***"),
+        ("redis://:#secret@host/0", "redis://***"),
+        ("redis://:12?secret@host/0", "redis://***"),
+        ("redis://:a@b#secret@host/0", "redis://***"),
+        ("postgresql://host/db?user=secret@home", "postgresql://***"),
+        ("redis://host/0#secret", "redis://host/0#***"),
+        ("kafka://host:1,b:2/t?sasl_username=secret@home&x=1", "kafka://host:1,b:2/t?sasl_username=***&x=***"),
+        ("kafka://u:12?secret@host/t", "kafka://***"),
+        ("kafka://u:x/y?a=secret@host/t", "kafka://***"),
+        ("postgresql:user:secret@host/db", "***"),
+        ("postgresql//user:secret@host/db", "***"),
+        ("redis:/:secret@host/0", "***"),
+        ("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=secret==", "***"),
+        ("user:secret@postgresql://host/db", "***"),
+        ("flights.db", "flights.db"),
+        ("kafka://h/t?client_id=a&sasl.password=x&secret=y", "kafka://h/t?client_id=***&sasl.password=***&***"),
+        ("azblob://a/c?sv=1&sig=x&secret=y", "azblob://a/c?sv=***&sig=***&***"),
         ("memory://name", "memory://name"),
         ("", ""),
     ],
@@ -159,11 +176,24 @@ def test_file_urls_hold_no_secrets_and_are_shown_as_they_are(scheme: str, path: 
     assert masked(f"{scheme}:///{path}") == f"{scheme}:///{path}"
 
 
-@pytest.mark.parametrize("url", ["nosuch://user:secret@host/x?password=secret", "x://user:secret@host/x;key=secret"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("nosuch://user:secret@host/x?password=secret", "x://user:secret@host/x;key=secret"),
+        *("postgresql:user:secret@host/db", "redis:/:secret@host/0", "user:secret@postgresql://host/db"),
+        "Endpoint=sb://ns/;SharedAccessKeyName=n;SharedAccessKey=secret",
+    ],
+)
 def test_errors_show_no_secrets(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
         open_store(url)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql:user:p@host/db", "postgresql:/u:p@host/db", "postgresql//u:p@host/db"])
+def test_forgotten_slashes_are_said(url: str) -> None:
+    with pytest.raises(ConfigError, match="Write postgresql:// with a colon and two slashes"):
+        open_store(url)
 
 
 # Schemes

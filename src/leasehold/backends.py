@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,17 @@ _EXTRAS = {"pyarrow": "log", "psycopg": "postgres", "redis": "redis", "azure": "
 def check_scheme(url: str, field: str, builtin: Mapping[str, str], group: str) -> str:
     """The scheme of `url`, if a backend serves it; `field` names the setting in the error. Loads nothing."""
     scheme, found, _ = url.partition("://")
+    named = re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,30}", scheme)
     known = sorted({*builtin, *(point.name for point in entry_points(group=group))})
     if not found or scheme not in known:
         schemes = ", ".join(f"{name}://" for name in known)
         rule = f"a URL that begins with {'one of ' if len(known) > 1 else ''}{schemes}"
         close = difflib.get_close_matches(scheme, known, 1)
         remedy = f"Did you mean {close[0]}://?" if close else "Correct the URL"
-        if found and not close:
+        if found and named and not close:
             remedy = f"There is no backend for {scheme}:// here"
+        if not found and (begun := re.match(r"[A-Za-z]+(?=[:/])", url)) and begun[0] in known:
+            remedy = f"Write {begun[0]}:// with a colon and two slashes"
         raise ConfigError(field, masked(url), rule, remedy)
     return scheme
 
@@ -89,13 +92,53 @@ def local_file_of(url: str, base: Path, kind: str) -> Path:
 
 
 def masked(url: str) -> str:
-    """The URL with user, password and query values hidden, fit for messages and logs."""
-    if url.partition("://")[0] in FILE_SCHEMES:
+    """The URL with user, password and query values hidden, fit for messages and logs.
+
+    What cannot be told apart from a part of a password is hidden too: text that is no URL but has marks of one, and all
+    behind the scheme where an @ comes after a ? or # that a password may have.
+    """
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return "***" if re.search(r"[@:;=&?#]", url) else url
+    if scheme in FILE_SCHEMES:
         return url
-    hidden = re.sub(r"(?<=://)[^\s?#]*@", "***@", url)
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        return "***"
+    place, mark, query = (*re.split(r"([?#])", rest, maxsplit=1), "", "")[:3]
+    if "@" in query and not _is_query(scheme, place, mark, query):
+        return f"{scheme}://***"
+    _, at, host = place.rpartition("@")
+    hidden = f"{scheme}://{'***@' if at else ''}{host}{mark}{'***' if mark == '#' and query else query}"
+    parts = hidden.split("&")
+    kept = next((place for place, part in enumerate(parts) if _SECRET.search(part)), len(parts)) + 1
+    hidden = "&".join([*parts[:kept], *("***" for _ in parts[kept:])])  # what follows a secret may be the rest of it
     hidden = re.sub(r"(?<=[?&;])([^=&;]+)=[^&;]*", r"\1=***", hidden)
     return re.sub(r"(?<=[?&;])[^=&;]+(?=[&;]|$)", "***", hidden)  # what has no name may be the rest of a secret
 
+
+def _is_query(scheme: str, place: str, mark: str, query: str) -> bool:
+    """Whether an @ behind this mark is in a value of a query, and not the end of a password with the mark in it."""
+    if mark == "#" or not all(re.match(r"[\w.]+=", part) for part in query.split("&")):
+        return False
+    if scheme not in _WITHOUT_USER:
+        return "@" in place
+    hosts, slash, _ = place.partition("/")
+    return bool(slash) and all(re.fullmatch(r"[^:]*(:\d*)?", host) for host in hosts.split(","))
+
+
+def unknown_option(given: str, before: Iterable[str], secrets: Collection[str]) -> str:
+    """How an option that nobody knows is named in a message, after those `before` it in the same query.
+
+    Behind a secret it is not shown: it may be the rest of it.
+    """
+    if any(name in secrets for name in before):
+        return "what follows the & behind a password or key (not shown: it may be a part of it, where & is %26)"
+    return given
+
+
+_SECRET = re.compile(r"(?:pass\w*|secret|token|pem|connection_string\w*|accesskey|signature|\bsig)=", re.IGNORECASE)
+_WITHOUT_USER = ("kafka", "eventhubs", "azblob", "aztable")
+"""Schemes whose URL has no user before the host."""
 
 FILE_SCHEMES = ("log", "sqlite")
 """Schemes whose URL names a file of this host."""

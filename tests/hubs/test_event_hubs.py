@@ -414,6 +414,17 @@ STRING = f"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=root;Sha
         ("eventhubs://ns/hub?connection_string=nonsense", "no connection string"),
         ("eventhubs://ns/hub?connection_string_env=NOT_SET_ANYWHERE", "NOT_SET_ANYWHERE"),
         (f"eventhubs://ns/hub?connection_string_env={quote(STRING)}", "what is there is not shown"),
+        (f"eventhubs://ns/hub?connection_string_env={SECRET}", "no environment variable of this name"),
+        (f"eventhubs://ns/hub?connection_string_env={STRING}", "what is there is not shown"),
+        (
+            f"eventhubs://ns/hub?connection_string=Endpoint=sb://ns&{SECRET}=1",
+            "what follows the & behind a password or key",
+        ),
+        (
+            f"eventhubs://ns/hub?connection_string=Endpoint=sb://ns&{SECRET}",
+            "what follows the & behind a password or key",
+        ),
+        (f"eventhubs://ns/hub?connection_string_env=x;key=y&{SECRET}", "what follows the & behind a password or key"),
         (f"eventhubs://other/hub?connection_string={quote(STRING)}", "for the namespace ns.servicebus"),
         (
             f"eventhubs://ns.servicebus.windows.net/hub?connection_string={quote(STRING + ';EntityPath=another')}",
@@ -426,6 +437,15 @@ def test_a_url_that_cannot_be_read_says_why_and_keeps_the_secret(url: str, match
         open_hub(url)
     assert SECRET not in str(caught.value)
     assert "pass" not in str(caught.value)
+
+
+def test_a_connection_string_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "string").write_text(f"{STRING}\n")
+    monkeypatch.delenv(VARIABLE, raising=False)
+    for name, option in ((f"{VARIABLE}_FILE", ""), ("OF_OURS_FILE", "?connection_string_env=OF_OURS")):
+        monkeypatch.setenv(name, str(tmp_path / "string"))
+        assert read_url(f"eventhubs://ns.servicebus.windows.net/hub{option}")._connection_string == STRING
+        monkeypatch.delenv(name)
 
 
 def test_an_address_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,18 @@ def test_options_are_of_the_url_and_else_of_the_environment() -> None:
     assert settings.url == "kafka://a:1,b:2/t?sasl_mechanism=PLAIN&sasl_username=$ConnectionString&mirror_offsets=TRUE"
 
 
+def test_a_secret_may_be_in_a_file_and_its_rest_behind_an_ampersand_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "word").write_text("a&b#c\n")
+    settings = parse_kafka_url("kafka://h/t", {"LEASEHOLD_KAFKA_SASL_PASSWORD_FILE": str(tmp_path / "word")})
+    assert settings.client_config["sasl.password"] == "a&b#c"
+    for query in ("sasl_password=a&hidden=b", "ssl_key_pem=a&hidden", "sasl_password=a&x=1&hidden=2"):
+        with pytest.raises(ConfigError, match="%26") as refused:
+            parse_kafka_url(f"kafka://h/t?{query}", {})
+        assert "hidden" not in str(refused.value)
+    with pytest.raises(ConfigError, match="colour is not an option"):
+        parse_kafka_url("kafka://h/t?colour=red", {})
+
+
 def test_a_secret_is_taken_as_it_was_pasted_and_never_shown(cluster: Cluster, topic: str) -> None:
     key = "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=a+b/c="
     url = cluster.url(topic, f"client_id=me&sasl_password={key}&ssl_key_password=k%26%23")

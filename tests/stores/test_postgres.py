@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -256,6 +257,8 @@ def test_writes_are_on_disk_also_where_the_database_would_not_wait_for_it(url: s
     [
         *("postgresql://me:s3/cret@host/db", "postgresql://me:s3@cret@host/db", "postgresql://me:s3?cret@host/db"),
         *("postgresql://me:s3cret@host:port/db", "postgresql://h/d?nonsense=s3cret", "postgresql://me:s3#cret@host/db"),
+        *("postgresql://me:3#s3cret@host/db", "postgresql://h/d?password=s3&cret=x", "postgresql://h/d#s3cret"),
+        "postgresql://h/d?password=x&s3cret",
     ],
 )
 def test_a_bad_url_is_refused_without_its_secrets(url: str) -> None:
@@ -274,6 +277,17 @@ def test_secrets_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
             PostgresStore(url).list_ownership(new_group())
         assert "s3cret" not in str(away.value)
         assert "from-the-environment" not in str(away.value)
+
+
+def test_a_password_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "word").write_text("s3#c ret\n")
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.setenv("PGPASSWORD_FILE", str(tmp_path / "word"))
+    for url, password in (("postgresql://me@h/d", "s3#c ret"), ("postgresql://me:own@h/d", "own")):
+        assert Connections(url, 1.0, lambda _: None)._parameters["password"] == password
+    monkeypatch.setenv("PGPASSWORD", "of libpq")
+    with pytest.raises(ConfigError, match="PGPASSWORD is set as well"):
+        PostgresStore("postgresql://me@h/d")
 
 
 def test_names_that_do_not_fit_are_refused(postgres_server: PostgresServer) -> None:

@@ -200,6 +200,8 @@ def test_connections_that_the_server_has_closed_are_not_used(redis_server: Redis
         *("redis://me:s3/cret@host/0", "redis://me:s3@cret@host/0", "redis://me:s3?cret@host/0"),
         *("redis://me:s3cret@host:port/0", "redis://:s3#cret@host/0", "redis://:s3cret@host/0?prefix=a%7Bb"),
         *("redis://:s3cret@host/0?cluster=perhaps", "redis://:s3cret@host/0?db=first"),
+        *("redis://:3#s3cret@host/0", "redis://host/0?password=x&s3=cret", "redis://host/0?password=x&s3cret"),
+        "redis://host/0#s3cret",
     ],
 )
 def test_a_bad_url_is_refused_without_its_secrets(url: str) -> None:
@@ -222,6 +224,10 @@ def test_a_password_comes_from_the_url_or_the_environment_and_is_in_no_message(
             assert "wr0ng" not in repr(RedisStore(url)) + repr(RedisLeaseStore(url))
         RedisStore(server.url.replace("redis://", "redis://:s3%20cr%2Fet@")).list_ownership(new_group())
         monkeypatch.setenv("LEASEHOLD_REDIS_PASSWORD", "s3 cr/et")
+        RedisStore(server.url).list_ownership(new_group())
+        (tmp_path / "word").write_text("s3 cr/et\n")
+        monkeypatch.delenv("LEASEHOLD_REDIS_PASSWORD")
+        monkeypatch.setenv("LEASEHOLD_REDIS_PASSWORD_FILE", str(tmp_path / "word"))
         RedisStore(server.url).list_ownership(new_group())
     finally:
         server.end()

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from leasehold.backends import masked
-from leasehold.cli.init import check_lasting
+from leasehold.cli.checkpoint_place import Named, group_options, open_place
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
-from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup
 
 if TYPE_CHECKING:
-    from leasehold.cli.checkpoint_moves import Move, Places
+    from leasehold.cli.checkpoint_moves import Move
     from leasehold.stores.base import CheckpointStore
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS = (
     Column("partition", "Partition"),
@@ -45,26 +40,10 @@ def checkpoints() -> None:
     """
 
 
-def _group_options(command: F) -> F:
-    for option in (
-        click.option("--group", metavar="NAMESPACE/HUB/NAME", help="The consumer group, as the records name it."),
-        click.option("--hub", metavar="URL", help="Take namespace and hub from this hub."),
-        click.option(
-            "--consumer-group",
-            metavar="NAME",
-            default="$Default",
-            show_default=True,
-            help="The group's name, with --hub.",
-        ),
-    ):
-        command = option(command)
-    return wait_option(command)
-
-
 @checkpoints.command("export")
 @click.argument("store")
-@_group_options
-def export(store: str, group: str | None, hub: str | None, consumer_group: str, wait: float) -> None:
+@group_options
+def export(store: str, named: Named) -> None:
     """Print the checkpoints of a consumer group, a JSON object a line. A store that is not there is not made.
 
     \b
@@ -74,9 +53,9 @@ def export(store: str, group: str | None, hub: str | None, consumer_group: str, 
     """
     from leasehold.cli.checkpoint_formats import as_line
 
-    opened, of, _ = patiently(lambda: _open(store, group, hub, consumer_group, must_exist=True), wait)
-    group_of = _needed(of)
-    found = patiently(lambda: opened.list_checkpoints(group_of), wait)
+    opened = open_place(store, named, must_exist=True)
+    group_of = opened.needed
+    found = named.patiently(lambda: opened.store.list_checkpoints(group_of))
     for checkpoint in sorted(found, key=_in_order):
         click.echo(as_line(checkpoint))
     if not found:
@@ -86,7 +65,7 @@ def export(store: str, group: str | None, hub: str | None, consumer_group: str, 
 @checkpoints.command("import")
 @click.argument("store")
 @click.argument("source", metavar="FILE|FOLDER|-|URL")
-@_group_options
+@group_options
 @click.option(
     "--format",
     "format_name",
@@ -102,10 +81,7 @@ def export(store: str, group: str | None, hub: str | None, consumer_group: str, 
 def import_(
     store: str,
     source: str,
-    group: str | None,
-    hub: str | None,
-    consumer_group: str,
-    wait: float,
+    named: Named,
     format_name: str,
     folder: str,
     force: bool,
@@ -132,21 +108,22 @@ def import_(
 
     if format_name not in FORMATS:
         raise ConfigError("--format", format_name, f"one of {', '.join(FORMATS)}")
-    opened, into, known = patiently(lambda: _open(store, group, hub, consumer_group), wait)
+    opened = open_place(store, named)
+    known = named.patiently(lambda: opened.places)
     if source.startswith("azblob://"):
-        wanted = _lease_blobs(source, _needed(into), folder)
+        wanted = _lease_blobs(source, opened.needed, folder)
     else:
-        wanted = read_checkpoints(source, format_name, into)
+        wanted = read_checkpoints(source, format_name, opened.group)
     groups = list(dict.fromkeys(one.group for one in wanted))
-    stored = patiently(lambda: [one for of in groups for one in opened.list_checkpoints(of)], wait)
-    _write(opened, plan_moves(stored, wanted, force=force, hub=known), output)
+    stored = named.patiently(lambda: [one for of in groups for one in opened.store.list_checkpoints(of)])
+    _write(opened.store, plan_moves(stored, wanted, force=force, hub=known), output)
 
 
 @checkpoints.command("set")
 @click.argument("store")
 @click.argument("partition")
 @click.argument("sequence_number", type=click.IntRange(min=BEFORE_FIRST, max=HIGHEST))
-@_group_options
+@group_options
 @click.option("--offset", help="The hub's own text for the same event, where it has one.")
 @click.option("--force", is_flag=True, help="Also a step back, and a place whose events the hub has removed.")
 @output_option
@@ -154,10 +131,7 @@ def set_(
     store: str,
     partition: str,
     sequence_number: int,
-    group: str | None,
-    hub: str | None,
-    consumer_group: str,
-    wait: float,
+    named: Named,
     offset: str | None,
     force: bool,
     output: Output,
@@ -177,54 +151,13 @@ def set_(
     """
     from leasehold.cli.checkpoint_moves import plan_moves
 
-    opened, of, known = patiently(lambda: _open(store, group, hub, consumer_group, must_exist=True), wait)
-    listed = patiently(lambda: opened.list_checkpoints(_needed(of)), wait)
+    opened = open_place(store, named, must_exist=True)
+    known = named.patiently(lambda: opened.places)
+    listed = named.patiently(lambda: opened.store.list_checkpoints(opened.needed))
     stored = [one for one in listed if one.partition == partition]
     level = stored[0].owner_level + 1 if stored else 0
-    wanted = Checkpoint(_needed(of), partition, sequence_number, level, offset)
-    _write(opened, plan_moves(stored, [wanted], force=force, hub=known), output)
-
-
-def _open(
-    store: str, group: str | None, hub: str | None, consumer_group: str, *, must_exist: bool = False
-) -> tuple[CheckpointStore, ConsumerGroup | None, Places | None]:
-    """The store, the group as far as one was named, and what the hub of that group has, if one was named."""
-    from leasehold.hubs import open_hub
-    from leasehold.stores import open_existing, open_store
-
-    if group and hub:
-        raise ConfigError("--group", group, "named already by --hub", "Use one of the two")
-    opener = open_existing if must_exist else open_store
-    of: ConsumerGroup | None = None
-    if group:
-        parts = group.split("/")
-        if len(parts) != 3 or not all(parts):
-            raise ConfigError("--group", group, "NAMESPACE/HUB/NAME", "Three names with two slashes between them")
-        of = ConsumerGroup(*parts)
-    opened = open_hub(hub) if hub else None
-    if "://" in store:
-        check_lasting(store)
-        if opened is not None:
-            of = opened.consumer_group(consumer_group)
-        return opener(store), of, opened.partition_properties() if opened else None
-
-    from leasehold.spark.pipeline_file import read_pipeline_file
-
-    pipeline = read_pipeline_file(Path(store))
-    timeout = pipeline.ownership.settings().request_timeout
-    if opened is not None:
-        of = opened.consumer_group(consumer_group)
-    elif of is None:
-        opened = open_hub(pipeline.hub_url)
-        of = opened.consumer_group(pipeline.source.consumer_group)
-    if pipeline.checkpoint_url is None:
-        raise ConfigError(
-            f"{store}: ownership.checkpoint_store",
-            "none",
-            "this pipeline keeps no checkpoints: its places are the watermarks of its table",
-            "`leasehold reset` sets those",
-        )
-    return opener(pipeline.checkpoint_url, timeout=timeout), of, opened.partition_properties() if opened else None
+    wanted = Checkpoint(opened.needed, partition, sequence_number, level, offset)
+    _write(opened.store, plan_moves(stored, [wanted], force=force, hub=known), output)
 
 
 def _lease_blobs(url: str, group: ConsumerGroup, folder: str) -> list[Checkpoint]:
@@ -240,12 +173,6 @@ def _lease_blobs(url: str, group: ConsumerGroup, folder: str) -> list[Checkpoint
             "processor was given: --folder NAMESPACE/HUB"
         )
     return found
-
-
-def _needed(group: ConsumerGroup | None) -> ConsumerGroup:
-    if group is None:
-        raise ConfigError("--group", None, "a store's URL does not say of which group", "Add --hub or --group")
-    return group
 
 
 def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:

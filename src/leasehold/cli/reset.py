@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.set_option import set_option
 from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
@@ -29,8 +30,9 @@ _COLUMNS = (
     "where the table's own watermarks say that it is.",
 )
 @wait_option
+@set_option
 @output_option
-def reset(file: Path, to: str, wait: float, output: Output) -> None:
+def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: Output) -> None:
     """Set how far a pipeline has come, while it is not running.
 
     Checkpoints and the table's watermarks are set together. The rows of the table stay: an upserted table comes out
@@ -51,9 +53,10 @@ def reset(file: Path, to: str, wait: float, output: Output) -> None:
     from leasehold.sinks import open_sink
     from leasehold.spark.alone import TablePlaces
     from leasehold.spark.pipeline_file import read_pipeline_file
+    from leasehold.spark.pipeline_values import parse_settings
     from leasehold.stores import PipelineBinding, open_store
 
-    pipeline = read_pipeline_file(file)
+    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
     positions = None
     if to.strip().lower() != "sink":
         try:
@@ -61,7 +64,6 @@ def reset(file: Path, to: str, wait: float, output: Output) -> None:
         except ConfigError as error:
             error.add_note("Or sink, alone: where the table's own watermarks say that it is.")
             raise
-    settings = pipeline.ownership.settings()
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
     stores = pipeline.open_stores(open_store, lambda: TablePlaces(sink, hub.identity))
@@ -73,7 +75,7 @@ def reset(file: Path, to: str, wait: float, output: Output) -> None:
         sink,
         PipelineBinding(pipeline.name, sink.identity()),
         to=positions,
-        expiration=settings.partition_expiration,
+        expiration=pipeline.ownership.settings().partition_expiration,
         ours=stores.ours,
     )
     table = Table("partitions", _COLUMNS, [(move.partition, move.before, move.after) for move in moves])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from leasehold.cli.output import Output, Result, counted, output_option
+from leasehold.cli.set_option import set_option
 from leasehold.errors import MissingDependency
 from leasehold.printable import PrintableFormatter
 from leasehold.waiting import SignalEvent
@@ -41,8 +42,9 @@ REPORT_EVERY = 5.0
     help="A name for this instance that lasts: started again under it, the instance takes its partitions back at "
     "once. Letters, digits and . _ : @ -; unique among the instances of a pipeline.",
 )
+@set_option
 @output_option
-def run(file: Path, available_now: bool, owner_id: str | None, output: Output) -> None:
+def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[str, ...], output: Output) -> None:
     """Run a pipeline on Spark until it is stopped.
 
     Start it as often as you like, on one machine or several: the instances share the partitions of the hub.
@@ -53,10 +55,12 @@ def run(file: Path, available_now: bool, owner_id: str | None, output: Output) -
     \b
     Example:
       leasehold run flights.toml --owner-id blue
+      leasehold run flights.toml --set sink.url=sqlite:///other.db --set source.max_events_per_trigger=1000
     """
     from leasehold.spark.pipeline_file import read_pipeline_file
+    from leasehold.spark.pipeline_values import parse_settings
 
-    pipeline_file = read_pipeline_file(file)
+    pipeline_file = read_pipeline_file(file, settings=parse_settings(settings))
     if owner_id is not None:
         from leasehold.model import OwnerId
 

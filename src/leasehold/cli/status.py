@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain, span
+from leasehold.cli.set_option import set_option
 from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.processor.lag_times import GroupTimes, lag_times
 from leasehold.processor.progress import GroupProgress, PartitionProgress, group_progress
@@ -88,8 +89,9 @@ REMARK = Column("remark", "Remark")
     "counts, and without that what the hub says.",
 )
 @wait_option
+@set_option
 @output_option
-def status(file: Path, retention: str | None, wait: float, output: Output) -> None:
+def status(file: Path, retention: str | None, wait: float, settings: tuple[str, ...], output: Output) -> None:
     """Show who holds which partition, and how far it has come.
 
     Checkpoint is the sequence number that the next owner would start at, End the one that the next event will
@@ -112,17 +114,17 @@ def status(file: Path, retention: str | None, wait: float, output: Output) -> No
     from leasehold.hubs import open_hub
     from leasehold.spark.alone import TablePlaces
     from leasehold.spark.pipeline_file import read_pipeline_file
+    from leasehold.spark.pipeline_values import parse_settings
     from leasehold.stores import open_existing
 
     stated = None if retention is None else parse_duration(retention, "--retention")
-    pipeline = read_pipeline_file(file)
-    settings = pipeline.ownership.settings()
+    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
+    expiration = pipeline.ownership.settings().partition_expiration
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
 
     def look() -> GroupProgress:
         stores = pipeline.open_stores(open_existing, lambda: TablePlaces(_table(pipeline), hub.identity))
         group = hub.consumer_group(pipeline.source.consumer_group)
-        expiration = settings.partition_expiration
         return group_progress(hub, group, stores.ownership, stores.checkpoints, expiration, stores.ours)
 
     progress = patiently(look, wait)

@@ -3,8 +3,9 @@
 Owns the form `eventhubs://NAMESPACE/HUB[?option=value&…]` and the search for a credential, in this order: the
 option `connection_string`; the environment variable that the option `connection_string_env` names; the
 variable `LEASEHOLD_EVENT_HUBS_CONNECTION_STRING` where it is for this namespace; else what azure-identity finds
-(managed identity, environment, Azure CLI …). Promises that no message, `repr` or log shows a secret. What the URL
-says of the fleet has to be the same in all its instances.
+(managed identity, environment, Azure CLI …). In place of a variable one with `_FILE` behind its name may name a file.
+Promises that no message, `repr` or log shows a secret. What the URL says of the fleet has to be the same in all its
+instances.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from azure.eventhub import TransportType, parse_connection_string
 
-from leasehold.backends import masked
+from leasehold.backends import masked, unknown_option
+from leasehold.environment import secret_from
 from leasehold.errors import ConfigError, MissingDependency
 
 VARIABLE = "LEASEHOLD_EVENT_HUBS_CONNECTION_STRING"
@@ -32,6 +34,8 @@ _OPTIONS = (
     "status_group",
     "transport",
 )
+_WITH_SECRETS = ("connection_string", "connection_string_env")
+"""Options that hold a connection string, the latter by mistake."""
 _FLEETS = ("leasehold", "mixed")
 _TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverWebsocket}
 _SECRETS = re.compile(
@@ -93,10 +97,11 @@ def read_url(url: str) -> Address:
     if not namespace or not hub or "/" in hub or parts.fragment or "@" in namespace:
         raise ConfigError("hub", masked(url), _FORM, "Name namespace and hub; credentials go into the environment")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for option in options:
+    for place, option in enumerate(options):
         if option not in _OPTIONS:
             hint = "Correct it" if option != "mirror_offsets" else "Only kafka:// mirrors progress"
-            raise ConfigError("hub", masked(url), f"its options are {', '.join(_OPTIONS)}, not {option}", hint)
+            shown = unknown_option(option, list(options)[:place], _WITH_SECRETS)
+            raise ConfigError("hub", masked(url), f"its options are {', '.join(_OPTIONS)}, not {shown}", hint)
     transport = options.get("transport", "amqp")
     if transport not in _TRANSPORTS:
         raise ConfigError("transport", transport, f"one of {', '.join(_TRANSPORTS)}", "Correct the hub's URL")
@@ -131,11 +136,13 @@ def _connection_string(namespace: str, hub: str, options: dict[str, str]) -> str
         if re.fullmatch(r"\w+", name) is None:  # the string itself, by mistake: it is a secret
             rule = "the name of an environment variable, in letters, digits and _; what is there is not shown"
             raise ConfigError("connection_string_env", None, rule, "Put the string into a variable, and name that")
-        if name not in os.environ:
-            rule = f"the environment variable {name} is not set"
-            raise ConfigError("connection_string_env", name, rule, "Set it to the hub's connection string")
-        string, where = os.environ[name], f"the environment variable {name}"
-    elif (string := os.environ.get(VARIABLE, "")) and _endpoint(string) == namespace.lower():
+        named = secret_from(os.environ, name)
+        if named is None:
+            shown = name if re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) else None  # else it may be a key, by mistake
+            rule = "no environment variable of this name is set, nor one with _FILE behind it"
+            raise ConfigError("connection_string_env", shown, rule, "Set it to the hub's connection string")
+        string, where = named, f"the environment variable {name}"
+    elif (string := secret_from(os.environ, VARIABLE) or "") and _endpoint(string) == namespace.lower():
         where = f"the environment variable {VARIABLE}"
     else:
         return None

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from leasehold.backends import masked
+from leasehold.backends import masked, unknown_option
 from leasehold.config import parse_duration
+from leasehold.environment import secret_from
 from leasehold.errors import ConfigError
 
 ENVIRONMENT = "LEASEHOLD_KAFKA_"
@@ -116,7 +117,7 @@ def parse_kafka_url(url: str, environment: Mapping[str, str]) -> KafkaSettings:
     stated = dict(_stated(parts.query, masked(url)))
     plain = "&".join(f"{name}={quote(value, safe=':/$,')}" for name, value in stated.items() if name not in SECRETS)
     for name in (*_CLIENT_NAMES, *_OWN):
-        value = environment.get(ENVIRONMENT + name.upper())
+        value = secret_from(environment, ENVIRONMENT + name.upper())
         if value is not None:
             stated.setdefault(name, value)
     client = {_CLIENT_NAMES[name]: value for name, value in stated.items() if name in _CLIENT_NAMES}
@@ -126,7 +127,7 @@ def parse_kafka_url(url: str, environment: Mapping[str, str]) -> KafkaSettings:
 
 def _stated(query: str, url: str) -> Iterator[tuple[str, str]]:
     """The options of a query, each with its name as it is listed here."""
-    seen = set()
+    seen: set[str] = set()
     for part in filter(None, query.split("&")):
         given, equals, value = part.partition("=")
         if not equals:
@@ -137,7 +138,8 @@ def _stated(query: str, url: str) -> Iterator[tuple[str, str]]:
             known = [*_OWN, *_CLIENT_NAMES]
             close = difflib.get_close_matches(name, known, 1)
             hint = f"Did you mean {close[0]}?" if close else "Leave it out"
-            raise ConfigError("hub", url, f"{given} is not an option; the options are {', '.join(known)}", hint)
+            shown = unknown_option(given, seen, SECRETS)
+            raise ConfigError("hub", url, f"{shown} is not an option; the options are {', '.join(known)}", hint)
         if name in seen:
             raise ConfigError("hub", url, f"{name} is given twice", "Keep one of them")
         seen.add(name)

@@ -2,13 +2,15 @@
 
 Owns the keys of the file and their defaults. Refuses unknown and missing keys, values of another type, and
 sets of settings that cannot keep their promise, each with the key as the file names it. URLs of files with
-three slashes are relative to the pipeline file. Needs neither Spark nor a database.
+three slashes are relative to the pipeline file. Values from elsewhere, `${VARIABLE}` and `--set`, are put in by
+`pipeline_values.py`. Needs neither Spark nor a database.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ from leasehold.processor.alone import NoCheckpoints
 from leasehold.processor.promises import Combination, check, is_mixed, place_at, place_of
 from leasehold.sinks.base import TableSpec
 from leasehold.spark.alone import NONE, Stores, TablePlaces, check_alone, open_stores
+from leasehold.spark.pipeline_values import Substituted, put_over
 from leasehold.stores import Store
 
 
@@ -57,7 +60,7 @@ class _Section(BaseModel):
 class SourceSection(_Section):
     """`[source]`: which hub, as which consumer group, from where, and how much at a time."""
 
-    hub: Name
+    hub: Name = Field(repr=False)
     consumer_group: Name = "$Default"
     starting_position: Position = "earliest"
     max_events_per_trigger: PositiveInt = 100_000
@@ -74,9 +77,9 @@ class SourceSection(_Section):
 class OwnershipSection(_Section):
     """`[ownership]`: the stores, and how partitions are held."""
 
-    store: Name | None = None
-    ownership_store: Name | None = None
-    checkpoint_store: Name | None = None
+    store: Name | None = Field(default=None, repr=False)
+    ownership_store: Name | None = Field(default=None, repr=False)
+    checkpoint_store: Name | None = Field(default=None, repr=False)
     partitions: tuple[Name, ...] | None = Field(default=None, strict=False)
     strategy: str | None = None
     load_balancing_interval: Duration | None = None
@@ -136,7 +139,7 @@ class TransformSection(_Section):
 class SinkSection(_Section):
     """`[sink]`: the entity table."""
 
-    url: Name
+    url: Name = Field(repr=False)
     table: Name
     mode: Literal["upsert", "append"] = "upsert"
     keys: tuple[Name, ...] = Field(default=(), strict=False)
@@ -154,7 +157,7 @@ class PipelineFile(_Section):
     ownership: OwnershipSection
     transform: TransformSection = TransformSection()
     sink: SinkSection
-    spark: dict[str, Option] = {}
+    spark: dict[str, Option] = Field(default={}, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -262,31 +265,68 @@ def naming(prefix: str) -> Iterator[None]:
         raise ConfigError(f"{prefix}{error.field}", error.value, error.rule, error.remedy) from error
 
 
-def read_pipeline_file(path: Path) -> PipelineFile:
-    """Read and check a pipeline file. Raises `ConfigError` that names the file and the key."""
+def read_pipeline_file(
+    path: Path, *, settings: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+) -> PipelineFile:
+    """Read and check a pipeline file, with `settings` (texts by dotted keys) over its own values.
+
+    `${VARIABLE}` in a value stands for what `environment` (default: this process's) has. Raises `ConfigError` that
+    names the file or the setting, and the key, and shows nothing that a variable holds.
+    """
+    over = settings or {}
+    stated = put_over(_parsed(path), over, _SECTIONS)
+    values = Substituted(os.environ if environment is None else environment)
     try:
-        stated = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _checked(path, values.document(stated), over)
+    except ConfigError as error:
+        raise _placed(error, path, over, stated, values) from None  # what it came from may show a value
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    scheme, colon, _ = str(path).partition(":")
+    if colon and scheme in {*hubs.BACKENDS, *stores.BACKENDS, *sinks.BACKENDS}:
+        raise ConfigError("pipeline file", None, f"a path, and not a URL of {scheme}", "Name a file PIPELINE.toml")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), None, f"cannot be read ({error})", "Check the path") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), None, f"not valid TOML ({error})", "Correct the line it names") from error
+
+
+def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> PipelineFile:
     try:
-        read = PipelineFile.model_validate({**stated, "path": path})
+        read = PipelineFile.model_validate({**document, "path": path})
     except ValidationError as error:
-        raise ConfigError(str(path), None, "; ".join(_told(fault) for fault in error.errors())) from None
-    with naming(f"{path}: "):
-        with naming("ownership."):
-            check_alone({"hub": read.source.hub, **read.ownership.model_dump(exclude_none=True)})
-        read.ownership.settings()
-        Positions.parse(read.source.starting_position, "source.starting_position")
-        _ = read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
-        read.check_promises()
+        raise ConfigError(str(path), None, "; ".join(_told(fault, over) for fault in error.errors())) from None
+    with naming("ownership."):
+        check_alone({"hub": read.source.hub, **read.ownership.model_dump(exclude_none=True)})
+    read.ownership.settings()
+    Positions.parse(read.source.starting_position, "source.starting_position")
+    _ = read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
+    read.check_promises()
     return read
 
 
-def _told(fault: Any) -> str:
+def _placed(
+    error: ConfigError, path: Path, over: Mapping[str, str], stated: Mapping[str, Any], values: Substituted
+) -> ConfigError:
+    """The error with where its key was stated, and with variables in the place of what they hold."""
+    key = error.field
+    if key != str(path):
+        key = f"--set {key}" if key in over else f"{path}: {key}"
+    section, _, name = error.field.partition(".")
+    here = stated.get(section)
+    raw = here.get(name) if isinstance(here, dict) else here
+    value = raw if isinstance(raw, str) and "${" in raw and error.value is not None else error.value
+    shown = values.hidden(value) if isinstance(value, str) else value
+    return ConfigError(key, shown, values.hidden(error.rule), values.hidden(error.remedy))
+
+
+def _told(fault: Any, over: Mapping[str, str]) -> str:
     """One fault of the file in our own words."""
     key = ".".join(str(part) for part in fault["loc"])
+    flag = "--set " if any(one == key or key.startswith(f"{one}.") or one.startswith(f"{key}.") for one in over) else ""
     said = {
         "missing": "is missing",
         "extra_forbidden": f"is not a key of a pipeline file{_meant(fault['loc'])}",
@@ -295,7 +335,7 @@ def _told(fault: Any) -> str:
         if key != "name"
         else f"{fault['input']!r} must be letters, digits, . _ or -, the first a letter or digit",
     }.get(fault["type"])
-    return f"{key}: {said or _of_another_type(key, fault)}"
+    return f"{flag}{key}: {said or _of_another_type(key, fault)}"
 
 
 def _meant(place: tuple[str | int, ...]) -> str:

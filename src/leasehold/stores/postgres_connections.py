@@ -37,6 +37,7 @@ from psycopg import conninfo
 from psycopg.rows import TupleRow
 
 from leasehold.backends import masked
+from leasehold.environment import secret_from
 from leasehold.errors import StoreError, StoreUnavailable, lasting
 from leasehold.stores.postgres_place import find_place, qualified
 from leasehold.stores.server_urls import bad_url, check_server_url
@@ -45,6 +46,7 @@ from leasehold.stores.table_versions import gone
 MOST_CONNECTIONS = 4
 """To one server at a time, by one store in one process."""
 
+PASSWORD = "PGPASSWORD"  # noqa: S105  the name of the variable
 _FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with options of libpq"
 _TICK = 0.05  # how often a call that waits looks at its deadline
 _LONGEST_PAUSE = 0.05
@@ -279,6 +281,8 @@ def _parameters(url: str, timeout: float) -> tuple[dict[str, Any], dict[str, str
         stated = conninfo.conninfo_to_dict(url)
     except psycopg.Error:  # libpq repeats parts of the URL
         raise bad_url(url, _FORM) from None
+    if not stated.get("password") and (secret := secret_from(os.environ, PASSWORD)):
+        stated["password"] = secret
     milliseconds = max(1, math.ceil(timeout * 1000))
     settings = {
         "statement_timeout": str(milliseconds),

@@ -25,17 +25,19 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 from urllib.parse import quote
 
 import redis
 from redis import exceptions
 from redis.backoff import NoBackoff
-from redis.connection import Connection, SSLConnection, parse_url
+from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
 from redis.retry import Retry
 
-from leasehold.backends import masked
-from leasehold.errors import StoreError, StoreUnavailable, lasting
+from leasehold.backends import masked, unknown_option
+from leasehold.environment import secret_from
+from leasehold.errors import ConfigError, StoreError, StoreUnavailable, lasting
 from leasehold.model import ConsumerGroup
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.server_urls import bad_url, check_server_url
@@ -53,6 +55,14 @@ _FORM = (
     "a Redis URL is redis://USER:PASSWORD@HOST:PORT/NUMBER?OPTION=VALUE (rediss:// for TLS); options are prefix (1 to "
     "100 letters, digits or any of . _ : -), cluster (true or false) and those of redis-py"
 )
+_SECRETS = ("password", "username", "ssl_password")
+_KNOWN_OPTIONS = {
+    "prefix",
+    "cluster",
+    "timeout",
+    "max_connections",
+    *(name for kind in (AbstractConnection, Connection, SSLConnection) for name in signature(kind).parameters),
+} - {"self", "kwargs"}
 _AWAY = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
@@ -294,9 +304,21 @@ def _read(answer: Any) -> Any:
     return json.loads(answer)
 
 
+def _check_query(url: str) -> None:
+    """Refuse options that redis-py does not know: it would pass them on until somebody repeats them in an error."""
+    seen: list[str] = []
+    for part in filter(None, url.partition("?")[2].split("&")):
+        given, equals, _ = part.partition("=")
+        if not equals or given not in _KNOWN_OPTIONS:
+            shown = unknown_option(given if equals else "a part without =", seen, _SECRETS)
+            raise ConfigError("store", masked(url), f"{shown} is no option; {_FORM}", "Correct the URL")
+        seen.append(given)
+
+
 def _options(url: str) -> dict[str, Any]:
     """What to connect with, from the URL and the environment."""
     check_server_url(url, _FORM)
+    _check_query(url)
     try:
         options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
         cluster = {"true": True, "false": False}[str(options.pop("cluster", "false")).lower()]
@@ -305,8 +327,8 @@ def _options(url: str) -> dict[str, Any]:
             raise ValueError
     except (ValueError, KeyError):  # redis-py repeats parts of the URL
         raise bad_url(url, _FORM) from None
-    if not options.get("password") and os.environ.get(PASSWORD):
-        options["password"] = os.environ[PASSWORD]
+    if not options.get("password") and (secret := secret_from(os.environ, PASSWORD)):
+        options["password"] = secret
     for decided_here in ("socket_timeout", "socket_connect_timeout", "decode_responses", "protocol", "timeout"):
         options.pop(decided_here, None)
     options["connection_class"] = _PunctualTls if url.startswith("rediss://") else _Punctual

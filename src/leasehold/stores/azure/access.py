@@ -10,9 +10,9 @@ Owns which credential is taken. The first that is there, in this order:
 4. the environment's AZURE_STORAGE_SAS_TOKEN
 5. azure-identity's default credential: a managed identity, a workload identity, `az login` …
 
-`credential=default` in the URL goes straight to the last, whatever the environment says. `endpoint=URL` says
-where the account is, for Azurite or another cloud; else the connection string does, else
-`https://ACCOUNT.blob.core.windows.net` (`table` for tables).
+In place of a variable, one with `_FILE` behind its name may name a file. `credential=default` in the URL goes
+straight to the last, whatever the environment says. `endpoint=URL` says where the account is, for Azurite or another
+cloud; else the connection string does, else `https://ACCOUNT.blob.core.windows.net` (`table` for tables).
 
 Refuses what cannot work or would give a secret away: two credentials in one URL, a connection string of another
 account, a SAS or a token over plain http to another host. No secret is in a message or a repr.
@@ -28,7 +28,8 @@ from urllib.parse import unquote, urlsplit
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 
-from leasehold.backends import masked
+from leasehold.backends import masked, unknown_option
+from leasehold.environment import secret_from
 from leasehold.errors import ConfigError, MissingDependency
 
 Credential = AzureNamedKeyCredential | AzureSasCredential | TokenCredential
@@ -89,11 +90,11 @@ def read_url(url: str, service: Service, environment: Mapping[str, str] | None =
             "Keep one of: a SAS (?sv=…&sig=…), connection_string=…, credential=default, or none, and set "
             f"{_STRING} or {_SAS}",
         )
-    text = options.get("connection_string") or ("" if sas or chosen else environment.get(_STRING, ""))
+    text = options.get("connection_string") or ("" if sas or chosen else secret_from(environment, _STRING) or "")
     string = _connection_string(text, account, "connection_string" in options, url) if text else {}
     endpoint = options.get("endpoint") or _endpoint_of(string, account, service)
     if not sas and not chosen and not text:
-        sas = environment.get(_SAS, "").removeprefix("?")
+        sas = (secret_from(environment, _SAS) or "").removeprefix("?")
     credential = _credential(string, sas)
     _check_endpoint(endpoint, credential, url)
     return Access(where, endpoint, place, credential)
@@ -126,6 +127,7 @@ def _options(url: str) -> tuple[dict[str, str], str]:
             rest.append(pair)
     if rest and not any(pair.startswith("sig=") for pair in rest):
         unknown = ", ".join(pair.partition("=")[0] for pair in rest)
+        unknown = unknown_option(unknown, options, ("connection_string",))
         raise ConfigError(
             "store", masked(url), f"unknown option {unknown}", f"There are {', '.join(_OPTIONS)}, and a SAS"
         )
