@@ -436,7 +436,8 @@ def test_a_url_that_cannot_be_read_says_why_and_keeps_the_secret(url: str, match
     with pytest.raises(ConfigError, match=match) as caught:
         open_hub(url)
     assert SECRET not in str(caught.value)
-    assert "pass" not in str(caught.value)
+    assert "user:" not in str(caught.value)
+    assert ":pass" not in str(caught.value)
 
 
 def test_a_connection_string_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
