@@ -157,7 +157,7 @@ def test_two_available_now_runs(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("fleet", [APPEND], indirect=True)
 def test_stopped_by_a_signal_to_all_of_its_processes(fleet: Fleet) -> None:
-    """Spark's Java and the source end with the application, or before it: that is a stop like any other."""
+    """Spark's Java leaves the signal to the application, which finishes the batch at hand: a stop like any other."""
     fleet.send(50)
     blue = fleet.launch("blue")
     fleet.wait_consumed()
@@ -165,10 +165,12 @@ def test_stopped_by_a_signal_to_all_of_its_processes(fleet: Fleet) -> None:
     fleet.send(50)
     fleet.wait_in_batch("blue")
     blue.signal_all(signal.SIGTERM)
-    fleet.until(lambda: not blue.jvm_runs(), "Spark to be gone while the batch is worked on")
+    time.sleep(2)  # time in which Java would end
+    assert blue.jvm_runs()
     fleet.open_gate("blue")
-    assert blue.account()["applied"] == 200
-    assert fleet.query("SELECT count(*) FROM entities") == [(200,)]
+    applied = blue.account()["applied"]
+    assert applied > 200, "the batch at hand is finished"
+    assert fleet.query("SELECT count(*) FROM entities") == [(applied,)]
     _check_clean_end(fleet, blue)
 
 

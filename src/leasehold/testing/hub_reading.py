@@ -93,7 +93,8 @@ class HubReading(HubFixtures):
         for numbers in found:
             first = order.index(numbers[0])
             assert numbers == order[first : first + len(numbers)]
-        left = [number for number in order if number >= hub.partition_properties()["0"].begin]
+        begin = hub.partition_properties()["0"].begin
+        left = [number for number in order if number >= begin]
         assert [number for numbers in found for number in numbers][-len(left) :] == left
 
     # read_chunks, whether the hub has one of its own or not
