@@ -15,7 +15,11 @@ from pathlib import Path
 import pytest
 
 from leasehold.embedded import DatabaseFile
-from leasehold.errors import LeaseholdError, SchemaMismatch, StoreUnavailable
+from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch, StoreUnavailable
+from leasehold.hubs.log import LogHub
+from leasehold.model import ConsumerGroup, Event
+from leasehold.sinks import TableSpec, open_sink
+from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.groups import at_once
 
 SCHEMA = ("CREATE TABLE IF NOT EXISTS entry (value TEXT)",)
@@ -50,6 +54,53 @@ def pragma(connection: sqlite3.Connection, name: str) -> object:
 
 
 # Transactions
+
+
+@pytest.mark.parametrize(("stated", "mode"), [(None, 0o600), ("640", 0o640), ("0660", 0o660)])
+def test_files_are_their_owners_alone_unless_another_mode_is_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str | None, mode: int
+) -> None:
+    monkeypatch.setenv("LEASEHOLD_FILE_MODE", stated) if stated else monkeypatch.delenv(
+        "LEASEHOLD_FILE_MODE", raising=False
+    )
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(0o022)
+    try:
+        log = LogHub.create(tmp_path / "log.db", partitions=1)
+        log.send([Event(b"{}")])
+        stores = open_store("sqlite:///store.db"), open_lease_store("sqlite:///leases.db")
+        stores[0].list_checkpoints(ConsumerGroup("n", "h"))
+        session = stores[1].open_session("me", 30.0)
+        sink = open_sink("sqlite:///sink.db", TableSpec(name="t", pipeline="p", keys=("id",)))
+        sink.watermarks("hub")
+        add(make(tmp_path / "file.db"), "x")
+    finally:
+        os.umask(before)
+    names = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.iterdir() if one.is_file()}
+    assert {"log.db", "store.db", "leases.db", "file.db"} <= names.keys()
+    assert [name for name in names if name.endswith(("-wal", "-shm"))], "those beside a file that is open"
+    assert set(names.values()) == {mode}, names
+    log.close()
+    assert session
+
+
+def test_a_file_that_is_there_keeps_its_mode_and_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    add(make(tmp_path / "file.db"), "x")
+    (tmp_path / "file.db").chmod(0o664)
+    add(make(tmp_path / "file.db"), "y")
+    assert (tmp_path / "file.db").stat().st_mode & 0o777 == 0o664
+    (tmp_path / "link.db").symlink_to(tmp_path / "folder" / "real.db")
+    add(make(tmp_path / "link.db"), "x")
+    assert (tmp_path / "folder" / "real.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("stated", ["rw", "6", "400", "9999", "-1", "01640"])
+def test_what_is_no_mode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str) -> None:
+    monkeypatch.setenv("LEASEHOLD_FILE_MODE", stated)
+    with pytest.raises(ConfigError, match=r"LEASEHOLD_FILE_MODE = .*octal"):
+        add(make(tmp_path / "file.db"), "x")
+    assert not (tmp_path / "file.db").exists()
 
 
 def test_committed_when_the_block_ends(file: DatabaseFile, path: Path) -> None:

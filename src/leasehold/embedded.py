@@ -2,8 +2,9 @@
 
 Owns connections, pragmas, and the waiting for another writer. Promises that what a `durable` transaction
 wrote is on disk when it returns, and that a file which was deleted or replaced under an open connection is
-noticed at the next use. Refuses to create a file unless told to, and to change one that the caller's
-`check` does not recognise.
+noticed at the next use. A file is made for its owner alone (0600, or what `LEASEHOLD_FILE_MODE` says), and so are those
+that SQLite keeps beside it; one that is there keeps its mode. Refuses to create a file unless told to, and to change
+one that the caller's `check` does not recognise.
 
 Concurrency: a `DatabaseFile` may be used by several threads of a process (each has a connection of its
 own) and by many processes. SQLite allows one writer at a time. A writer that is paused or killed inside a
@@ -30,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from leasehold.environment import file_mode
 from leasehold.errors import LeaseholdError, lasting
 
 _LONGEST_PAUSE = 0.02
@@ -147,7 +149,10 @@ class DatabaseFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         mode = "rwc" if self._create else "rw"
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+        file_mode_stated = file_mode(os.environ) if self._create else None
         with _gate:
+            if self._create:
+                _make(self.path, file_mode_stated)
             connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=0, check_same_thread=False, factory=_Connection
             )
@@ -203,6 +208,23 @@ class DatabaseFile:
         except UnicodeDecodeError as error:  # in place of an error whose message quotes the file
             said = error.object.decode(errors="replace")
             raise lasting(self._broken(f"{self.path}: {said} (restore it, or name another file)")) from error
+
+
+def _make(path: Path, mode: int | None) -> None:
+    """Make the file, empty and closed to others, if it is not there. SQLite gives those beside it the same mode.
+
+    Only under `_gate`, and only a file that nobody had: to close one takes away the locks that SQLite holds on it.
+    """
+    place = os.path.realpath(path)
+    try:
+        made = os.open(place, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600 if mode is None else mode)
+    except FileExistsError:
+        return
+    try:
+        if mode is not None:
+            os.fchmod(made, mode)  # what was asked for, whatever the umask
+    finally:
+        os.close(made)
 
 
 class _Connection(sqlite3.Connection):

@@ -1,4 +1,4 @@
-"""Environment variables that carry a secret, and the files that may hold it in their place.
+"""What this process's environment says: secrets, the files that may hold them, and the mode of files that are made.
 
 Owns the rule `NAME` or `NAME_FILE`: what a platform mounts as a file (Kubernetes, Docker, systemd) is read from there,
 and then is in no environment that `ps` or a crash report shows. Refuses both at once, and a file that cannot be what
@@ -7,6 +7,7 @@ was meant, by the variable's name. Promises that no error shows what a variable 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from leasehold.errors import ConfigError
 
 FILE = "_FILE"
 """What is put behind a variable's name to name the file with its value."""
+
+MODE = "LEASEHOLD_FILE_MODE"
+"""The variable that names another mode than 600."""
 
 LARGEST = 65_536
 """The most bytes of such a file."""
@@ -30,6 +34,21 @@ def secret_from(environment: Mapping[str, str], name: str) -> str | None:
     if stated:
         raise ConfigError(name + FILE, path, f"{name} is set as well", "Keep one of the two")
     return _read(Path(path), name + FILE)
+
+
+def file_mode(environment: Mapping[str, str]) -> int | None:
+    """The mode of database files that are made, from `LEASEHOLD_FILE_MODE` in octal digits; None where it is not set.
+
+    Raises `ConfigError` for what is no mode, or one with which the owner could not read and write the file.
+    """
+    stated = environment.get(MODE)
+    if not stated:
+        return None
+    if not re.fullmatch(r"0?[0-7]{3}", stated) or int(stated, 8) & 0o600 != 0o600:
+        raise ConfigError(
+            MODE, stated, "a mode in three octal digits, in which the owner reads and writes", "As in 640"
+        )
+    return int(stated, 8)
 
 
 def _read(path: Path, variable: str) -> str:

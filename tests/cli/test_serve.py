@@ -21,7 +21,7 @@ eventhub: Any = pytest.importorskip("azure.eventhub")
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def serving(*arguments: str, warning: str = "") -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-W", "error", "-m", "leasehold.cli.app", "serve", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -29,7 +29,10 @@ def serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         finally:
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (130, "leasehold: interrupted\n")
+    assert process.returncode == 130
+    assert errors.endswith("leasehold: interrupted\n")
+    assert warning in errors
+    assert bool(warning) == (errors != "leasehold: interrupted\n")
 
 
 def test_a_log_is_served_until_ctrl_c(tmp_path: Path) -> None:
@@ -44,6 +47,18 @@ def test_a_log_is_served_until_ctrl_c(tmp_path: Path) -> None:
             assert client.get_partition_ids() == ["0", "1"]
             client.send_event(eventhub.EventData("sent"), partition_id="1")
     assert log.partition_properties()["1"].end == 1
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "warning"),
+    [("0.0.0.0", "0.0.0.0 may be reached from other machines"), ("localhost", "")],  # noqa: S104 - what is warned of
+)
+def test_another_address_than_that_of_this_machine_is_warned_of(tmp_path: Path, host: str, warning: str) -> None:
+    log = LogHub.create(tmp_path / "orders.db", partitions=1)
+    with serving(log.url, "--host", host, warning=warning) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Endpoint=sb://")
     log.close()
 
 

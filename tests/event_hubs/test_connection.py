@@ -271,6 +271,24 @@ def test_an_error_of_a_link_detaches_it_and_no_other(opened: Peer, said: bytes, 
     assert [type(p) for p in opened.say(producer())] == [Attach, Flow]
 
 
+def test_messages_that_wait_for_the_window_are_limited_over_all_links() -> None:
+    peer = Peer(Limits(frame_size=512, message_size=2_000, waiting_bytes=4_000, links=4))
+    peer.say(opening(frame_size=512, window=1), *(frame(begin(1), channel=other) for other in (1, 2)))
+    for channel in range(3):
+        peer.say(consumer(), flow(window=1), channel=channel)
+        assert not peer.connection.closed
+        assert peer.connection.send(peer.links[channel], b"x" * 2_000)
+    assert peer.connection.waiting_bytes == 0, "nothing is held of a connection that is closed"
+    assert condition(peer.answers()[-1]) == "amqp:resource-limit-exceeded"
+
+
+def test_a_link_is_looked_at_once_a_read_however_often_its_credit_is_said(opened: Peer) -> None:
+    opened.say(consumer(0), consumer(1))
+    chatter = b"".join(frame(flow(0, window=window)) for window in (100, 0) * 500) + frame(flow(1))
+    asked = [request.link.handle for request in opened.connection.receive(chatter)]
+    assert asked == [0, 1]
+
+
 def test_messages_that_have_begun_are_limited_over_all_links(opened: Peer) -> None:
     opened.say(producer(), producer(1))
     piece = b"x" * 400

@@ -17,7 +17,8 @@ from leasehold.errors import ConfigError
 from leasehold.testing.event_hubs import EventHubsServer, Limits, MemoryHub
 from leasehold.testing.event_hubs.frames import AMQP_HEADER, FrameReader
 from leasehold.testing.event_hubs.messages import Message, sent_messages
-from leasehold.testing.event_hubs.performatives import Begin, Close, Disposition, Open, Performative, Transfer
+from leasehold.testing.event_hubs.performatives import Attach, Begin, Close, Disposition, Open, Performative, Transfer
+from leasehold.testing.event_hubs.types import Described, ULong, encode
 from tests.event_hubs.test_fuzz import hostile
 from tests.event_hubs.wire import (
     condition,
@@ -191,6 +192,23 @@ def test_a_client_that_does_not_read_is_disconnected_and_held_back(hub: MemoryHu
 
 def sent(payload: bytes, count: int) -> list[Message]:
     return sent_messages(0, payload) * count
+
+
+def test_answers_that_wait_for_credit_are_limited(hub: MemoryHub) -> None:
+    """An answer repeats the id of its request, and goes out when the client grants credit."""
+    request = encode(Described(ULong(0x73), ["i" * 1_000])) + encode(Described(ULong(0x77), None))
+    with serving(hub, waiting_bytes=5_000) as server, contextlib.closing(Raw(server)) as raw:
+        raw.say(opening(), frame(producer(0, "$cbs"), consumer(1, "$cbs")))
+        raw.hear(lambda one: one.count(Attach) == 2)
+        raw.say(*(transfers(request, delivery=number) for number in range(8)))
+        raw.hear(lambda one: one.count(Disposition) == 8)
+        outcomes = [one.state.descriptor for one in raw.heard if isinstance(one, Disposition)]
+        assert outcomes == [0x24] * 4 + [0x25] * 4, "accepted, and then rejected"
+        raw.say(frame(flow(1, credit=3)))
+        raw.hear(lambda one: one.count(Transfer) == 3)
+        raw.say(transfers(request, delivery=8))
+        raw.hear(lambda one: one.count(Disposition) == 9)
+        assert raw.heard[-1].state.descriptor == 0x24, "what went out makes room"  # type: ignore[attr-defined]
 
 
 def test_connections_are_limited(hub: MemoryHub) -> None:

@@ -179,8 +179,10 @@ def test_many_small_values_cost_no_more_than_the_limit(item: bytes) -> None:
     body = item * count
     with pytest.raises(AmqpError, match="more than"):
         decode(b"\xd0" + struct.pack(">II", len(body) + 4, count) + body)
-    with pytest.raises(AmqpError, match="an array of"):
-        decode(b"\xf0" + struct.pack(">II", 5, count) + item)
+    for count in (MOST_VALUES + 1, MOST_VALUES - 1, 49_000, 27):
+        with pytest.raises(AmqpError, match="an array of"):
+            decode(b"\xf0" + struct.pack(">II", 5, count) + item + b"\x40" * 16)  # the rest of a frame of 26 bytes
+    assert decode(b"\xf0" + struct.pack(">II", 5, 8) + item)[0] == Array([decode(item)[0]] * 8)
 
 
 @pytest.mark.parametrize("value", [object(), Array([1, "a"]), Array([None]), {1: object()}])

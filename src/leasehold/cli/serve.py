@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 import threading
 from pathlib import Path
 
@@ -27,7 +29,8 @@ def serve(hub: str, host: str, port: int, name: str | None, output: Output) -> N
     and consumers of the official Python client (azure-eventhub) work as with Azure: batches, partition keys,
     consumer groups, owner levels. Other processes may append to the log and read from it meanwhile.
 
-    There is no encryption and no check of keys: leave it at 127.0.0.1 unless the network is your own.
+    There is no encryption and no check of keys: leave it at 127.0.0.1 unless the network is your own. At another
+    address it says so.
 
     \b
     Example:
@@ -45,6 +48,11 @@ def serve(hub: str, host: str, port: int, name: str | None, output: Output) -> N
         raise
     from leasehold.testing.event_hubs import EventHubsServer
 
+    if not _is_loopback(host):
+        output.note(
+            f"leasehold: warning: {host} may be reached from other machines. Whoever reaches it may read every event "
+            "and send: nothing is encrypted, and no key is checked. Leave --host out to serve this machine alone"
+        )
     log = LogHub(path)
     name = name or path.stem
     with EventHubsServer({name: LogBacked(log)}, host=host, port=port) as server:
@@ -57,3 +65,12 @@ def serve(hub: str, host: str, port: int, name: str | None, output: Output) -> N
             )
         )
         threading.Event().wait()
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens at `host`."""
+    try:
+        found = {address[4][0] for address in socket.getaddrinfo(host or None, None, flags=socket.AI_PASSIVE)}
+    except OSError:
+        return False  # the server will say why
+    return all(ipaddress.ip_address(str(one).partition("%")[0]).is_loopback for one in found)

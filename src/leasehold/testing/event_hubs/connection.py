@@ -12,8 +12,9 @@ of a message.
    that: with the header this side speaks) and the machine is CLOSED: it takes in nothing more.
 2. An error of a session ends that session, an error of a link detaches that link; the others go on. What
    still arrives for them is ignored until the peer has answered.
-3. What one peer can make it hold is bounded by `Limits`: frame size, sessions, links, credit, message size,
-   and the bytes of all messages that have begun to arrive.
+3. What one peer can make it hold is bounded by `Limits`: frame size, sessions, links, credit, message size, the
+   bytes of all messages that have begun to arrive, and of all that wait for the peer's windows. However often a peer
+   says in one read what it takes on a link, it is looked at once.
 4. Messages go out settled, within the link's credit and the session's window. A link has at most one message
    that waits for the window.
 5. This side answers on the channels and handles that the peer chose.
@@ -109,6 +110,7 @@ class Connection:
         self._reader = FrameReader(limits.frame_size)
         self._output = bytearray()
         self._requests: list[Request] = []
+        self._flowed: set[Link] = set()
         self._sessions: dict[int, Session] = {}
         self._ended: set[int] = set()
         self._links = 0
@@ -130,6 +132,12 @@ class Connection:
         """The bytes of messages that have begun to arrive."""
         return self._partial_bytes
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of messages that wait for a session's window."""
+        links = (link for session in self._sessions.values() for link in session.links.values())
+        return sum(len(link.sending) - link.sent for link in links)
+
     def output(self) -> bytes:
         """What is to be written now; it is handed out once."""
         data = bytes(self._output)
@@ -147,6 +155,7 @@ class Connection:
         except AmqpError as error:
             self.close(error)
         requests, self._requests = self._requests, []
+        self._flowed.clear()
         return requests
 
     # what the server says
@@ -198,6 +207,9 @@ class Connection:
             return False
         link.sending, link.sent = payload, 0
         self._continue(link)
+        if link.sending and self.waiting_bytes > self._limits.waiting_bytes:
+            what = f"messages that wait for your windows have at most {self._limits.waiting_bytes:,} bytes"
+            self.close(AmqpError(RESOURCE_LIMIT_EXCEEDED, what))
         return True
 
     def drained(self, link: Link) -> None:
@@ -364,7 +376,8 @@ class Connection:
         for link in session.links.values():
             if link.sending:
                 self._continue(link)
-            if link.ready and (was_shut or link.handle == flow.handle):
+            if link.ready and (was_shut or link.handle == flow.handle) and link not in self._flowed:
+                self._flowed.add(link)
                 self._requests.append(Flowed(link))
         if flow.echo:
             self._send(session, self._flow_of(session))

@@ -1,8 +1,8 @@
 """How much one peer may cost the server.
 
 Owns the numbers that bound memory and patience. They are generous for the official clients and small for a
-peer that means harm: what a connection holds is at most about `frame_size + partial_bytes` and what its links
-and sessions need, whatever it sends.
+peer that means harm: what a connection holds is at most about `frame_size + partial_bytes + 2 * waiting_bytes` and
+what its links and sessions need, whatever it sends.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ class Limits:
     message_size: int = 1 << 20
     partial_bytes: int = 8 << 20
     """All messages of a connection that have begun to arrive and are not complete."""
+    waiting_bytes: int = 8 << 20
+    """All messages and answers of a connection that its credit or its windows do not let out."""
     connections: int = 1_000
     sessions: int = 64
     """Of one connection."""

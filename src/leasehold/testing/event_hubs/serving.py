@@ -96,6 +96,8 @@ class Client:
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._wrote = asyncio.get_running_loop().time()
+        self._answer_bytes = 0
+        """Of the answers that wait for credit."""
 
     async def run(self) -> None:
         """Serve the client until one side ends the connection."""
@@ -231,6 +233,8 @@ class Client:
         served = self._served.pop(link, None)
         if served is None:
             return
+        self._answer_bytes -= sum(map(len, served.answers))
+        served.answers.clear()
         if served.place is not None:
             self._shared.receivers.leave(served.place, link)
         if served.task is not None and served.task is not asyncio.current_task():
@@ -263,16 +267,18 @@ class Client:
         """Queue an answer for the receiver of the same session and address."""
         for link, served in self._served.items():
             if link.sends and served.node == node and link.session is request.session:
-                if len(served.answers) >= _PENDING_ANSWERS:
+                most = self._shared.limits.waiting_bytes
+                if len(served.answers) >= _PENDING_ANSWERS or self._answer_bytes + len(reply) > most:
                     raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "too many answers wait for credit")
                 served.answers.append(reply)
+                self._answer_bytes += len(reply)
                 self._answer(link, served)
                 return
         raise AmqpError(NOT_FOUND, f"nobody in this session receives from {node}")
 
     def _answer(self, link: Link, served: _Served) -> None:
         while served.answers and self._connection.send(link, served.answers[0]):
-            del served.answers[0]
+            self._answer_bytes -= len(served.answers.pop(0))
 
     async def _send_on(self, link: Link, served: _Served, at: int) -> None:
         """Send a receiver what its partition has from `at` on, as long as it is attached."""

@@ -6,7 +6,8 @@ string, `bytes` binary, `list` a list, `dict` a map.
 
 1. Decoding trusts nothing: a length, a count or a nesting that the bytes cannot back raises `AmqpError`
    (`amqp:decode-error`), before memory is spent on it.
-2. A value nests at most `DEEPEST` levels, and one call of `decode` makes at most `MOST_VALUES` of them.
+2. A value nests at most `DEEPEST` levels, and one call of `decode` makes at most `MOST_VALUES` of them, and no more
+   than it is given bytes: items of an array that take none (`null`, `true`, 0) would cost their sender nothing.
 3. A list or map must be exactly as long as it says, and a map has no key twice.
 4. Encoding writes `list32` and `map32` always, also for empty ones: the official clients read nothing else
    in a performative.
@@ -278,7 +279,8 @@ class _Decoder:
     __slots__ = ("at", "data", "left")
 
     def __init__(self, data: bytes, at: int) -> None:
-        self.data, self.at, self.left = data, at, MOST_VALUES
+        self.data, self.at = data, at
+        self.left = min(MOST_VALUES, len(data) - at)
 
     def value(self, depth: int) -> Any:
         return self._by_code(self._byte(), depth)
@@ -286,7 +288,7 @@ class _Decoder:
     def _by_code(self, code: int, depth: int) -> Any:
         self.left -= 1
         if self.left < 0:
-            raise _error(f"more than {MOST_VALUES:,} values in one")
+            raise _error(f"more values than bytes, or more than {MOST_VALUES:,}")
         if (fixed := _FIXED.get(code)) is not None:
             width, read = fixed
             return read(self._take(width) if width else b"")
@@ -350,7 +352,7 @@ class _Decoder:
             descriptor = self.value(depth + 1)
             code = self._byte()
         if count > self.left:
-            raise _error(f"an array of {count:,} items")
+            raise _error(f"an array of {count:,} items in fewer bytes")
         if code == 0x00:
             raise _error("an array of values that are described twice")
         items = Array(self._by_code(code, depth + 1) for _ in range(count))
