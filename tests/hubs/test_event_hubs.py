@@ -111,12 +111,12 @@ def test_a_receiver_is_kept_for_ranges_that_follow_each_other(server: EventHubsS
         assert server.receivers == 1
     assert bodies == list(range(900))
     assert isinstance(hub, EventHub)
-    kept = hub._receivers["0"]
+    kept = hub._kept["0"]
     hub.send(numbered(100, first=900), partition="0")
     assert len(rows_of(hub, "0", 900, 1_000)) == 100
-    assert hub._receivers["0"] is kept
+    assert hub._kept["0"] is kept
     assert len(rows_of(hub, "0", 5, 10)) == 5
-    assert hub._receivers["0"] is not kept
+    assert hub._kept["0"] is not kept
     assert server.receivers == 1
 
 

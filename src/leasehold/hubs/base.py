@@ -186,6 +186,28 @@ class ReadsAsOwner(Protocol):
 
 
 @runtime_checkable
+class KeepsReceivers(Protocol):
+    """What a hub may do beside: keep a partition's receiver between two reads, for as long as its work lasts."""
+
+    def attach(self, group_name: str, places: Mapping[str, int], timeout: float) -> None:
+        """Attach to partitions as their owner, by the sequence number that comes next, and stay.
+
+        For an owner that has just claimed, before it reads the checkpoint: from then on whoever owned them receives
+        nothing more, and what it has recorded by then is where to begin. Takes at most `timeout` seconds; what could
+        not be attached to by then is attached to by the next read. Does nothing where owners need not be shut out so.
+        """
+        ...
+
+    def stay(self, partition: str) -> None:
+        """Keep the receiver of a partition until `detach`, events or none. Without it, it is closed after a while."""
+        ...
+
+    def detach(self, partition: str) -> None:
+        """The work on a partition has ended here: its receiver is closed. Waits for nothing."""
+        ...
+
+
+@runtime_checkable
 class TellsTimes(Protocol):
     """What a hub may do beside: say when events came and for how long they are kept, to whoever only looks.
 

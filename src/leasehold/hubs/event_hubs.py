@@ -42,7 +42,8 @@ from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDiscon
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.event_hubs_events import Message, batch_of, joined, number_of, offset_in, without_gaps
-from leasehold.hubs.event_hubs_receiver import Receiver, close_together
+from leasehold.hubs.event_hubs_kept import KeptReceivers, Reader
+from leasehold.hubs.event_hubs_receiver import Receiver
 from leasehold.hubs.event_hubs_sender import Sender
 from leasehold.hubs.event_hubs_times import first_times
 from leasehold.hubs.event_hubs_url import Address, read_url, without_secrets
@@ -75,10 +76,9 @@ class EventHub:
         self._address = address
         self._patience = patience
         self._lock = threading.Lock()
-        self._receivers: dict[str, Receiver] = {}
+        self._kept = KeptReceivers(address)
         self._offsets: dict[str, dict[int, str]] = {}
         self._ends: dict[str, int] = {}
-        self._closed = False
         self._sender: Sender | None = None
         with self._errors():
             self._asking: Any = address.client(
@@ -167,9 +167,9 @@ class EventHub:
         if batch_rows < 1:
             raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
         with self._lock:
-            kept = self._receivers.get(partition)
-            goes_on = kept is not None and kept.position == start and end <= self._ends.get(partition, 0)
-        if goes_on:  # then there is nothing to ask, which would take a connection and half a second
+            known = end <= self._ends.get(partition, 0)
+        # Then there is nothing to ask, which would take a connection and half a second.
+        if known and self._kept.goes_on(partition, start):
             return self._batches(partition, start, end, columns, batch_rows, owner_level)
         place = self.partition_properties([partition])[partition]
         return self._batches(partition, max(start, place.begin), min(end, place.end), columns, batch_rows, owner_level)
@@ -190,6 +190,20 @@ class EventHub:
     ) -> Iterator[pa.RecordBatch]:
         """As `read`, and alone; see `ReadsAsOwner`. In a mixed fleet every owner level is the same to the service."""
         return self._checked(partition, start, end, columns, batch_rows, owner_level)
+
+    def attach(self, group_name: str, places: Mapping[str, int], timeout: float) -> None:
+        """See `KeepsReceivers`. In a mixed fleet only: elsewhere a higher level shuts former owners out."""
+        if self._address.mixed and places and self.one_reader_per_partition(group_name):
+            with self._errors():
+                self._kept.attach(places, Reader(0, mixed=True), timeout)
+
+    def stay(self, partition: str) -> None:
+        """See `KeepsReceivers`."""
+        self._kept.stay(partition)
+
+    def detach(self, partition: str) -> None:
+        """See `KeepsReceivers`."""
+        self._kept.detach(partition)
 
     def offset_of(self, partition: str, sequence_number: int) -> str | None:
         """The offset of an event that was its partition's last at one of the latest looks, or was learned."""
@@ -233,10 +247,8 @@ class EventHub:
     def close(self) -> None:
         """Disconnect."""
         with self._lock:
-            self._closed = True
-            receivers, self._receivers = list(self._receivers.values()), {}
             sender, self._sender = self._sender, None
-        close_together(receivers)
+        self._kept.close()
         if sender is not None:
             sender.close()
         self._asking.close()
@@ -253,8 +265,8 @@ class EventHub:
     ) -> Iterator[pa.RecordBatch]:
         if start >= end:
             return
-        said = 0 if self._address.mixed and owner_level is not None else owner_level
-        receiver = self._receiver(partition, start, said)
+        reader = Reader(owner_level, self._address.mixed)
+        receiver = self._receiver(partition, start, reader)
         waiting: list[pa.RecordBatch] = []
         rows = size = faults = 0
         at = start
@@ -271,7 +283,7 @@ class EventHub:
                         raise
                     time.sleep(_FIRST_PAUSE * 2**faults)
                     faults += 1
-                    receiver = self._receiver(partition, at, said)
+                    receiver = self._receiver(partition, at, reader)
                     continue
                 if not events:
                     break  # what is left of the range has been removed since
@@ -290,33 +302,16 @@ class EventHub:
             if waiting:
                 yield joined(waiting)
         finally:
-            self._keep(partition, receiver)
+            self._kept.keep(partition, receiver)
 
-    def _receiver(self, partition: str, start: int, owner_level: int | None) -> Receiver:
-        """The receiver that goes on at `start`, for the caller alone: the one that was kept, or a new one.
-
-        One that has failed since it was kept may have been disconnected by a reader that is gone again.
-        """
-        with self._lock:
-            kept = self._receivers.pop(partition, None)
-        if kept is not None:
-            if kept.position == start and kept.owner_level == owner_level and not (kept.failed or kept.closed):
-                return kept
-            kept.close()
+    def _receiver(self, partition: str, start: int, reader: Reader) -> Receiver:
         with self._errors():
-            return Receiver(self._address, partition, start, owner_level)
-
-    def _keep(self, partition: str, receiver: Receiver) -> None:
-        """Keep a receiver for the next range; one is enough, and none once the hub is closed."""
-        with self._lock:
-            if not (receiver.closed or self._closed or partition in self._receivers):
-                self._receivers[partition] = receiver
-                return
-        receiver.close()
+            return self._kept.take(partition, start, reader)
 
     def _start_anew(self) -> None:
         """Leave to the parent process, which goes on with them, its producer and whatever lock a thread of it has."""
         self._lock, self._sender = threading.Lock(), None
+        self._kept.start_anew()
 
     def _first_from(self, partition: str, start: datetime | str) -> Message:
         """The first event from a time or an offset on. There is one."""

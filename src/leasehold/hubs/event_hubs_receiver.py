@@ -16,6 +16,7 @@ of azure-eventhub that it was tried with: 5.15.
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -35,6 +36,8 @@ from leasehold.hubs.read_ahead import ReadAhead
 _BATCHES, _BATCH_EVENTS = 2, 300
 _GLANCE = 0.2
 _PARTING = 5.0
+_SKIPPED = 2_000
+_FROM_THE_BEGINNING = "-1"
 _STOLEN = "link:stolen"
 _FINAL = ("not-found", "unauthorized-access", "not-allowed", _STOLEN)
 """Conditions, as the client names them, under which the next receiver would fare no better."""
@@ -48,6 +51,7 @@ class _Closed(BaseException):
 class Receiver:
     """Receives a partition from a sequence number, a time or an offset (all inclusive) on, until it is closed.
 
+    The sequence number may be that of the next event to come, for which it then waits.
     `most` events are asked for at a time, and as many ahead.
     """
 
@@ -69,6 +73,10 @@ class Receiver:
         self._left: list[Message] = []
         self._awaited: int | None = None
         self._closing = threading.Event()
+        self._idle = threading.Lock()
+        self._idle_until = math.inf
+        self._opened = threading.Event()
+        self._heard = False
         self._client = address.client(EventHubConsumerClient, consumer_group=address.consumer_group, retry_total=0)
         self.failed = False
         """Whether the client has given up. What came before can still be taken."""
@@ -95,9 +103,44 @@ class Receiver:
             self.position = number_of(taken[-1]) + 1
         return taken
 
+    def wait_attached(self, timeout: float) -> bool:
+        """Wait until the service has let it in or it has failed. Returns whether it was let in, and has not failed."""
+        return self._opened.wait(timeout) and not self.failed
+
+    def goes_on_at(self, start: int) -> bool:
+        """Whether the events from `start` on come from it, or after so few others that a new one would take longer.
+
+        If so, that is where it goes on.
+        """
+        if self.position is None or self.closed or self.failed or not 0 <= start - self.position <= _SKIPPED:
+            return False
+        self.position = start
+        self._left = self._left[bisect_left(self._left, start, key=number_of) :]
+        return True
+
+    def rest(self, seconds: float) -> None:
+        """Nobody reads from it for now. It closes by itself unless somebody does `resume` in this time."""
+        with self._idle:
+            self._idle_until = time.monotonic() + seconds
+
+    def resume(self) -> bool:
+        """Somebody reads from it again. Returns whether it is still there."""
+        with self._idle:
+            self._idle_until = math.inf
+            return not self.closed
+
+    def end(self) -> None:
+        """Disconnect as soon as may be. Waits for nothing."""
+        self._closing.set()
+
     def close(self) -> None:
         """Disconnect and end the thread, which is not waited for if it hangs. Closing twice is fine."""
         close_together([self])
+
+    @property
+    def disconnected_unheard(self) -> bool:
+        """Whether it was disconnected, and nobody has heard of it: no `take` has raised."""
+        return self.disconnected and not self._heard
 
     @property
     def closed(self) -> bool:
@@ -115,9 +158,7 @@ class Receiver:
                     "although there are more. Try again"
                 ) from None
             if isinstance(got, BaseException):
-                condition = getattr(got, "error", None)
-                self.may_try_again = condition not in _FINAL
-                self.disconnected = condition == _STOLEN
+                self._heard = True
                 hint = _HINT.format(self._address.consumer_group) if self.disconnected else ""
                 raise HubUnavailable(
                     f"{self._address.url} cannot be read (partition {self._partition}): {without_secrets(got)}{hint}"
@@ -142,9 +183,9 @@ class Receiver:
             consumer = self._client._create_consumer(
                 self._address.consumer_group,
                 self._partition,
-                start,
+                _place_before(start),
                 lambda event: None,
-                event_position_inclusive=True,
+                event_position_inclusive=not isinstance(start, int),
                 owner_level=self.owner_level,
                 prefetch=self._most,
             )
@@ -153,11 +194,12 @@ class Receiver:
             consumer._keep_alive = None
             consumer._open_with_retry()  # `receive` would take a connection that is refused for one that was closed
             _read_ahead(consumer._handler._connection._transport)
-            while not self._closing.is_set():
+            self._opened.set()
+            while not self._given_up():
                 consumer.receive()
                 if consumer._handler._link is not None:  # it keeps every delivery's tag, to settle what we never do
                     consumer._handler._link._received_delivery_tags.clear()
-                while arrived and not self._closing.is_set():
+                while arrived and not self._given_up():
                     if self._offer(arrived[:], _GLANCE):
                         arrived.clear()
                     else:
@@ -165,13 +207,23 @@ class Receiver:
         except _Closed:
             pass
         except Exception as error:  # noqa: BLE001  whatever ends the thread is the reader's to know
+            condition = _condition(error)
+            self.may_try_again = condition not in _FINAL
+            self.disconnected = condition == _STOLEN
             self.failed = True
-            while not (self._offer(error, _GLANCE) or self._closing.is_set()):
+            self._opened.set()
+            while not (self._offer(error, _GLANCE) or self._given_up()):
                 pass
         finally:
             for client in (consumer, self._client):
                 with contextlib.suppress(Exception):  # it is gone either way
                     client.close()
+
+    def _given_up(self) -> bool:
+        with self._idle:
+            if time.monotonic() >= self._idle_until:
+                self._closing.set()
+            return self._closing.is_set()
 
     def _offer(self, what: list[Message] | BaseException, patience: float) -> bool:
         """Hand over to the reader, waiting at most `patience` seconds for room. Returns whether there was."""
@@ -180,6 +232,22 @@ class Receiver:
         except queue.Full:
             return False
         return True
+
+
+def _condition(error: Exception) -> str | None:
+    """The condition that the service gave. Below the client's public surface errors come as it has them, in bytes."""
+    named = getattr(error, "error", None)
+    given = getattr(error, "condition", None)
+    if named is None and isinstance(given, bytes):
+        return bytes(given).decode("ascii", "replace").partition(":")[2]
+    return None if named is None else str(named)
+
+
+def _place_before(start: int | datetime | str) -> int | datetime | str:
+    """What comes before a sequence number, so that the next one to come may be named: the service refuses its own."""
+    if not isinstance(start, int):
+        return start
+    return start - 1 if start > 0 else _FROM_THE_BEGINNING
 
 
 def close_together(receivers: Sequence[Receiver]) -> None:

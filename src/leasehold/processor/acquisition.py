@@ -39,6 +39,7 @@ from leasehold.model import (
 )
 from leasehold.notices import Notices, OwnershipClaimed, PartitionSuspected
 from leasehold.processor.alone import NoCheckpoints
+from leasehold.processor.attaching import Attaching
 from leasehold.processor.holds import Hold, Holds
 from leasehold.processor.skipping import Skipping
 from leasehold.processor.starting import KnowsWatermarks
@@ -78,6 +79,7 @@ class Acquisition:
         skipping: Skipping,
         last_error: str = "",
         table: KnowsWatermarks | None = None,
+        attaching: Attaching,
     ) -> None:
         self._hub = hub
         self._group = group
@@ -94,6 +96,7 @@ class Acquisition:
         self._skipping = skipping
         self._last_error = last_error
         self._table = table
+        self._attaching = attaching
         self._attempts: dict[str, _Attempt] = {}
         self._suspected: dict[str, int] = {}
         # What has been seen of the group: the highest level in each ownership record, and the latest checkpoints.
@@ -317,12 +320,18 @@ class Acquisition:
         )
 
     def _hold(self, won: Mapping[str, _Attempt]) -> bool:
-        """Raise the owner level in the checkpoints, then hold what nobody has taken further."""
+        """Attach, raise the owner level in the checkpoints, then hold what nobody has taken further.
+
+        In this order: what stands in a checkpoint then is the last that a former owner has been given, but for what it
+        is working on.
+        """
         if not won:
             return False
+        self._attaching.attach({partition: one.checkpoint.next_sequence_number for partition, one in won.items()})
         announced = [replace(one.checkpoint, owner_level=one.record.owner_level) for one in won.values()]
         self._attempts |= won  # until it is announced, it would be found again like a claim whose reply was lost
         standing = {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.raise_owner_level(announced)}
+        self._attaching.begin()
         self._attempts = {p: attempt for p, attempt in self._attempts.items() if p not in won}
         now = self._clock.monotonic()
         for partition, attempt in won.items():

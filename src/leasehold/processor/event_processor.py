@@ -176,6 +176,7 @@ class EventProcessor:
             pipeline=pipeline,
             table=table,
             share=None if share is None else share.left,
+            reads_here=True,
         )
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
         self._watch = HubWatch(self._hub, self._delivery, self._errors.report)

@@ -55,6 +55,7 @@ from leasehold.notices import (
 )
 from leasehold.processor.acquisition import Acquisition
 from leasehold.processor.asking import Asking
+from leasehold.processor.attaching import Attaching
 from leasehold.processor.holds import Hold, Holds
 from leasehold.processor.keeping import Keeping
 from leasehold.processor.membership import Membership
@@ -76,7 +77,7 @@ class PartitionManager:
     earliest, since its events came after the group had started. `pipeline` is what the instance works for:
     two that name different ones do not share a group. `last_error` says how this instance's predecessor ended.
     `share` tells which of the hub's partitions concern this instance at all: by default all of them. `table` is asked
-    where a checkpoint is missing: a partition that it knows is not new.
+    where a checkpoint is missing: a partition that it knows is not new. `reads_here`: events are read in this process.
     Raises `ConfigError` for stores, hub and settings that do not go together (`leasehold.processor.promises`).
     """
 
@@ -97,6 +98,7 @@ class PartitionManager:
         last_error: str = "",
         share: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
         table: KnowsWatermarks | None = None,
+        reads_here: bool = False,
     ) -> None:
         self.owner_id = owner_id
         self.settings = settings
@@ -128,6 +130,7 @@ class PartitionManager:
         self._holds = Holds(clock)
         self._keeping = Keeping(ownership, self._holds, trust=trust, clock=clock, notices=self.notices)
         self._asking = Asking(ownership, self._holds, deadline=settings.hand_over_timeout, notices=self.notices)
+        self._attaching = Attaching(hub, group.name, timeout=settings.request_timeout, reads_here=reads_here)
         self._acquisition = Acquisition(
             hub,
             group,
@@ -144,6 +147,7 @@ class PartitionManager:
             skipping=self._skipping,
             last_error=last_error,
             table=table,
+            attaching=self._attaching,
         )
         self._sorted = Sorted(OwnershipListing((), 0.0), frozenset(), frozenset())
         self._cycles = 0
@@ -210,11 +214,13 @@ class PartitionManager:
     def lose(self, partition: str, owner_level: int) -> None:
         """Hold a partition no longer at this level: the hub has shown that another reads it as its owner.
 
-        If the record still names this instance, the next cycle claims it again, at a higher level.
+        If the record still names this instance, the next cycle, which then comes at once, claims it again, at a higher
+        level.
         """
         hold = self._holds.all().get(partition)
         if hold is not None and hold.owner_level == owner_level:
             self._keeping.drop({partition: hold}, LossReason.SUPERSEDED)
+            self.attention.set()
 
     def finish(self, partition: str, owner_level: int) -> None:
         """Give up a partition that has nothing more for this instance, and claim it no more, whoever has it."""
@@ -314,6 +320,7 @@ class PartitionManager:
         `errors` say what ended the work on a partition, where it did not end well and no better reason is on record.
         """
         held = self._keeping.give_up_all(errors or {})
+        self._attaching.keep_only(())
         self._membership.leave()
         for partition, hold in held.items():
             self.notices.publish(OwnershipRelinquished(partition, hold.owner_level))
@@ -328,6 +335,7 @@ class PartitionManager:
         return Outcome.SETTLING
 
     def _end_cycle(self, started: float, outcome: Outcome) -> None:
+        self._attaching.keep_only(self._holds.names())
         now = self._clock.monotonic()
         if outcome is Outcome.SETTLING:
             self._due = now + self.settings.settle_delay

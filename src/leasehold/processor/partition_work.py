@@ -27,7 +27,7 @@ from functools import partial
 
 from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, may_pass
-from leasehold.hubs.base import Hub, owner_reads
+from leasehold.hubs.base import Hub, KeepsReceivers, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
 from leasehold.processor.cancelling import Cancellation, is_cancelled
@@ -150,6 +150,8 @@ class PartitionWork:
 
     def begin(self) -> None:
         """Begin to fetch."""
+        if isinstance(self._shared.hub, KeepsReceivers):
+            self._shared.hub.stay(self.partition)
         self._prefetch.start()
 
     def receive(
@@ -297,6 +299,7 @@ class PartitionWork:
     def end(self) -> None:
         """The work has ended."""
         self._closed.set()
+        self._detach_if_closed()
         self._shared.closed()
 
     def join(self, timeout: float) -> None:
@@ -362,7 +365,13 @@ class PartitionWork:
             report=shared.report,
             read=None if owner is None else as_chunks(partial(owner.read_as_owner, owner_level=self.owner_level)),
             lost=self._lose,
+            ended=self._detach_if_closed,
         )
+
+    def _detach_if_closed(self) -> None:
+        """A receiver closes with its work: where that has ended, and where what was fetched for it has."""
+        if self.closed and isinstance(self._shared.hub, KeepsReceivers):
+            self._shared.hub.detach(self.partition)
 
     def _lose(self, error: NotTheOwner) -> None:
         logger.warning("%s", error)

@@ -4,7 +4,7 @@ Owns the buffer between hub and handler. Promises that never more than `prefetch
 order and once each from the position it was made for, and that events which are gone from the hub are noticed: they
 fail the partition, or are told of in a notice. A partition that ends before the position fails too. A hub that is away
 is tried again, after a pause that grows; one that gives the partition to another reader as its owner is not: `lost` is
-told, and the fetching ends. `read` stands in for the hub's own.
+told, and the fetching ends. `read` stands in for the hub's own, and `ended` is told when no more is read.
 
 Concurrency: one thread per partition fetches, and waits under no lock for the hub; whoever takes does so under
 `changed`, a condition shared with the partition's client. If that thread stops for a minute, the handler finds the
@@ -47,6 +47,7 @@ class Prefetch:
         report: Report,
         read: ReadChunks | None = None,
         lost: Callable[[NotTheOwner], None] = lambda error: None,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.error: Exception | None = None
         """What ended the fetching; what was fetched before can still be taken."""
@@ -62,6 +63,7 @@ class Prefetch:
         self._report = report
         self._read = read or chunk_reads(hub)
         self._lost = lost
+        self._ended = ended
         self._chunks: deque[EventChunk] = deque()
         self._closed = threading.Event()
         # A daemon, since the hub may hang in it: it only reads, and has nothing to bring to an end.
@@ -109,6 +111,12 @@ class Prefetch:
         return taken
 
     def _run(self) -> None:
+        try:
+            self._fetch_on()
+        finally:
+            self._ended()
+
+    def _fetch_on(self) -> None:
         failures = 0
         while (place := self._watch.wait_beyond(self._partition, self._position, self._closed.is_set)) is not None:
             before = self._position

@@ -1,0 +1,231 @@
+"""Who is attached to a partition in a mixed fleet, where the service tells owners apart by nothing."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("azure.eventhub")
+
+from leasehold.config import OwnershipSettings
+from leasehold.errors import ReaderDisconnected
+from leasehold.hubs import open_hub
+from leasehold.hubs.event_hubs import EventHub
+from leasehold.hubs.event_hubs_receiver import Receiver
+from leasehold.hubs.event_hubs_url import VARIABLE, read_url
+from leasehold.model import Checkpoint, Ownership
+from leasehold.notices import Notice, Notices, OwnershipLost
+from leasehold.processor import EventBatch, EventProcessor, PartitionContext
+from leasehold.stores.base import StoreFeatures
+from leasehold.stores.memory import MemoryStore
+from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
+from leasehold.testing.hub_fixtures import numbered
+
+logging.getLogger("azure").setLevel(logging.CRITICAL)
+pytestmark = pytest.mark.filterwarnings(
+    # The official client leaves its socket to the garbage collector when it reconnects.
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+)
+PATIENCE = 60.0
+THEIRS = "5c8e4a52-0d0c-4b0f-9d8e-27f3b1e2a001"
+RARELY = OwnershipSettings(load_balancing_interval=20.0, partition_expiration=90.0, settle_delay=0)
+OFTEN = OwnershipSettings(
+    load_balancing_interval=0.5, partition_expiration=60.0, request_timeout=2.0, margin=0.2, settle_delay=0
+)
+
+
+class SharedWithOthers(MemoryStore):
+    """A store that says other SDKs' processors read it. `attached` is how many receivers there were at each claim."""
+
+    def __init__(self, server: EventHubsServer) -> None:
+        super().__init__(features=StoreFeatures(shared=True, official_layout=True))
+        self.server = server
+        self.attached: list[int] = []
+
+    def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
+        if any(start.owner_level for start in starts):
+            self.attached.append(self.server.receivers)
+        return super().raise_owner_level(starts)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[EventHubsServer]:
+    with EventHubsServer({"Hub": MemoryHub(1), "Two": MemoryHub(2)}) as server:
+        monkeypatch.setenv(VARIABLE, server.connection_string())
+        yield server
+    gc.collect()
+
+
+@pytest.fixture
+def url(server: EventHubsServer) -> str:
+    return f"eventhubs://{server.namespace}/Hub?fleet=mixed"
+
+
+@pytest.fixture
+def hub(url: str) -> Iterator[EventHub]:
+    hub = open_hub(url)
+    assert isinstance(hub, EventHub)
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def store(server: EventHubsServer) -> SharedWithOthers:
+    return SharedWithOthers(server)
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+class Running:
+    """A processor of ours in a mixed fleet, and what it was given and lost."""
+
+    def __init__(self, hub: EventHub, store: MemoryStore, settings: OwnershipSettings) -> None:
+        self.got: list[int] = []
+        self.lost: list[Notice] = []
+        notices = Notices()
+        notices.subscribe(self.lost.append, OwnershipLost)
+        self.processor = EventProcessor(hub, store, self.note, notices=notices, ownership=settings)
+
+    def note(self, batch: EventBatch, context: PartitionContext) -> None:
+        self.got += [event.sequence_number for event in batch]
+
+
+def taken_by_others(hub: EventHub, store: MemoryStore) -> None:
+    """What another SDK's processor does: it takes a live record, and knows no nonce."""
+    group = hub.consumer_group("$Default")
+    [record] = [record for record in store.list_ownership(group).records if record.partition == "0"]
+    theirs = Ownership(group, "0", THEIRS, record.owner_level, record.etag)
+    assert store.claim_ownership([theirs])
+
+
+def test_a_former_owner_is_disconnected_by_the_claim_and_before_the_checkpoint_is_read(
+    url: str, hub: EventHub, store: SharedWithOthers, server: EventHubsServer
+) -> None:
+    """Also of a partition in which nothing comes: it would give out the first events that do."""
+    former = Receiver(read_url(url), "0", 0, 0)
+    assert former.wait_attached(PATIENCE)
+    running = Running(hub, store, RARELY)
+    with running.processor:
+        until(lambda: former.failed, "the former owner to be disconnected")
+        assert former.disconnected
+        until(lambda: running.processor.partitions, "the partition to be held")
+        assert store.attached == [1], "there was one receiver when the checkpoint was read"
+        hub.send(numbered(5), partition="0")
+        until(lambda: running.got == [0, 1, 2, 3, 4], "the events to come through the receiver that was attached")
+        assert server.receivers == 1
+    until(lambda: server.receivers == 0, "the receiver to be closed with its work")
+    former.close()
+
+
+def test_who_was_disconnected_looks_at_the_record_before_it_attaches_again(url: str, store: SharedWithOthers) -> None:
+    """Two partitions, so that one for each is a balance."""
+    url = url.replace("/Hub", "/Two")
+    hub = open_hub(url)
+    assert isinstance(hub, EventHub)
+    running = Running(hub, store, RARELY)
+    with closing(hub), running.processor:
+        hub.send(numbered(5), partition="0")
+        until(lambda: len(running.got) == 5, "the first events")
+        taken_by_others(hub, store)
+        theirs = Receiver(read_url(url), "0", 5, 0)
+        assert theirs.wait_attached(PATIENCE)
+        hub.send(numbered(5), partition="0")
+        assert len(theirs.take(10, 5, PATIENCE)) == 5
+        until(lambda: running.lost, "ours to see that it has lost the partition")
+        hub.send(numbered(5), partition="0")
+        assert len(theirs.take(15, 5, PATIENCE)) == 5
+        assert not theirs.failed, "nobody has attached again in its place"
+        assert running.got == [0, 1, 2, 3, 4]
+        theirs.close()
+
+
+def test_who_was_disconnected_and_is_the_owner_comes_back(url: str, hub: EventHub, store: SharedWithOthers) -> None:
+    running = Running(hub, store, RARELY)
+    with running.processor:
+        hub.send(numbered(5), partition="0")
+        until(lambda: len(running.got) == 5, "the first events")
+        stranger = Receiver(read_url(url), "0", 5, 0)
+        assert stranger.wait_attached(PATIENCE)
+        hub.send(numbered(5), partition="0")
+        until(lambda: len(running.got) == 10, "the others, though the next cycle was not due for a long time")
+        assert stranger.disconnected
+        stranger.close()
+
+
+def test_no_receiver_stays_for_a_partition_that_was_lost(
+    hub: EventHub, store: SharedWithOthers, server: EventHubsServer
+) -> None:
+    running = Running(hub, store, OFTEN)
+    with running.processor:
+        hub.send(numbered(5), partition="0")
+        until(lambda: len(running.got) == 5, "the first events")
+        taken_by_others(hub, store)
+        until(lambda: running.lost, "the loss to be seen")
+        until(lambda: server.receivers == 0, "its receiver to be closed: a reader without a level is shut out by it")
+
+
+def test_a_receiver_that_nobody_asked_to_keep_is_closed_after_a_while(
+    hub: EventHub, server: EventHubsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an executor of Spark, which is not told that a partition was lost."""
+    monkeypatch.setattr("leasehold.hubs.event_hubs_kept.LONGEST_REST", 0.3)
+    hub.send(numbered(5), partition="0")
+
+    def read(start: int, end: int) -> list[int]:
+        batches = hub.read_as_owner("0", start, end, 1, columns=["sequenceNumber"])
+        return [number for batch in batches for number in batch.column(0).to_pylist()]
+
+    assert read(0, 2) == [0, 1]
+    until(lambda: server.receivers == 0, "it to be closed")
+    assert read(2, 4) == [2, 3], "and a new one is opened"
+    hub.stay("0")
+    assert read(4, 5) == [4]
+    time.sleep(1.0)
+    assert server.receivers == 1, "one that was asked for stays"
+    hub.detach("0")
+    until(lambda: server.receivers == 0, "until it is not")
+
+
+def test_a_receiver_waits_for_the_next_event_of_an_empty_partition(url: str, hub: EventHub) -> None:
+    waiting = Receiver(read_url(url), "0", 0, 0)
+    assert waiting.wait_attached(PATIENCE)
+    hub.send(numbered(3), partition="0")
+    assert len(waiting.take(3, 3, PATIENCE)) == 3
+    waiting.close()
+    behind = Receiver(read_url(url), "0", 3, 0)
+    assert behind.wait_attached(PATIENCE)
+    hub.send(numbered(1), partition="0")
+    assert len(behind.take(4, 1, PATIENCE)) == 1
+    behind.close()
+
+
+def test_a_place_that_was_recorded_meanwhile_is_gone_on_from_without_another_receiver(url: str, hub: EventHub) -> None:
+    hub.send(numbered(30), partition="0")
+    receiver = Receiver(read_url(url), "0", 0, 0)
+    assert len(receiver.take(30, 3, PATIENCE)) == 3
+    assert not receiver.goes_on_at(2), "not back"
+    assert receiver.goes_on_at(20)
+    assert len(receiver.take(30, 30, PATIENCE)) == 10
+    receiver.close()
+
+
+def test_a_disconnection_is_told_once(hub: EventHub, url: str) -> None:
+    hub.send(numbered(20), partition="0")
+    assert list(hub.read_as_owner("0", 0, 10, 1))
+    other = Receiver(read_url(url), "0", 0, 0)
+    assert other.wait_attached(PATIENCE)
+    until(lambda: hub._kept["0"].failed, "the first to hear of it")
+    with pytest.raises(ReaderDisconnected):
+        list(hub.read_as_owner("0", 10, 20, 1))
+    assert list(hub.read_as_owner("0", 10, 20, 1))
+    other.close()
