@@ -19,6 +19,9 @@ from pathlib import Path
 
 import confluent_kafka
 
+_END, _TOPIC, _PARTITION, _VALUE, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 7, 9
+"""What the next arguments of `rd_kafka_producev` are."""
+
 
 def serve() -> None:
     """Run a cluster until the input ends."""
@@ -45,6 +48,14 @@ def serve() -> None:
             )
         elif word == "controller":
             failed = kafka.rd_kafka_mock_set_controller_id(cluster, ctypes.c_int32(int(rest[0])))
+        elif word == "header":  # the official client's Python side writes no name that is not UTF-8
+            header, value = bytes.fromhex(rest[1][1:]), bytes.fromhex(rest[2])
+            kafka.rd_kafka_producev.restype = ctypes.c_int
+            failed = kafka.rd_kafka_producev(
+                *(ctypes.c_void_p(client), _TOPIC, rest[0].encode(), _PARTITION, ctypes.c_int32(0)),
+                *(_VALUE, b"v", ctypes.c_size_t(1), _MSGFLAGS, 2),
+                *(_HEADER, header, value, ctypes.c_ssize_t(len(value)), _END),
+            ) or kafka.rd_kafka_flush(ctypes.c_void_p(client), 10_000)
         elif word == "fail":
             codes = [int(code) for code in rest[1:]]
             failed = kafka.rd_kafka_mock_push_request_errors_array(
@@ -89,6 +100,10 @@ class Cluster:
     def fail(self, api: int, *codes: int) -> None:
         """Answer the next requests of an API with these errors."""
         self._tell(f"fail {api} {' '.join(map(str, codes))}")
+
+    def produce_header(self, topic: str, name: bytes, value: bytes) -> None:
+        """Send a message to partition 0, with one header whose name may be any bytes."""
+        self._tell(f"header {topic} x{name.hex()} {value.hex()}")
 
     def pause(self) -> None:
         """Go silent: connections stay open, and nothing is answered."""

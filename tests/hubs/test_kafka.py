@@ -10,7 +10,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from leasehold.backends import masked
+from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, DataLoss, HubError, HubUnavailable, LeaseholdError, SchemaMismatch
 from leasehold.hubs import Hub, ProgressMirror, kafka_reading, open_hub
 from leasehold.hubs.arrow_events import events_of
@@ -29,6 +31,7 @@ from leasehold.hubs.kafka_clients import Client, failure
 from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.log import LogHub
 from leasehold.model import Event, EventPosition, PositionKind
+from leasehold.processor import EventProcessor
 from leasehold.spark.offsets import Range
 from leasehold.spark.reading import read_ranges
 from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
@@ -323,16 +326,83 @@ def test_keys_headers_and_times_of_other_producers(cluster: Cluster, topic: str,
     assert first["enqueuedTime"] == datetime.fromtimestamp(1.5, UTC)
     assert (second["body"], second["partitionKey"]) == (None, "\\xff\x00")
     assert dict(second["properties"]) == {"bin": "\\xfe"}
-    assert dict(second["systemProperties"]) == {"keyBase64": "/wA="}
+    assert dict(second["systemProperties"]) == {"keyBase64": "/wA=", "headersBase64": '[["bin", "/g=="]]'}
     assert (third["body"], third["partitionKey"], dict(third["properties"])) == (b"", "", {})
     assert [(row["sequenceNumber"], row["offset"], row["publisher"]) for row in (first, second, third)] == [
         (0, "0", None),
         (1, "1", None),
         (2, "2", None),
     ]
-    assert dict(first["systemProperties"]) == dict(third["systemProperties"]) == {}
+    assert dict(first["systemProperties"]) == {"headersBase64": '[["a", "MQ=="], ["b", null], ["a", "Mg=="]]'}
+    assert dict(third["systemProperties"]) == {}
     (rows,), (chunk,) = hub.read("0", 0, 3), hub.read_chunks("0", 0, 3)
     assert chunk.events() == events_of(rows), "the same without the detour through Arrow"
+
+
+ODD_NAMES = (b"\xff\xfe", b"\xc3(", b"", b"\xf0\x9f\x94\x91", b"a" * 5_000, b"line\nbreak")
+"""Names of headers; the first two are no UTF-8."""
+
+
+def check_odd_headers(events: Sequence[tuple[dict[str, str], dict[str, str]]]) -> None:
+    """The properties and system properties of one message with each of `ODD_NAMES`, between two others."""
+    assert len(events) == len(ODD_NAMES) + 2
+    assert events[0] == events[-1] == ({"fine": "1"}, {})
+    for name, (properties, system) in zip(ODD_NAMES, events[1:], strict=False):
+        if name in ODD_NAMES[:2]:
+            assert (properties, system) == ({}, {"headersUnreadable": "the name of a header is not UTF-8"})
+        else:
+            assert (properties, system) == ({name.decode(): "value"}, {})
+
+
+def produce_odd_headers(cluster: Cluster, topic: str) -> None:
+    cluster.produce_header(topic, b"fine", b"1")
+    for name in ODD_NAMES:
+        cluster.produce_header(topic, name, b"value")
+    cluster.produce_header(topic, b"fine", b"1")
+
+
+def test_a_message_whose_header_has_no_name_in_utf8_is_delivered(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
+    produce_odd_headers(cluster, topic)
+    check_odd_headers([(dict(row["properties"]), dict(row["systemProperties"])) for row in rows_of(hub, "0")])
+    (chunk,) = hub.read_chunks("0", 0, 100)
+    for events in (chunk.events(), chunk.part(0, 4).events() + chunk.part(4, 8).events()):
+        check_odd_headers([(dict(event.properties), dict(event.system_properties)) for event in events])
+
+
+def test_the_plain_processor_is_given_whatever_a_message_holds(cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    produce_odd_headers(cluster, topic)
+    headers = [("n", b"1"), ("n", b"\xff"), ("none", None)]
+    produced(cluster, topic, {"value": None, "key": b"\xff", "headers": headers})
+    seen: list[Event] = []
+    errors: list[object] = []
+    with EventProcessor(
+        f"{cluster.url(topic)}",
+        f"sqlite:///{tmp_path}/store.db",
+        lambda batch, context: seen.extend(batch),
+        on_error=lambda error, partition: errors.append(error),
+        ownership=OwnershipSettings(settle_delay=0),
+    ):
+        until(lambda: len(seen) > len(ODD_NAMES) + 2, "all messages")
+    *odd, last = sorted(seen, key=lambda event: event.sequence_number)
+    check_odd_headers([(dict(event.properties), dict(event.system_properties)) for event in odd])
+    found: Sequence[object] = (last.body, last.partition_key, dict(last.properties))
+    assert found == (None, "\\xff", {"n": "\\xff", "none": None})
+    exact = last.system_properties["headersBase64"]
+    assert [(name, value and b64decode(value)) for name, value in json.loads(exact)] == headers
+    assert last.system_properties["keyBase64"] == "/w=="
+    assert errors == []
+
+
+def test_what_the_time_of_a_message_is_can_be_asked_for(cluster: Cluster, topic: str) -> None:
+    produced(cluster, topic, {"value": b"x", "headers": [("a", b"\xff")]}, {"value": b"y"})
+    hub = opened(cluster.url(topic, "timestamp_type=true"))
+    assert hub.url.endswith("?timestamp_type=true"), "executors read the same"
+    first, second = (dict(row["systemProperties"]) for row in rows_of(hub, "0"))
+    assert first == {"headersBase64": '[["a", "/w=="]]', "timestampType": "CreateTime"}
+    assert second == {"timestampType": "CreateTime"}
+    (chunk,) = hub.read_chunks("0", 0, 2)
+    assert [dict(event.system_properties) for event in chunk.part(1, 2).events()] == [second]
+    hub.close()
 
 
 def test_the_offset_of_an_event_is_known_without_asking(hub: KafkaHub) -> None:

@@ -13,6 +13,7 @@ from leasehold.hubs import open_hub
 from leasehold.model import Event
 from leasehold.spark import EntityTable
 from tests.hubs.kafka_cluster import Cluster
+from tests.hubs.test_kafka import check_odd_headers, produce_odd_headers, produced
 
 KEYS = 50
 
@@ -42,6 +43,21 @@ def test_a_batch_read(spark: SparkSession, cluster: Cluster) -> None:
     assert len({row["partition"] for row in found.values()}) == 3
     assert {row["hub"] for row in found.values()} == {open_hub(url).identity}
     assert read.where("partition = '1' AND enqueuedTime > '2020-01-01'").count() > 0
+
+
+def test_whatever_a_producer_puts_into_a_record_is_a_row(spark: SparkSession, cluster: Cluster) -> None:
+    topic = cluster.topic(1)
+    produce_odd_headers(cluster, topic)
+    headers = [("n", b"1"), ("n", b"\xff"), ("none", None)]
+    produced(cluster, topic, {"value": None, "key": b"\xff", "headers": headers})
+    read = spark.read.format("leasehold").option("hub", cluster.url(topic)).option("eventsPerTask", "3").load()
+    *odd, last = read.orderBy("sequenceNumber").collect()
+    check_odd_headers([(row["properties"], row["systemProperties"]) for row in odd])
+    assert (last["body"], last["partitionKey"], last["properties"]) == (None, "\\xff", {"n": "\\xff", "none": None})
+    exact = "from_json(systemProperties['headersBase64'], 'array<array<string>>')"
+    shown = read.where("sequenceNumber = 8").selectExpr(f"transform({exact}, one -> unbase64(one[1])) AS found").first()
+    assert shown is not None
+    assert [None if value is None else bytes(value) for value in shown["found"]] == [value for _, value in headers]
 
 
 def test_a_stream_that_starts_again_applies_each_event_once(

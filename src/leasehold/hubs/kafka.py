@@ -185,7 +185,13 @@ class KafkaHub:
                 self._here.topic.expect(number, end)
                 with self._here.readers.reader(number, start) as reader:
                     for messages in reader.messages(start, end, batch_rows):
-                        yield MessageChunk.of(messages, self.identity, partition, columns)
+                        yield MessageChunk.of(
+                            messages,
+                            self.identity,
+                            partition,
+                            columns,
+                            timestamp_type=self._settings.timestamp_type,
+                        )
 
         return chunks()
 

@@ -68,6 +68,7 @@ class KafkaSettings:
     topic_identity    `id`: a topic made anew is another hub; `name`: for clusters that tell no topic ids
     cluster_id        in place of what the cluster says of itself
     group_id          what readers call themselves to the broker; they never join that group
+    timestamp_type    whether events say in `systemProperties` what their time is: their producer's or the broker's
     mirror_offsets    whether `mirror` writes progress into the broker's consumer group offsets
     request_timeout   the longest that one question to the cluster may take
     transfer_timeout  the longest that reading or sending may go on without progress
@@ -81,6 +82,7 @@ class KafkaSettings:
     cluster_id: str | None = None
     group_id: str = "leasehold"
     mirror_offsets: bool = False
+    timestamp_type: bool = False
     request_timeout: float = 3.0
     transfer_timeout: float = 30.0
 
@@ -173,6 +175,7 @@ def _name(value: str, name: str) -> str:
 
 _OWN: Mapping[str, Callable[[str, str], Any]] = {
     "mirror_offsets": _flag,
+    "timestamp_type": _flag,
     "request_timeout": _duration,
     "transfer_timeout": _duration,
     "topic_identity": _identity,
