@@ -26,7 +26,8 @@ from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership, Posit
 from leasehold.notices import CycleFailed, Notices
 from leasehold.processor import Hold
 from leasehold.stores.base import CheckpointStore, OwnershipStore
-from leasehold.testing.simulation.judge import Judge, Rule
+from leasehold.testing.simulation.judge import Judge
+from leasehold.testing.simulation.rules import Rule
 
 
 class PublishedManager:

@@ -12,7 +12,7 @@ thread that runs beside another.
 
 from leasehold.testing.simulation.generation import story_of
 from leasehold.testing.simulation.instance import Instance
-from leasehold.testing.simulation.judge import Rule, Violation
+from leasehold.testing.simulation.rules import Rule, Violation
 from leasehold.testing.simulation.running import Report, run, run_seed, shortest
 from leasehold.testing.simulation.sink import SimulatedSink
 from leasehold.testing.simulation.stores import SimulatedStore

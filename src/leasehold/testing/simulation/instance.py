@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import HubUnavailable, LeaseholdError, OwnerLevelWentBack, SinkUnavailable, StoreUnavailable
@@ -18,39 +17,17 @@ from leasehold.model import Checkpoint, OwnerId
 from leasehold.notices import CycleFailed
 from leasehold.processor import Hold
 from leasehold.sinks.fence import Range
+from leasehold.testing.simulation.clock import MachineClock
 from leasehold.testing.simulation.hub import GROUP
-from leasehold.testing.simulation.judge import Rule, Violation
-from leasehold.testing.simulation.scheduler import Party, Scheduler
+from leasehold.testing.simulation.rules import Rule, Violation
 from leasehold.testing.simulation.story import Part
-
-if TYPE_CHECKING:
-    from leasehold.testing.simulation.network import Landing
-    from leasehold.testing.simulation.world import World
+from leasehold.testing.simulation.surroundings import Landing, Process, Surroundings
 
 
-class MachineClock:
-    """The clock of one machine: another start and another rate than true time has."""
-
-    def __init__(self, scheduler: Scheduler, rate: float = 1.0, start: float = 0.0) -> None:
-        self._scheduler = scheduler
-        self.rate = rate
-        self.start = start
-
-    def wall(self) -> float:
-        return 0.0
-
-    def monotonic(self) -> float:
-        return self.start + self.rate * self._scheduler.now
-
-    def true_time(self, monotonic: float) -> float:
-        """When this clock shows that."""
-        return (monotonic - self.start) / self.rate
-
-
-class Instance(Party):
+class Instance(Process):
     """A process of the fleet. Its activities: cycles, one at a time, and the work."""
 
-    def __init__(self, world: World, part: Part, incarnation: int, settings: OwnershipSettings) -> None:
+    def __init__(self, world: Surroundings, part: Part, incarnation: int, settings: OwnershipSettings) -> None:
         super().__init__(part.name)
         self.part = part
         self.settings = settings

@@ -20,16 +20,11 @@ after a steal, and the sink must refuse loudly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from leasehold.model import BEFORE_FIRST, Ask, Checkpoint, Ownership, owner_name
 from leasehold.processor import Hold
-
-if TYPE_CHECKING:
-    from leasehold.testing.simulation.instance import Instance
-    from leasehold.testing.simulation.network import Landing
-    from leasehold.testing.simulation.world import World
+from leasehold.testing.simulation.rules import Rule, Violation
+from leasehold.testing.simulation.surroundings import Landing, Process, Surroundings
 
 EXACTLY = 1e-6
 """Times are sums of floats."""
@@ -39,47 +34,10 @@ AT_ONCE = 3.0
 """Seconds that a cycle takes, where no request has a fault."""
 
 
-class Rule(StrEnum):
-    """What was violated."""
-
-    TWO_OWNERS = "two trusted owners"
-    TRUST_TOO_LONG = "trust outlives the record"
-    LEVEL_FELL = "an owner level did not rise"
-    UNANNOUNCED = "held before its level was announced"
-    HELD_WITH_A_GAP = "held again at the same level after a lapse"
-    EFFECT_TWICE = "an effect twice"
-    SKIPPED = "events skipped"
-    CHECKPOINT_BACK = "a checkpoint went back"
-    CHECKPOINT_AHEAD = "a checkpoint ahead of the effects"
-    NOT_ITS_OWN = "another's record written"
-    STOLEN_UNASKED = "stolen unasked"
-    HANDED_UNASKED = "handed over unasked"
-    NOT_DRAINED = "handed over before it was drained"
-    NOT_HANDED = "given up, and not to who had asked for it"
-    SLOW_HAND_OVER = "without an owner for too long in a hand-over"
-    SUPERSEDED = "held although a later owner has been there"
-    RESERVED = "taken although it is reserved"
-    ACQUIRED_TWICE = "acquired again while trusted"
-    MOVED = "moved without need"
-    READ_TWICE = "read twice in a planned change"
-    FALSE_ALARM = "levels went back without cause"
-    NOT_BALANCED = "not owned and balanced in time"
-    NOT_CONSUMED = "not consumed in time"
-    BROKEN = "an error that nobody expects"
-
-
-class Violation(AssertionError):
-    """A rule does not hold. The rest of the report is `Report`'s."""
-
-    def __init__(self, rule: Rule, text: str) -> None:
-        self.rule = rule
-        super().__init__(f"{rule.value}: {text}")
-
-
 class Judge:
     """Checks one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._world = world
         self._levels: dict[str, int] = {}
         self._asked: dict[tuple[str, int, str], float] = {}
@@ -107,7 +65,7 @@ class Judge:
     # Requests, as they are carried out
 
     def claimed(
-        self, who: Instance, landing: Landing, before: Mapping[str, Ownership | None], won: Sequence[Ownership]
+        self, who: Process, landing: Landing, before: Mapping[str, Ownership | None], won: Sequence[Ownership]
     ) -> None:
         """Claims were carried out."""
         world = self._world
@@ -129,7 +87,7 @@ class Judge:
                 self._won[partition, record.owner_id, record.nonce] = landing.sent
             self._count_move(partition, record)
 
-    def _acquired(self, who: Instance, landing: Landing, earlier: Ownership, record: Ownership, age: float) -> None:
+    def _acquired(self, who: Process, landing: Landing, earlier: Ownership, record: Ownership, age: float) -> None:
         """Rule 5 for a claim that has won over an earlier record, of this age."""
         partition, expiration = record.partition, self._world.settings.partition_expiration
         if earlier.owner_id == record.owner_id:
@@ -154,7 +112,7 @@ class Judge:
             if reserved and self._listens(who, earlier.successor):
                 self.fail(Rule.RESERVED, f"{who} takes {partition}, handed to {earlier.successor} {age:.1f} s ago")
 
-    def _listens(self, who: Instance, other: str) -> bool:
+    def _listens(self, who: Process, other: str) -> bool:
         """Whether `who` must know that the other is there: by a presence that has been fresh since before its cycle."""
         world = self._world
         present = world.ownership.presence(other)
@@ -181,7 +139,7 @@ class Judge:
         self._vouched[key] = max(landing.sent, self._vouched.get(key, landing.sent))
 
     def renewed(
-        self, who: Instance, landing: Landing, before: Mapping[str, Ownership | None], renewed: Sequence[Ownership]
+        self, who: Process, landing: Landing, before: Mapping[str, Ownership | None], renewed: Sequence[Ownership]
     ) -> None:
         """Renewals were carried out."""
         for record in renewed:
@@ -194,7 +152,7 @@ class Judge:
             if not same or record.owner_id != who.id:
                 self.fail(Rule.NOT_ITS_OWN, f"{who} renews {record.partition} of {earlier}")
 
-    def relinquished(self, who: Instance, before: Mapping[str, Ownership | None], given: Sequence[Ownership]) -> None:
+    def relinquished(self, who: Process, before: Mapping[str, Ownership | None], given: Sequence[Ownership]) -> None:
         """Records were relinquished."""
         for record in given:
             partition, earlier = record.partition, before[record.partition]
@@ -216,7 +174,7 @@ class Judge:
                 return not self._world.story.wiped
         return False
 
-    def _handed(self, who: Instance, record: Ownership, lost: float) -> None:
+    def _handed(self, who: Process, record: Ownership, lost: float) -> None:
         """Rule 5 for a hand-over."""
         world, partition = self._world, record.partition
         if (partition, record.owner_level, record.successor) not in self._asked:
@@ -272,7 +230,7 @@ class Judge:
 
     # The work
 
-    def reads(self, who: Instance, partition: str, level: int, first: int, last: int) -> None:
+    def reads(self, who: Process, partition: str, level: int, first: int, last: int) -> None:
         """Events are read."""
         self._read_at[partition, level] = max(last, self._read_at.get((partition, level), BEFORE_FIRST))
         known = self.read.get(partition, BEFORE_FIRST)
@@ -291,14 +249,14 @@ class Judge:
             self.fail(Rule.SKIPPED, f"{partition} goes on at {first} after {applied}")
         self.applied[partition] = last
 
-    def levels_went_back(self, who: Instance, error: Exception) -> None:
+    def levels_went_back(self, who: Process, error: Exception) -> None:
         """The sink has refused loudly."""
         if not self._world.story.wiped:
             self.fail(Rule.FALSE_ALARM, f"{who}: {error}")
 
     # Holds
 
-    def holds(self, who: Instance, held: Mapping[str, Hold], seen: Mapping[str, Hold]) -> None:
+    def holds(self, who: Process, held: Mapping[str, Hold], seen: Mapping[str, Hold]) -> None:
         """An instance trusts itself with `held`, after `seen`: rules 1 and 2."""
         for partition, hold in held.items():
             known = seen.get(partition)
@@ -308,7 +266,7 @@ class Judge:
             if known is None or known.owner_level != hold.owner_level:
                 self._gains(who, partition, hold)
 
-    def _trusts(self, who: Instance, partition: str, hold: Hold) -> None:
+    def _trusts(self, who: Process, partition: str, hold: Hold) -> None:
         world, level = self._world, hold.owner_level
         key = partition, level
         until = who.ever_held.get(key)
@@ -345,7 +303,7 @@ class Judge:
                 Rule.TWO_OWNERS, f"{partition} of {who} at level {level} and {other} at level {theirs.owner_level}"
             )
 
-    def _gains(self, who: Instance, partition: str, hold: Hold) -> None:
+    def _gains(self, who: Process, partition: str, hold: Hold) -> None:
         world = self._world
         checkpoint = world.checkpoints.checkpoint(partition)
         if world.story.wiped:
@@ -360,7 +318,7 @@ class Judge:
         if hold.start > self.applied.get(partition, BEFORE_FIRST) + 1:
             self.fail(Rule.SKIPPED, f"{who} starts {partition} at {hold.start}")
 
-    def cycle_ended(self, who: Instance, started: float) -> None:
+    def cycle_ended(self, who: Process, started: float) -> None:
         """A full cycle has gone well: who was stolen from before it knows now."""
         held = who.manager.held()
         for key, stolen in list(self._excused.items()):

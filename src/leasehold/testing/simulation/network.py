@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from leasehold.errors import HubUnavailable, SinkUnavailable, StoreUnavailable
+from leasehold.errors import HubUnavailable, LeaseholdError, SinkUnavailable, StoreUnavailable
 from leasehold.testing.simulation.story import Fault, Kind
-
-if TYPE_CHECKING:
-    from leasehold.errors import LeaseholdError
-    from leasehold.testing.simulation.instance import Instance
-    from leasehold.testing.simulation.world import World
+from leasehold.testing.simulation.surroundings import Landing, Process, Surroundings
 
 _ERRORS: dict[str, type[LeaseholdError]] = {
     "ownership": StoreUnavailable,
@@ -31,24 +26,10 @@ _ERRORS: dict[str, type[LeaseholdError]] = {
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Landing:
-    """A request on its way: when it was sent, whether it lands after its caller has given up, and what came of it.
-
-    `written` is when the records of it were last written before.
-    """
-
-    sent: float
-    late: bool = False
-    results: list[Any] = field(default_factory=list)
-    error: Exception | None = None
-    written: dict[str, float] = field(default_factory=dict)
-
-
 class Network:
     """The ways of all instances to all servers."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._world = world
         self._pending: defaultdict[str, list[Fault]] = defaultdict(list)
         self._away: list[tuple[str, str, float]] = []
@@ -67,7 +48,7 @@ class Network:
         self._pending.clear()
         self._away.clear()
 
-    def request(self, who: Instance, server: str, method: str, parts: Sequence[Callable[[Landing], T]]) -> list[T]:
+    def request(self, who: Process, server: str, method: str, parts: Sequence[Callable[[Landing], T]]) -> list[T]:
         """Make a request of so many parts, and wait for what they return."""
         world, scheduler = self._world, self._world.scheduler
         self.requests[method] += 1
@@ -103,7 +84,7 @@ class Network:
 
     def _send(
         self,
-        who: Instance,
+        who: Process,
         method: str,
         server: str,
         landing: Landing,
@@ -114,7 +95,7 @@ class Network:
             when = at + number * self._world.story.pace.latency / 4
             self._world.scheduler.call_at(when, partial(self._land, who, method, server, landing, part))
 
-    def _land(self, who: Instance, method: str, server: str, landing: Landing, part: Callable[[Landing], Any]) -> None:
+    def _land(self, who: Process, method: str, server: str, landing: Landing, part: Callable[[Landing], Any]) -> None:
         if self._is_away(server, who.name):
             landing.error = _ERRORS[server](f"{method}: the {server} is away")
             return

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from leasehold.errors import NotTheOwner
 from leasehold.model import (
     Ask,
     Checkpoint,
@@ -21,12 +22,7 @@ from leasehold.model import (
 )
 from leasehold.stores.base import PipelineBinding
 from leasehold.testing.simulation.hub import SimulatedHub
-
-if TYPE_CHECKING:
-    from leasehold.errors import NotTheOwner
-    from leasehold.testing.simulation.instance import Instance
-    from leasehold.testing.simulation.network import Landing
-    from leasehold.testing.simulation.world import World
+from leasehold.testing.simulation.surroundings import Landing, Process, Surroundings
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,7 +31,7 @@ R = TypeVar("R")
 class StorePort:
     """An `OwnershipStore` and a `CheckpointStore`."""
 
-    def __init__(self, world: World, who: Instance) -> None:
+    def __init__(self, world: Surroundings, who: Process) -> None:
         self._world = world
         self._who = who
         self.features = world.features
@@ -148,7 +144,7 @@ class StorePort:
 class HubPort(SimulatedHub):
     """The world's hub, which an instance has to ask."""
 
-    def __init__(self, world: World, who: Instance) -> None:
+    def __init__(self, world: Surroundings, who: Process) -> None:
         super().__init__(0, 0.0, lambda: 0.0)
         self._world = world
         self._who = who

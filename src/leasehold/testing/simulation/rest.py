@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from leasehold.balancing.quotas import Member, quotas
 from leasehold.balancing.suspects import backoff
@@ -19,12 +18,9 @@ from leasehold.processor.resetting import reset_group
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import PipelineBinding
 from leasehold.testing.simulation.hub import GROUP
-from leasehold.testing.simulation.judge import Rule, Violation
+from leasehold.testing.simulation.rules import Rule, Violation
 from leasehold.testing.simulation.story import Kind
-
-if TYPE_CHECKING:
-    from leasehold.testing.simulation.instance import Instance
-    from leasehold.testing.simulation.world import World
+from leasehold.testing.simulation.surroundings import Process, Surroundings
 
 QUIET = 25.0
 """How long nothing may move at the end, in seconds: two intervals and a half."""
@@ -33,14 +29,14 @@ CATCHING_UP = 150.0
 """How much longer the work may take to consume what has come, in seconds."""
 
 
-def settled(world: World) -> None:
+def settled(world: Surroundings) -> None:
     """In a calm story: all have come, everything is owned and balanced, and from now on nothing may move."""
     if even(world) is None:
         raise Violation(Rule.NOT_BALANCED, f"at {world.now:.0f} s, before anything goes wrong: {_shares(world)}")
     world.judge.settled()
 
 
-def even(world: World) -> dict[str, int] | None:
+def even(world: Surroundings) -> dict[str, int] | None:
     """The quota of each working instance if everything is owned so; else None."""
     working = [one for one in world.alive() if one.hung_until <= world.now]
     if any(one.leaving for one in world.alive()):
@@ -62,14 +58,14 @@ def even(world: World) -> dict[str, int] | None:
     return held if held == quota else None
 
 
-def _members(working: list[Instance]) -> dict[str, Member]:
+def _members(working: list[Process]) -> dict[str, Member]:
     weighted = all(one.settings.strategy == "planned" for one in working)
     return {
         one.id: Member(one.settings.capacity if weighted else 1.0, one.settings.maximum_partitions) for one in working
     }
 
 
-def fewest_moves(world: World) -> int:
+def fewest_moves(world: Surroundings) -> int:
     """How many partitions must be acquired from here on until all is balanced, at the least."""
     working = [one for one in world.alive() if one.hung_until <= world.now and not one.leaving]
     held = {one.id: len(one.held()) for one in working}
@@ -80,7 +76,7 @@ def fewest_moves(world: World) -> int:
 class Rest:
     """Watches a fleet come to rest, and ends the simulation."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._world = world
         self._began = world.story.ends_at
         self._balanced: float | None = None
@@ -187,7 +183,7 @@ class Rest:
         return ""
 
 
-def _shares(world: World) -> str:
+def _shares(world: Surroundings) -> str:
     shares = {str(one): "+".join(one.held()) or "nothing" for one in world.alive()}
     return ", ".join(f"{name} holds {share}" for name, share in shares.items()) or "nobody is left"
 
@@ -195,7 +191,7 @@ def _shares(world: World) -> str:
 class _Sink:
     """What a reset needs of the simulated sink."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._marks = world.sink.watermarks
 
     def watermarks(self, hub: str) -> dict[str, Watermark]:
@@ -214,7 +210,7 @@ class _Sink:
         self._marks.update({(hub, partition): mark for partition, mark in marks.items()})
 
 
-def reset_to_sink(world: World) -> None:
+def reset_to_sink(world: Surroundings) -> None:
     """What `leasehold reset --to sink` does."""
     reset_group(
         world.hub,

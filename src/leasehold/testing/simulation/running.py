@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from leasehold.model import Checkpoint, Ownership, OwnershipListing, PartitionProperties
 from leasehold.testing.simulation.generation import story_of
-from leasehold.testing.simulation.judge import Rule, Violation
+from leasehold.testing.simulation.rules import Rule, Violation
 from leasehold.testing.simulation.story import Story
 from leasehold.testing.simulation.world import Make, World
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
-from leasehold.testing.simulation.judge import Violation
 from leasehold.testing.simulation.rest import even, fewest_moves
+from leasehold.testing.simulation.rules import Violation
 from leasehold.testing.simulation.running import quietly
 from leasehold.testing.simulation.story import Fault, Kind, Pace, Part, Story
 from leasehold.testing.simulation.world import Make, Span, World

@@ -20,8 +20,9 @@ from leasehold.errors import LeaseholdError, UsageError
 from leasehold.model import EARLIEST, OwnerId, Positions
 from leasehold.processor import PartitionManager
 from leasehold.stores.base import StoreFeatures
+from leasehold.testing.simulation.clock import MachineClock
 from leasehold.testing.simulation.hub import SimulatedHub
-from leasehold.testing.simulation.instance import Instance, MachineClock
+from leasehold.testing.simulation.instance import Instance
 from leasehold.testing.simulation.judge import Judge
 from leasehold.testing.simulation.network import Network
 from leasehold.testing.simulation.ports import HubPort, StorePort
