@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from leasehold.cli.app import app
 from leasehold.cli.output import span
 from leasehold.cli.status import describe
+from leasehold.hubs.base import FirstEvent, HeldBack
 from leasehold.hubs.log import LogHub
 from leasehold.model import Ask, Checkpoint, Ownership, Presence
 from leasehold.processor.lag_times import GroupTimes, lag_times
@@ -208,6 +209,47 @@ class Silent:
 
     def retention(self, timeout: float) -> float | None:
         return None
+
+
+@dataclasses.dataclass
+class Gaps(Silent):
+    """A hub whose numbers have gaps."""
+
+    firsts: dict[str, FirstEvent]
+    held: dict[str, HeldBack]
+
+    def first_events(self, starts: Mapping[str, int], timeout: float) -> dict[str, FirstEvent]:
+        return {partition: one for partition, one in self.firsts.items() if partition in starts}
+
+    def held_back(self, partitions: Sequence[str], timeout: float) -> dict[str, HeldBack]:
+        return self.held
+
+
+def test_numbers_without_an_event_are_no_lag_and_what_is_held_back_is_said(scene: Scene) -> None:
+    for partition in ("0", "1", "2"):
+        appended(scene, partition, NOON, 10)
+    firsts = {"0": FirstEvent(10, None), "1": FirstEvent(6, NOON), "2": FirstEvent(12, NOON)}
+    times = lag_times(
+        Gaps(firsts, {"0": HeldBack(7, NOON - 3600), "1": HeldBack(1, None)}),  # type: ignore[arg-type]
+        scene.look().partitions,
+        NOON + 60,
+        retention=100.0,
+    )
+    assert [(one.unread, one.lag, one.left) for one in times.partitions] == [
+        (0, 0.0, None),
+        (4, 60.0, 40.0),
+        (0, 0.0, None),
+    ]
+    said = describe("flights", scene.look(), times)
+    assert said.facts["lag"] == 4
+    assert said.facts["heldBack"] == 8
+    assert "does not tell how old" not in said.summary
+    assert said.table is not None
+    assert [(row["lag"], row["remark"]) for row in said.table.records()] == [
+        (0, "an open transaction holds back 7 offsets behind the end, the oldest for 1 h 1 m"),
+        (4, "an open transaction holds back 1 offset behind the end"),
+        (0, ""),
+    ]
 
 
 @pytest.mark.parametrize("hub", [Silent(), object()], ids=["it does not tell", "it cannot be asked"])

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
 
+from leasehold.cli.status import describe
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import TellsTimes
-from leasehold.model import EventPosition, PositionKind
+from leasehold.model import Checkpoint, EventPosition, PositionKind
+from leasehold.processor.lag_times import lag_times
+from leasehold.processor.progress import group_progress
 from leasehold.spark.offsets import Range
 from leasehold.spark.reading import read_ranges, shared_hub
+from leasehold.stores.memory import MemoryStore
+from leasehold.testing.clock import ManualClock
 from leasehold.testing.hub_fixtures import bodies_of, numbered
 from tests.faults.instance import until
 from tests.peers.kafka_broker import PATIENCE, Cluster
@@ -73,6 +79,49 @@ def test_only_committed_transactions_are_read_and_an_open_one_holds_back_what_fo
     assert bodies_of(hub, "0") == list(as_a_task_reads(hub, end + 3)) == [b"a", b"b", b"c", b"7"]
     ranges = [hub.read("0", start, start + 1) for start in range(end + 3)]
     assert [row["body"] for one in ranges for batch in one for row in batch.to_pylist()] == [b"a", b"b", b"c", b"7"]
+    hub.close()
+
+
+def test_the_lag_counts_no_place_without_a_message_and_an_open_transaction_is_said(
+    one_broker: Cluster, topic: str, transactions: Producer
+) -> None:
+    one_broker.create(topic, 2)
+    hub = open_hub(one_broker.url(topic))
+    store, group = MemoryStore(ManualClock()), hub.consumer_group("g")
+    levels = itertools.count(1)
+
+    def status(checkpoint: int) -> tuple[int, float | None, str]:
+        store.update_checkpoints([Checkpoint(group, "0", checkpoint, next(levels))])
+        progress = group_progress(hub, group, store, store, 30.0)
+        times = lag_times(hub, progress.partitions, time.time())
+        told = describe("flights", progress, times)
+        assert told.table is not None
+        assert "does not tell how old" not in told.summary
+        first, second = told.table.records()
+        assert first["lag"] == times.partitions[0].unread
+        assert (second["lag"], second.get("remark", "")) == (0, "")
+        return times.partitions[0].unread, times.partitions[0].lag, str(first.get("remark", ""))
+
+    transaction(transactions, topic, b"a", b"b")
+    transactions.commit_transaction(PATIENCE)
+    assert status(1) == (0, 0.0, ""), "the mark of a commit is nothing that is unread"
+    lag, age, _ = status(0)
+    assert lag == 2, "b, and the mark behind it"
+    assert age is not None
+
+    transaction(transactions, topic, *[b"aborted"] * 5_000)
+    transactions.flush(PATIENCE)
+    until(lambda: "an open transaction holds back 5,000 offsets" in status(1)[2], "the open transaction to be told")
+    assert "the oldest for" in status(1)[2]
+    assert status(1)[:2] == (0, 0.0)
+    transactions.abort_transaction(PATIENCE)
+    until(lambda: status(1)[2] == "", "the end of the transaction")
+    assert status(1) == (0, 0.0, ""), "what was aborted is nothing that is unread"
+    hub.send(numbered(1), partition="0")
+    lag, age, _ = status(1)
+    assert lag == 1
+    assert age is not None
+    assert age < PATIENCE
     hub.close()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import click
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain, span
 from leasehold.cli.set_option import set_option
 from leasehold.cli.wait_option import patiently, wait_option
-from leasehold.processor.lag_times import GroupTimes, lag_times
+from leasehold.processor.lag_times import GroupTimes, PartitionTimes, lag_times
 from leasehold.processor.progress import GroupProgress, PartitionProgress, group_progress
 from leasehold.processor.starting import KnowsWatermarks
 
@@ -50,8 +51,11 @@ def _owner(row: PartitionProgress) -> str:
     return row.owner if row.alive else f"{row.owner} (expired)"
 
 
-def _remark(row: PartitionProgress) -> str:
+def _remark(row: PartitionProgress, times: PartitionTimes | None = None) -> str:
     remarks = []
+    if times is not None and times.held_back:
+        age = "" if times.held_for is None else f", the oldest for {span(times.held_for)}"
+        remarks.append(f"an open transaction holds back {counted(times.held_back, 'offset')} behind the end{age}")
     if row.unreadable:
         remarks.append(f"its ownership record cannot be read: {row.unreadable}")
     if row.asked_by:
@@ -95,14 +99,16 @@ def status(file: Path, retention: str | None, wait: float, settings: tuple[str, 
     """Show who holds which partition, and how far it has come.
 
     Checkpoint is the sequence number that the next owner would start at, End the one that the next event will
-    get, and Lag the number of events between them. Oldest unread is the age of the first of these (lagSeconds in
-    JSON): the time since it was enqueued, by the clock of the hub or, on Kafka, of its producer. Removed in
-    (secondsLeft) is the time until the hub's retention may remove it. What the hub does not tell within 5 seconds
-    is unknown. A store that is not there is refused, and not made; a server that is away is waited for.
+    get, and Lag the number of events between them, as far as the hub tells which numbers have one. Oldest unread is
+    the age of the first of these (lagSeconds in JSON): the time since it was enqueued, by the clock of the hub or, on
+    Kafka, of its producer. Removed in (secondsLeft) is the time until the hub's retention may remove it. What the hub
+    does not tell within 5 seconds is unknown. A store that is not there is refused, and not made; a server that is
+    away is waited for.
 
     Age is the time since the owner last renewed its ownership, by the store's clock. A remark tells of a partition
-    that is about to be handed over, whose owners come to a bad end one after another, or of which the hub has
-    removed what was not read. Nothing needs to be running, and Spark is not needed either.
+    that is about to be handed over, whose owners come to a bad end one after another, of which the hub has removed
+    what was not read, or that has messages of an open transaction behind its end (Kafka). Nothing needs to be running,
+    and Spark is not needed either.
 
     \b
     Example:
@@ -143,6 +149,11 @@ def _table(pipeline: PipelineFile) -> KnowsWatermarks:
 def describe(name: str, progress: GroupProgress, times: GroupTimes | None = None) -> Result:
     """The status of a pipeline as a result; without `times` what would take further questions is left out."""
     rows, instances = progress.partitions, progress.instances
+    known: Sequence[PartitionTimes | None] = [None] * len(rows)
+    if times is not None:
+        known = times.partitions
+        rows = tuple(replace(row, lag=one.unread) for row, one in zip(rows, times.partitions, strict=True))
+    remarks = [_remark(row, one) for row, one in zip(rows, known, strict=True)]
     lag = sum(row.lag for row in rows)
     columns = list(COLUMNS)
     values: list[list[object]] = [
@@ -152,10 +163,10 @@ def describe(name: str, progress: GroupProgress, times: GroupTimes | None = None
         columns += [UNREAD, Column("secondsLeft", "Removed in", right=True, text=_left(times.retention))]
         for row, time in zip(values, times.partitions, strict=True):
             row += [_finite(time.lag), _finite(time.left)]
-    if any(map(_remark, rows)):
+    if any(remarks):
         columns.append(REMARK)
-        for row, r in zip(values, rows, strict=True):
-            row.append(_remark(r))
+        for row, remark in zip(values, remarks, strict=True):
+            row.append(remark)
     summary = f"{name}: {counted(len(rows), 'partition')}, {counted(len(instances), 'instance')}, lag {plain(lag)}"
     summary += _in_time(times) if times and lag else ""
     idle = [one.owner_id for one in instances if not one.partitions]
@@ -186,6 +197,7 @@ def _facts(times: GroupTimes) -> dict[str, object]:
     return {
         "lagSeconds": times.lag,
         "secondsLeft": _finite(times.left),
+        "heldBack": sum(one.held_back for one in times.partitions),
         "retention": {"known": times.retention is not None, "seconds": _finite(times.retention)},
     }
 

@@ -8,6 +8,7 @@ read. Every method may raise `HubUnavailable`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
@@ -228,6 +229,46 @@ class TellsTimes(Protocol):
 
         Limits by size are not told: they may remove an event earlier.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FirstEvent:
+    """What comes first from a place on: no event has a number below `sequence_number` there.
+
+    `enqueued`: when the event with that number was enqueued, in seconds since the epoch; None where the hub has no
+    event there (yet), or does not know.
+    """
+
+    sequence_number: int
+    enqueued: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """What is written behind a partition's end, and may be read only when somebody else has finished.
+
+    `count` numbers are taken; the first of them was enqueued at `since`, in seconds since the epoch, if that is known.
+    """
+
+    count: int
+    since: float | None
+
+
+@runtime_checkable
+class HasGaps(Protocol):
+    """What a hub may do beside, where numbers below the end may have no event: tell whoever only looks what there is.
+
+    Neither method raises for a fault of the hub, or waits much longer than `timeout` seconds: what could not be found
+    out by then is left out. Neither disturbs a reader.
+    """
+
+    def first_events(self, starts: Mapping[str, int], timeout: float) -> dict[str, FirstEvent]:
+        """By partition, the first event at or after its sequence number. In place of `TellsTimes.enqueued_times`."""
+        ...
+
+    def held_back(self, partitions: Sequence[str], timeout: float) -> dict[str, HeldBack]:
+        """What readers do not get to see yet, of those partitions where there is such a thing."""
         ...
 
 

@@ -23,15 +23,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, LeaseholdError
 from leasehold.hubs.arrow import event_schema
-from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.hubs.base import EVENT_COLUMNS, FirstEvent, HeldBack
 from leasehold.hubs.kafka_chunks import MessageChunk
 from leasehold.hubs.kafka_mirror import Mirror
 from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.kafka_reading import CONFIRMED_FOR, ReaderPool
 from leasehold.hubs.kafka_sending import Sender
-from leasehold.hubs.kafka_times import first_times, told_retention
+from leasehold.hubs.kafka_times import first_events, told_retention
 from leasehold.hubs.kafka_topic import NO_SUCH_TIME, Topic, no_partition
 from leasehold.hubs.resolving import resolved
 from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
@@ -60,7 +60,7 @@ class _Process:
 
 
 class KafkaHub:
-    """A topic as a hub: all that `Hub` promises, `ReadsChunks`, `KnowsOffsets`, `TellsTimes` and `ProgressMirror`."""
+    """A topic as a hub: `Hub`, `ReadsChunks`, `KnowsOffsets`, `TellsTimes`, `HasGaps` and `ProgressMirror`."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -121,8 +121,27 @@ class KafkaHub:
 
     def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
         """When the first message from each place on was enqueued; see `TellsTimes`."""
-        found = first_times(self._settings, {int(partition): start for partition, start in starts.items()}, timeout)
-        return {str(partition): enqueued for partition, enqueued in found.items()}
+        found = self.first_events(starts, timeout)
+        return {partition: one.enqueued for partition, one in found.items() if one.enqueued is not None}
+
+    def first_events(self, starts: Mapping[str, int], timeout: float) -> dict[str, FirstEvent]:
+        """The first message from each place on, past what compaction and transactions leave empty; see `HasGaps`."""
+        found = first_events(self._settings, {int(partition): start for partition, start in starts.items()}, timeout)
+        return {str(partition): one for partition, one in found.items()}
+
+    def held_back(self, partitions: Sequence[str], timeout: float) -> dict[str, HeldBack]:
+        """What open transactions hold back: all messages from the first one of the oldest of them on; see `HasGaps`."""
+        try:
+            open_from = self._here.topic.held_back([*map(int, partitions)])
+        except LeaseholdError as error:
+            logger.info("%s does not say what open transactions hold back: %s", self.url, error)
+            return {}
+        starts = {partition: start for partition, (start, _) in open_from.items()}
+        since = first_events(self._settings, starts, timeout, committed=False)
+        return {
+            str(partition): HeldBack(count, since[partition].enqueued if partition in since else None)
+            for partition, (_, count) in open_from.items()
+        }
 
     def retention(self, timeout: float) -> float | None:
         """What the topic's `retention.ms` says, if this user may see it; `retention.bytes` may remove more."""

@@ -17,6 +17,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined] # documented
 
 from leasehold.errors import LeaseholdError
+from leasehold.hubs.base import FirstEvent
 from leasehold.hubs.kafka_clients import READING, Client
 from leasehold.hubs.kafka_options import KafkaSettings
 
@@ -26,10 +27,15 @@ _GLANCE = 0.1
 _NO_LIMIT = -1
 
 
-def first_times(settings: KafkaSettings, starts: Mapping[int, int], timeout: float) -> dict[int, float]:
-    """By partition, the timestamp of the first message at or after an offset; see `TellsTimes.enqueued_times`."""
+def first_events(
+    settings: KafkaSettings, starts: Mapping[int, int], timeout: float, *, committed: bool = True
+) -> dict[int, FirstEvent]:
+    """By partition, the first message at or after an offset, or where the partition ends; see `HasGaps.first_events`.
+
+    Without `committed` a message of an open transaction counts too.
+    """
     deadline = time.monotonic() + timeout
-    found: dict[int, float] = {}
+    found: dict[int, FirstEvent] = {}
     waiting = dict(starts)
     if not waiting:
         return found
@@ -37,7 +43,7 @@ def first_times(settings: KafkaSettings, starts: Mapping[int, int], timeout: flo
         client = Client(
             Consumer,
             settings,
-            **READING,
+            **{**READING, "isolation_level": "read_committed" if committed else "read_uncommitted"},
             group_id=settings.group_id,
             auto_offset_reset="earliest",  # an offset that retention has overtaken: the first that is left
             queued_min_messages=1,
@@ -56,14 +62,15 @@ def first_times(settings: KafkaSettings, starts: Mapping[int, int], timeout: flo
     return found
 
 
-def _take(consumer: Consumer, message: Message, waiting: dict[int, int], found: dict[int, float]) -> None:
+def _take(consumer: Consumer, message: Message, waiting: dict[int, int], found: dict[int, FirstEvent]) -> None:
     """Note what a message, or the end of a partition, says; nothing more is fetched of that partition."""
     error, partition, offset = message.error(), message.partition(), message.offset()
     if partition not in waiting or (error is not None and error.code() != KafkaError._PARTITION_EOF):
         return
     kind, milliseconds = message.timestamp()
-    if error is None and (offset or 0) >= waiting[partition] and kind != TIMESTAMP_NOT_AVAILABLE:
-        found[partition] = milliseconds / 1e3
+    known = error is None and kind != TIMESTAMP_NOT_AVAILABLE
+    if offset is not None and offset >= waiting[partition]:
+        found[partition] = FirstEvent(offset, milliseconds / 1e3 if known else None)
     del waiting[partition]
     consumer.pause([TopicPartition(message.topic() or "", partition)])
 

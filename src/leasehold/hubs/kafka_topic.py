@@ -102,6 +102,12 @@ class Topic:
         self._ends.update(ends)
         return {partition: (begins[partition], max(begins[partition], ends[partition])) for partition in partitions}
 
+    def held_back(self, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Where open transactions begin to hold messages back, and how many offsets they keep, by partition."""
+        written = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        ends = self._offsets(partitions, OffsetSpec.latest())  # asked later, so that what comes meanwhile is none
+        return {one: (ends[one], end - ends[one]) for one, end in written.items() if end > ends[one]}
+
     def expect(self, partition: int, end: int) -> None:
         """Somebody has been told that the partition reaches up to here."""
         self._ends[partition] = max(end, self._ends.get(partition, 0))
@@ -151,7 +157,9 @@ class Topic:
         name = str(topic_id).replace("+", "-").replace("/", "_")  # as Kafka's own tools write it
         return sorted(partition.id for partition in described.partitions), name if known else None
 
-    def _offsets(self, partitions: Iterable[int], spec: Any) -> dict[int, int]:
+    def _offsets(
+        self, partitions: Iterable[int], spec: Any, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[int, int]:
         """The offsets that `spec` stands for. A partition that moves is asked for again, while there is time."""
         places = {TopicPartition(self._settings.topic, partition): spec for partition in partitions}
         if not places:
@@ -162,7 +170,7 @@ class Topic:
                 self._metadata()
                 self._outdated = False
             asked = self.client.handle.list_offsets(
-                places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._settings.request_timeout
+                places, isolation_level=isolation, request_timeout=self._settings.request_timeout
             )
             try:
                 answers = self._answers(asked, "asking for offsets")

@@ -6,6 +6,9 @@ also when nothing new is sent. What is left is the time for which the hub keeps 
 may remove the event at any moment (it may also keep it for longer). Reads only, in a bounded number of requests;
 what a hub does not tell in time is None.
 
+In a hub whose numbers have gaps (`HasGaps`) nothing is unread where no event is: marks of transactions and messages
+that were aborted or compacted are not waited for. Those between two events that are unread still count.
+
 The age compares this machine's clock with the one that enqueued times are of: the hub's, or its producers'.
 """
 
@@ -15,7 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leasehold.hubs.base import Hub, TellsTimes
+from leasehold.hubs.base import FirstEvent, HasGaps, HeldBack, Hub, TellsTimes
 from leasehold.processor.progress import PartitionProgress
 
 
@@ -24,12 +27,16 @@ class PartitionTimes:
     """Of one partition, in seconds. `lag` is None where it is not known.
 
     `left` is until the first unread event may be removed: None where that is not known or nothing is unread, infinity
-    where no event is removed by its age.
+    where no event is removed by its age. `unread` is the lag in events: the numbers from the first unread event to the
+    end. `held_back` numbers behind the end cannot be read yet, the oldest of them written `held_for` seconds ago.
     """
 
     partition: str
     lag: float | None
     left: float | None
+    unread: int
+    held_back: int = 0
+    held_for: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +65,18 @@ def lag_times(
     Asks for at most about twice `timeout` seconds, and raises nothing for what the hub does not tell.
     """
     unread = {row.partition: oldest_unread(row) for row in rows if row.lag}
-    enqueued: Mapping[str, float] = {}
+    firsts: Mapping[str, FirstEvent] = {}
+    held: Mapping[str, HeldBack] = {}
+    if isinstance(hub, HasGaps):
+        firsts = hub.first_events(unread, timeout) if unread else {}
+        held = hub.held_back([row.partition for row in rows], timeout)
+    elif isinstance(hub, TellsTimes) and unread:
+        times = hub.enqueued_times(unread, timeout)
+        firsts = {partition: FirstEvent(unread[partition], enqueued) for partition, enqueued in times.items()}
     if isinstance(hub, TellsTimes):
-        enqueued = hub.enqueued_times(unread, timeout) if unread else {}
         retention = hub.retention(timeout) if retention is None else retention
-    return GroupTimes(tuple(times_of(row, enqueued.get(row.partition), now, retention) for row in rows), retention)
+    known = (times_of(row, firsts.get(row.partition), now, retention, held.get(row.partition)) for row in rows)
+    return GroupTimes(tuple(known), retention)
 
 
 def oldest_unread(row: PartitionProgress) -> int:
@@ -70,11 +84,19 @@ def oldest_unread(row: PartitionProgress) -> int:
     return max(row.checkpoint or 0, row.begin)
 
 
-def times_of(row: PartitionProgress, enqueued: float | None, now: float, retention: float | None) -> PartitionTimes:
-    """The times of one partition whose oldest unread event was enqueued at `enqueued`."""
-    if not row.lag:
-        return PartitionTimes(row.partition, 0.0, None)
+def times_of(
+    row: PartitionProgress, first: FirstEvent | None, now: float, retention: float | None, held: HeldBack | None = None
+) -> PartitionTimes:
+    """The times of one partition whose first unread event is `first`, as far as the hub tells."""
+    unread = row.lag if first is None else min(row.lag, max(0, row.end - first.sequence_number))
+    enqueued = first.enqueued if first else None
+    if held is None:
+        behind: tuple[int, float | None] = (0, None)
+    else:
+        behind = held.count, None if held.since is None else max(0.0, now - held.since)
+    if not unread:
+        return PartitionTimes(row.partition, 0.0, None, 0, *behind)
     if enqueued is None:
-        return PartitionTimes(row.partition, None, math.inf if retention == math.inf else None)
+        return PartitionTimes(row.partition, None, math.inf if retention == math.inf else None, unread, *behind)
     age = max(0.0, now - enqueued)  # clocks that differ make no event younger than new
-    return PartitionTimes(row.partition, age, None if retention is None else max(0.0, retention - age))
+    return PartitionTimes(row.partition, age, None if retention is None else max(0.0, retention - age), unread, *behind)
