@@ -50,7 +50,7 @@ def test_all_units(number: int, unit: tuple[str, float]) -> None:
 
 def test_the_defaults_are_those_of_the_design() -> None:
     settings = OwnershipSettings()
-    assert dataclasses.astuple(settings) == (10.0, 30.0, "planned", 3.0, 1.0, 1.25, 600.0, 30.0, 1.0, 1.0, None)
+    assert dataclasses.astuple(settings) == (10.0, 30.0, 180.0, "planned", 3.0, 1.0, 1.25, 600.0, 30.0, 1.0, 1.0, None)
     assert settings.shortest_expiration == 30.0
 
 
@@ -65,7 +65,10 @@ BAD = [math.nan, math.inf, -math.inf, 0.0, -1.0]
 @pytest.mark.parametrize("value", BAD)
 @pytest.mark.parametrize(
     "field",
-    ["load_balancing_interval", "partition_expiration", "request_timeout", "stall_timeout", "hand_over_timeout"],
+    [
+        *("load_balancing_interval", "partition_expiration", "foreign_expiration"),
+        *("request_timeout", "stall_timeout", "hand_over_timeout"),
+    ],
 )
 def test_durations_above_zero(field: str, value: float) -> None:
     refused(field, value, "above zero")

@@ -16,6 +16,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ABOVE_ZERO = (
     "load_balancing_interval",
     "partition_expiration",
+    "foreign_expiration",
     "request_timeout",
     "stall_timeout",
     "hand_over_timeout",
@@ -37,6 +38,8 @@ class OwnershipSettings:
 
     load_balancing_interval  between two dispatch cycles of an instance
     partition_expiration     an ownership not renewed for longer than this may be taken by anybody
+    foreign_expiration       the same for the records of other SDKs' processors in a mixed fleet, which renew as rarely
+                             as every 36 s; never less than `partition_expiration`
     strategy                 `planned` (all compute the same target, in which nothing moves that need not), `greedy`
                              (claim the whole fair share) or `balanced` (one claim a cycle)
     request_timeout          the longest that one call to a store may take
@@ -56,6 +59,7 @@ class OwnershipSettings:
 
     load_balancing_interval: float = 10.0
     partition_expiration: float = 30.0
+    foreign_expiration: float = 180.0
     strategy: str = "planned"
     request_timeout: float = 3.0
     margin: float = 1.0
@@ -102,6 +106,10 @@ class OwnershipSettings:
                 f"no shorter than partition_expiration ({self.partition_expiration:g} s)",
                 "600 s is the default",
             )
+
+    def expiration_of_others(self, *, mixed: bool) -> float:
+        """How long the record of another SDK's processor counts, in seconds. There are none but in a mixed fleet."""
+        return max(self.partition_expiration, self.foreign_expiration) if mixed else self.partition_expiration
 
     @property
     def shortest_expiration(self) -> float:

@@ -96,6 +96,11 @@ class Ownership:
     failures: int = 0
     last_error: str = ""
 
+    @property
+    def foreign(self) -> bool:
+        """Whether another SDK's processor wrote it, which knows no nonce: of meaning in a mixed fleet alone."""
+        return bool(self.owner_id) and not self.nonce
+
 
 @dataclass(frozen=True, slots=True)
 class Presence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -50,13 +51,14 @@ def view(
     presences: tuple[Presence, ...] = (),
     asks: tuple[Ask, ...] = (),
     mine: Presence | None = None,
+    foreign: float | None = None,
 ) -> View:
     mine = mine or presence("me/now")
     return make_view(
         partitions,
         OwnershipListing(records, AS_OF, presences, asks),
         me=Me(owner_id=ME, held=held, presence=mine, just_started=just_started),
-        limits=Limits(expiration=EXPIRATION, reservation=RESERVATION),
+        limits=Limits(expiration=EXPIRATION, reservation=RESERVATION, foreign=foreign),
         store_suspected=store_suspected,
     )
 
@@ -100,6 +102,16 @@ def test_a_name_alike_is_a_stranger_too(stranger: str) -> None:
 
 
 # Rule 3
+
+
+@pytest.mark.parametrize(("age", "free"), [(31.0, ("1",)), (179.0, ("1",)), (181.0, ("0", "1"))])
+def test_what_another_sdks_processor_wrote_expires_by_its_own_time(age: float, free: tuple[str, ...]) -> None:
+    """It renews every 30 s or more, and knows no nonce."""
+    theirs = record("0", "5c8e4a52-0d0c-4b0f-9d8e-27f3b1e2a001", age)
+    ours = dataclasses.replace(record("1", "other/x", age), nonce="6b61")
+    seen = view(theirs, ours, partitions=("0", "1"), foreign=180.0)
+    assert seen.free == free
+    assert view(theirs, ours, partitions=("0", "1")).free == ("0", "1")
 
 
 def test_a_partition_without_a_record_is_free() -> None:

@@ -37,6 +37,7 @@ CONNECTION = f"Endpoint=sb://{NAMESPACE};SharedAccessKeyName=k;SharedAccessKey=a
 OWNERSHIP = f"""\
 load_balancing_interval = "{INTERVAL}s"
 partition_expiration = "{EXPIRATION}s"
+foreign_expiration = "{EXPIRATION}s"
 request_timeout = "1.4s"
 margin = "100ms"
 """

@@ -72,6 +72,7 @@ def ours(told: dict[str, Any], write: Callable[[str, Iterable[int | None]], None
         ownership=OwnershipSettings(
             load_balancing_interval=INTERVAL,
             partition_expiration=EXPIRATION,
+            foreign_expiration=EXPIRATION,
             request_timeout=1.4,
             margin=0.1,
             settle_delay=0.2,

@@ -8,9 +8,10 @@ Owns the sorting of partitions into mine, free and others', and who takes part:
    predecessor's. Later, such a record is a stranger's who took my name, and he is left alone. And it is mine
    if it was handed over to me.
 3. It is *free* if it has no record, was relinquished, or its record is expired: older than the partition
-   expiration by the store's own clock. When the store itself is suspected (it failed or hung a moment ago,
-   so that live owners could not renew), nothing counts as expired. One that was handed over to a live instance
-   is free only after a while: until then it is that instance's.
+   expiration by the store's own clock; in a mixed fleet, where another SDK's processor wrote it, than theirs. When
+   the store itself is suspected (it failed or hung a moment ago, so that live owners could not renew), nothing
+   counts as expired. One that was handed over to a live instance is free only after a while: until then it is that
+   instance's.
 4. Everything else is *others'*. A partition that a live instance has asked for counts as the asker's already,
    so that nobody else asks for it too; one that I have asked for is in `asked`.
 5. The *members* are the instances whose presence or any of whose ownerships is not expired, and I. One that has
@@ -93,10 +94,20 @@ class Me:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Ages at which things end, in seconds: an ownership or presence, and what is kept for a successor."""
+    """Ages at which things end, in seconds: an ownership or presence, and what is kept for a successor.
+
+    `foreign` is for ownership records that other SDKs' processors wrote; None where there are none.
+    """
 
     expiration: float
     reservation: float
+    foreign: float | None = None
+
+    def of(self, record: Ownership | Presence) -> float:
+        """The age at which this record ends."""
+        if self.foreign is not None and isinstance(record, Ownership) and record.foreign:
+            return self.foreign
+        return self.expiration
 
 
 def make_view(
@@ -169,7 +180,7 @@ class _Crowd:
 
     def __init__(self, listing: OwnershipListing, me: Me, limits: Limits, store_suspected: bool) -> None:
         def alive(record: Ownership | Presence) -> bool:
-            return store_suspected or not is_expired(record, listing.as_of, limits.expiration)
+            return store_suspected or not is_expired(record, listing.as_of, limits.of(record))
 
         mine = str(me.owner_id)
         self._running = "" if me.just_started else mine

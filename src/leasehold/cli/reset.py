@@ -49,6 +49,7 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
       leasehold reset flights.toml --to sink
     """
     from leasehold.hubs import open_hub
+    from leasehold.processor.promises import is_mixed
     from leasehold.processor.resetting import reset_group
     from leasehold.sinks import open_sink
     from leasehold.spark.alone import TablePlaces
@@ -67,6 +68,7 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
     stores = pipeline.open_stores(open_store, lambda: TablePlaces(sink, hub.identity))
+    ownership = pipeline.ownership.settings()
     moves = reset_group(
         hub,
         hub.consumer_group(pipeline.source.consumer_group),
@@ -75,7 +77,8 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
         sink,
         PipelineBinding(pipeline.name, sink.identity()),
         to=positions,
-        expiration=pipeline.ownership.settings().partition_expiration,
+        expiration=ownership.partition_expiration,
+        foreign_expiration=ownership.expiration_of_others(mixed=is_mixed(hub.url)),
         ours=stores.ours,
     )
     table = Table("partitions", _COLUMNS, [(move.partition, move.before, move.after) for move in moves])

@@ -118,6 +118,7 @@ def status(file: Path, retention: str | None, wait: float, settings: tuple[str, 
     from leasehold.clock import SystemClock
     from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
+    from leasehold.processor.promises import is_mixed
     from leasehold.spark.alone import TablePlaces
     from leasehold.spark.pipeline_file import read_pipeline_file
     from leasehold.spark.pipeline_values import parse_settings
@@ -125,13 +126,21 @@ def status(file: Path, retention: str | None, wait: float, settings: tuple[str, 
 
     stated = None if retention is None else parse_duration(retention, "--retention")
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    expiration = pipeline.ownership.settings().partition_expiration
+    ownership = pipeline.ownership.settings()
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
 
     def look() -> GroupProgress:
         stores = pipeline.open_stores(open_existing, lambda: TablePlaces(_table(pipeline), hub.identity))
         group = hub.consumer_group(pipeline.source.consumer_group)
-        return group_progress(hub, group, stores.ownership, stores.checkpoints, expiration, stores.ours)
+        return group_progress(
+            hub,
+            group,
+            stores.ownership,
+            stores.checkpoints,
+            ownership.partition_expiration,
+            stores.ours,
+            foreign_expiration=ownership.expiration_of_others(mixed=is_mixed(hub.url)),
+        )
 
     progress = patiently(look, wait)
     kept = pipeline.retention if stated is None else stated

@@ -114,11 +114,13 @@ class PartitionManager:
         self._rng = rng
         self._plan = STRATEGIES[settings.strategy]
         trust = trust_duration(settings.partition_expiration, settings.clock_rate_ratio, settings.margin)
+        mixed = is_mixed(hub.url)
+        self._foreign = settings.expiration_of_others(mixed=mixed)
         check(
             Combination(
                 ownership=place_of(ownership),
                 checkpoints=place_of(checkpoints),
-                mixed=is_mixed(hub.url),
+                mixed=mixed,
                 settings=settings,
             )
         )
@@ -412,6 +414,7 @@ class PartitionManager:
         self._asking.forget_how_long()
 
     def _view(self, listing: OwnershipListing) -> View:
+        granularity = self._ownership.features.clock_granularity
         return make_view(
             [partition for partition in self._partition_ids if partition not in self._sorted.aside],
             listing,
@@ -422,8 +425,9 @@ class PartitionManager:
                 just_started=self._just_started and self._clock.monotonic() < self._newcomer_until,
             ),
             limits=Limits(
-                expiration=self.settings.partition_expiration + self._ownership.features.clock_granularity,
+                expiration=self.settings.partition_expiration + granularity,
                 reservation=self.settings.load_balancing_interval + self.settings.request_timeout,
+                foreign=self._foreign + granularity,
             ),
             store_suspected=self._doubt.suspected(self._clock.monotonic()),
         )

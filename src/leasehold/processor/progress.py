@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from leasehold.balancing import Member, target
 from leasehold.balancing.suspects import SUSPECT_AFTER, stands_still
-from leasehold.balancing.view import is_expired
+from leasehold.balancing.view import Limits, is_expired
 from leasehold.hubs.base import Hub
 from leasehold.model import ConsumerGroup, Ownership, OwnershipListing, PartitionProperties, Presence, RecordKind
 from leasehold.stores.base import CheckpointStore, OwnershipStore
@@ -75,14 +75,22 @@ def group_progress(
     checkpoints: CheckpointStore,
     expiration: float,
     ours: Callable[[Collection[str]], tuple[str, ...]] = tuple,
+    *,
+    foreign_expiration: float | None = None,
 ) -> GroupProgress:
-    """How the group is getting on now. `expiration` in seconds; `ours` tells which of the hub's partitions count."""
-    patience = expiration + ownership.features.clock_granularity
+    """How the group is getting on now. `ours` tells which of the hub's partitions count.
+
+    `expiration` in seconds, and `foreign_expiration` for records that other SDKs' processors wrote, if it is another.
+    """
+    granularity = ownership.features.clock_granularity
+    patience = expiration + granularity
+    foreign = patience if foreign_expiration is None else foreign_expiration + granularity
+    limits = Limits(expiration=patience, reservation=0.0, foreign=foreign)
     listing = ownership.list_ownership(group)
     found = hub.partition_properties()
     known = {partition: found[partition] for partition in ours(found)}
     ages = ownership.features.own_clock
-    rows = _partitions(listing, known, checkpoints, group, patience, ages=ages)
+    rows = _partitions(listing, known, checkpoints, group, limits, ages=ages)
     instances = _instances(listing, rows, patience, ages=ages)
     return GroupProgress(tuple(rows), instances, _unserved(rows, instances))
 
@@ -92,7 +100,7 @@ def _partitions(
     known: Mapping[str, PartitionProperties],
     checkpoints: CheckpointStore,
     group: ConsumerGroup,
-    expiration: float,
+    limits: Limits,
     *,
     ages: bool,
 ) -> list[PartitionProgress]:
@@ -106,7 +114,7 @@ def _partitions(
         checkpoint = reached.get(partition)
         following = checkpoint.next_sequence_number if checkpoint else None
         still = checkpoint is not None and stands_still(record, checkpoint)
-        alive = bool(record.owner_id) and not (ages and is_expired(record, listing.as_of, expiration))
+        alive = bool(record.owner_id) and not (ages and is_expired(record, listing.as_of, limits.of(record)))
         rows.append(
             PartitionProgress(
                 partition=partition,

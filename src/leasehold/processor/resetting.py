@@ -100,6 +100,7 @@ def reset_group(
     *,
     to: Positions | None,
     expiration: float,
+    foreign_expiration: float | None = None,
     ours: Callable[[Collection[str]], tuple[str, ...]] = tuple,
 ) -> list[Moved]:
     """Set every partition to its position in `to`, or with None to what the table's watermarks say.
@@ -118,12 +119,15 @@ def reset_group(
     listing = ownership.list_ownership(group)
     etags = {one.name: one.etag for one in listing.unreadable if one.kind is RecordKind.OWNERSHIP}
     etags |= {record.partition: record.etag for record in listing.records}
-    progress = group_progress(hub, group, ownership, checkpoints, expiration, ours)
+    progress = group_progress(
+        hub, group, ownership, checkpoints, expiration, ours, foreign_expiration=foreign_expiration
+    )
     rows = progress.partitions
     if alive := [instance.owner_id for instance in progress.instances]:
         raise UsageError(
             f"the group is in use by {', '.join(alive)}: a reset under a running instance would be undone by it. Stop "
-            f"every instance; one that was killed counts as running for {expiration:g} s"
+            f"every instance; one that was killed counts as running for "
+            f"{max(expiration, foreign_expiration or 0.0):g} s"
         )
     asked = None if to is None else {row.partition: hub.resolve(row.partition, to.of(row.partition)) for row in rows}
     owner = str(OwnerId("reset"))

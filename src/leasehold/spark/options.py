@@ -141,6 +141,7 @@ OPTIONS: Mapping[str, tuple[str, _Reader]] = {
     "strategy": ("strategy", _text),
     "loadBalancingInterval": ("load_balancing_interval", parse_duration),
     "partitionExpiration": ("partition_expiration", parse_duration),
+    "foreignExpiration": ("foreign_expiration", parse_duration),
     "requestTimeout": ("request_timeout", parse_duration),
     "margin": ("margin", parse_duration),
     "clockRateRatio": ("clock_rate_ratio", _number),

@@ -84,6 +84,7 @@ class OwnershipSection(_Section):
     strategy: str | None = None
     load_balancing_interval: Duration | None = None
     partition_expiration: Duration | None = None
+    foreign_expiration: Duration | None = None
     request_timeout: Duration | None = None
     margin: Duration | None = None
     clock_rate_ratio: float | None = None
