@@ -114,6 +114,34 @@ def test_names_of_event_hubs_are_spelled_as_the_official_processors_spell_them()
     assert blob_folder(ConsumerGroup("cluster", "h", "$default")) != blob_folder(ConsumerGroup("cluster", "h"))
 
 
+def test_names_as_go_and_rust_spell_them() -> None:
+    group = ConsumerGroup("Shop.ServiceBus.windows.net", "Orders_v2", "$Default")
+    assert blob_folder(group, as_spelled=True) == "Shop.ServiceBus.windows.net/Orders_v2/$Default"
+    access = read_url(f"azblob://shop/fleet?names=as-spelled&{SAS}", BLOB, {})
+    assert access.as_spelled
+    assert access.where == "azblob://shop/fleet?names=as-spelled", "who names it otherwise names another place"
+    assert not read_url(f"azblob://shop/fleet?names=lower&{SAS}", BLOB, {}).as_spelled
+    for url, service in (("azblob://shop/fleet?names=upper", BLOB), ("aztable://shop/fleet?names=lower", TABLE)):
+        with pytest.raises(ConfigError, match="names is one of lower, as-spelled"):
+            read_url(f"{url}&{SAS}", service, {})
+
+
+@pytest.mark.parametrize(
+    ("namespace", "folder"),
+    [
+        ("127.0.0.1:5699", "127.0.0.1:5699"),
+        ("Emulator.Local:5672", "emulator.local:5672"),
+        ("[::1]:5672", "[::1]:5672"),
+        ("localhost", "localhost"),
+        ("127.0.0.1", "127.0.0.1"),
+    ],
+)
+def test_a_server_that_is_no_namespace_is_called_as_others_call_it(namespace: str, folder: str) -> None:
+    assert blob_folder(ConsumerGroup(namespace, "Flights", "$Default")) == f"{folder}/flights/$default"
+    ours_alone = blob_folder(ConsumerGroup("127.0.0.1:5699", "flights@1700000000000", "$Default"))
+    assert ours_alone == "127.0.0.1~3a5699/flights~401700000000000/$default", "records that are there keep their names"
+
+
 def test_lease_blobs_of_the_oldest_processors(azurite: Azurite, tmp_path: Path) -> None:
     name = f"old-{secrets.token_hex(4)}"
     azurite.make_container(name)

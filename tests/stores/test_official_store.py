@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
+import re
 import secrets
 from collections.abc import Iterator
+from contextlib import closing
+from random import Random
 from typing import Any
 
 import pytest
 from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
 from azure.storage.blob import ContainerClient
+from click.testing import CliRunner
 
-from leasehold.errors import CheckpointStepBack, OwnerLevelSuperseded
-from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, Presence
+from leasehold.cli.app import app
+from leasehold.clock import SystemClock
+from leasehold.config import OwnershipSettings
+from leasehold.errors import CheckpointStepBack, ConfigError, OwnerLevelSuperseded
+from leasehold.model import EARLIEST, Ask, Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions, Presence
+from leasehold.processor import PartitionManager
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure_blob import BlobStore
 from leasehold.stores.base import PipelineBinding
 from leasehold.testing.stores import claim, records
+from tests.processor.fleet import Hub
 from tests.stores.azurite import Azurite
 
 GROUP = ConsumerGroup("Fleet.servicebus.windows.net", "Flights", "$Default")
@@ -102,6 +112,70 @@ def test_nothing_of_ours_is_where_official_processors_look(ours: BlobStore, cont
     names = {blob.name for blob in container.list_blobs(name_starts_with=FOLDER)}
     assert names == {f"{FOLDER}/ownership/0", f"{FOLDER}/checkpoint/0"}
     assert len({blob.name for blob in container.list_blobs()}) == 2 + 5
+
+
+def test_names_as_spelled_are_those_of_go_and_rust(azurite: Azurite, container: ContainerClient) -> None:
+    url = f"{azurite.url('azblob', container.container_name)}&names=as-spelled"
+    with closing(BlobStore(read_url(url, BLOB), timeout=60.0)) as store:
+        claim(store, GROUP, "0")
+        store.update_checkpoints([Checkpoint(GROUP, "0", 17, 1, "4711")])
+        folder = "/".join(OFFICIAL)
+        assert set(blobs(container)) == {f"{folder}/ownership/0", f"{folder}/checkpoint/0"}
+        assert records(store, GROUP)["0"].owner_level == 1
+        store.check_names(GROUP)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "option", "remedy"),
+    [
+        ("/".join(OFFICIAL), "", "add names=as-spelled"),
+        (FOLDER, "&names=as-spelled", "leave names=as-spelled out"),
+        (FOLDER.replace("flights", "FLIGHTS"), "", "spell the names in the hub's URL"),
+        (FOLDER.replace("flights", "~46lights"), "", "delete it"),
+    ],
+)
+def test_two_worlds_are_refused_before_anything_is_written(
+    azurite: Azurite, container: ContainerClient, theirs: str, option: str, remedy: str
+) -> None:
+    container.upload_blob(f"{theirs}/ownership/0", b"", metadata={"ownerid": THEIRS})
+    container.upload_blob("another.servicebus.windows.net/flights/$Default/ownership/0", b"")
+    url = f"{azurite.url('azblob', container.container_name)}{option}"
+    with closing(BlobStore(read_url(url, BLOB), timeout=60.0)) as store:
+        with pytest.raises(ConfigError, match=re.escape(theirs)) as refused:
+            store.check_names(GROUP)
+        assert remedy in str(refused.value)
+        hub = Hub(1)
+        hub.url = "double://hub?fleet=mixed"
+        manager = PartitionManager(
+            hub,
+            GROUP,
+            store,
+            store,
+            owner_id=OwnerId("a"),
+            settings=OwnershipSettings(),
+            positions=Positions(EARLIEST),
+            clock=SystemClock(),
+            rng=Random(1),
+        )
+        manager.tick()
+        with pytest.raises(ConfigError, match="would own all partitions"):
+            manager.held()
+        assert len(list(container.list_blobs())) == 2
+        store.check_names(ConsumerGroup(OFFICIAL[0], "flights@1700000000000"))
+
+
+def test_an_export_that_would_find_nothing_says_where_the_records_are(
+    azurite: Azurite, container: ContainerClient
+) -> None:
+    container.upload_blob(f"{'/'.join(OFFICIAL)}/checkpoint/0", b"", metadata={"sequencenumber": "7", "offset": "7"})
+    group = ["--group", "/".join(OFFICIAL)]
+    url = azurite.url("azblob", container.container_name)
+    refused = CliRunner().invoke(app, ["checkpoints", "export", url, *group])
+    assert refused.exit_code != 0
+    assert "add names=as-spelled" in refused.stderr
+    found = CliRunner().invoke(app, ["checkpoints", "export", f"{url}&names=as-spelled", *group])
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout)["sequenceNumber"] == 7
 
 
 # Ownership, both ways

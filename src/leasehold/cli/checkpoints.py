@@ -52,9 +52,13 @@ def export(store: str, named: Named) -> None:
       leasehold checkpoints export sqlite:///store.db --hub log:///flights.db
     """
     from leasehold.cli.checkpoint_formats import as_line
+    from leasehold.stores.base import KnowsNamesakes
 
     opened = open_place(store, named, must_exist=True)
-    group_of = opened.needed
+    group_of, store_of = opened.needed, opened.store
+    if isinstance(store_of, KnowsNamesakes):
+        check = store_of.check_names
+        named.patiently(lambda: check(group_of))
     found = named.patiently(lambda: opened.store.list_checkpoints(group_of))
     for checkpoint in sorted(found, key=_in_order):
         click.echo(as_line(checkpoint))

@@ -64,7 +64,7 @@ from leasehold.processor.promises import Combination, check, is_mixed, place_of
 from leasehold.processor.skipping import Skipping
 from leasehold.processor.starting import KnowsWatermarks
 from leasehold.processor.store_doubt import StoreDoubt
-from leasehold.stores.base import CheckpointStore, OwnershipStore
+from leasehold.stores.base import CheckpointStore, KnowsNamesakes, OwnershipStore
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +152,7 @@ class PartitionManager:
             attaching=self._attaching,
         )
         self._sorted = Sorted(OwnershipListing((), 0.0), frozenset(), frozenset())
+        self._names_checked = False
         self._cycles = 0
         self._due = clock.monotonic()
         self._partition_ids: tuple[str, ...] = ()
@@ -300,6 +301,7 @@ class PartitionManager:
         self._told_before, self._trouble = self._trouble, ""
         outcome = Outcome.FAILED
         try:
+            self._check_names()
             outcome = self._cycle() if self._settled() else self._announce()
         except (StoreError, HubError, SinkError) as error:
             if isinstance(error, StoreError):
@@ -326,6 +328,12 @@ class PartitionManager:
         self._membership.leave()
         for partition, hold in held.items():
             self.notices.publish(OwnershipRelinquished(partition, hold.owner_level))
+
+    def _check_names(self) -> None:
+        """Before anything is written: others may keep this group's records under another spelling of its name."""
+        if not self._names_checked and isinstance(self._ownership, KnowsNamesakes):
+            self._ownership.check_names(self._group)
+        self._names_checked = True
 
     def _settled(self) -> bool:
         return self._announced or not (self.settings.settle_delay and self._ownership.features.presence)

@@ -130,7 +130,8 @@ def place_at(url: str) -> Place:
     scheme, name = url.partition("://")[0], masked(url)
     features = BUILT_IN.get(scheme, _ANYTHING)
     if features.official_layout and scheme in BUILT_IN:
-        name = name.partition("?")[0]  # the rest is how to get in
+        spelled = re.search(r"[?&](names=as-spelled)(?:&|$)", url)
+        name = name.partition("?")[0] + (f"?{spelled[1]}" if spelled else "")  # the rest is how to get in
     return Place(name, features, is_here(url))
 
 

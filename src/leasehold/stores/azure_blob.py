@@ -15,19 +15,30 @@ from them may be up to a second too high, and `features.clock_granularity` says 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from azure.core import MatchConditions
 from azure.storage.blob import BlobClient, BlobProperties, ContainerClient
 
+from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 from leasehold.stores.azure.access import BLOB, Access, read_url
 from leasehold.stores.azure.calls import Calls, Deadline, transport
 from leasehold.stores.azure.checkpoints import CheckpointRecords
 from leasehold.stores.azure.dates import http_date
 from leasehold.stores.azure.layout import Properties, Stored
-from leasehold.stores.azure.names import LONGEST_BLOB_NAME, LOWER, blob_folder, check_length, decode, encode
+from leasehold.stores.azure.names import (
+    LONGEST_BLOB_NAME,
+    LOWER,
+    alike,
+    blob_folder,
+    check_length,
+    decode,
+    encode,
+    others_may_share,
+)
 from leasehold.stores.azure.ownership import OwnershipRecords
 from leasehold.stores.azure.records import ANY, Address, Area, Page, Records
 from leasehold.stores.base import StoreFeatures
@@ -45,12 +56,13 @@ class BlobRecords(Records):
     def __init__(self, access: Access, calls: Calls, page: int) -> None:
         super().__init__(calls)
         self._page = page
+        self._as_spelled = access.as_spelled
         self._container = ContainerClient(
             access.endpoint, access.place, credential=access.credential, transport=transport(), retry_total=0
         )
 
     def list(self, group: ConsumerGroup, area: Area, deadline: Deadline) -> Page:
-        folder = _folder(group, area)
+        folder = self._folder(group, area)
         dates: list[float] = []
         found = []
         with self.calls.asking():
@@ -87,19 +99,33 @@ class BlobRecords(Records):
             self._blob(address).delete_blob(**_condition(etag), **deadline.request())
 
     def _blob(self, address: Address) -> BlobClient:
-        name = _folder(address.group, address.area) + encode(address.name, LOWER)
+        name = self._folder(address.group, address.area) + encode(address.name, LOWER)
         return self._container.get_blob_client(check_length("the name of a blob", name, LONGEST_BLOB_NAME))
+
+    def namesakes(self, group: ConsumerGroup, deadline: Deadline) -> Sequence[str]:
+        """The folders `namespace/hub/group` of this group in other spellings than ours."""
+        ours = blob_folder(group, as_spelled=self._as_spelled)
+        found = [""]
+        for part in ours.split("/"):
+            found = [
+                name for above in found for name in self._folders(above, deadline) if alike(name.split("/")[-2], part)
+            ]
+        return sorted(folder.removesuffix("/") for folder in found if folder != f"{ours}/")
+
+    def _folders(self, above: str, deadline: Deadline) -> Sequence[str]:
+        with self.calls.asking():
+            listed = self._container.walk_blobs(name_starts_with=above, delimiter="/", **deadline.request())
+            return [one.name for one in listed if one.name.endswith("/")]
+
+    def _folder(self, group: ConsumerGroup, area: Area) -> str:
+        folder = f"{blob_folder(group, as_spelled=self._as_spelled)}/{area}/"
+        return folder if area in (Area.OWNERSHIP, Area.CHECKPOINT) else f"{OURS}/{folder}"
 
     def make(self) -> None:
         self.calls.make(self._container.create_container)
 
     def close(self) -> None:
         self._container.close()
-
-
-def _folder(group: ConsumerGroup, area: Area) -> str:
-    folder = f"{blob_folder(group)}/{area}/"
-    return folder if area in (Area.OWNERSHIP, Area.CHECKPOINT) else f"{OURS}/{folder}"
 
 
 def _stored(blob: BlobProperties) -> Stored:
@@ -126,12 +152,38 @@ class BlobStore(OwnershipRecords, CheckpointRecords):
     features = StoreFeatures(shared=True, batches=False, clock_granularity=1.0, official_layout=True)
 
     def __init__(self, access: Access, *, timeout: float = 3.0, page: int = LARGEST_PAGE) -> None:
-        records = BlobRecords(access, Calls(access.where, timeout), page)
+        self._blobs = records = BlobRecords(access, Calls(access.where, timeout), page)
+        self._as_spelled = access.as_spelled
         OwnershipRecords.__init__(self, records)
         CheckpointRecords.__init__(self, records)
 
     def __repr__(self) -> str:
         return f"BlobStore({self._calls.where})"
+
+    def check_names(self, group: ConsumerGroup) -> None:
+        """Refuse a group that others keep in a folder whose name differs from ours in case alone; see `names`."""
+        if not others_may_share(group):
+            return
+        deadline = self._calls.deadline()
+        [found] = self._calls.each(lambda group: self._blobs.namesakes(group, deadline), [group], deadline)
+        if not found:
+            return
+        ours = blob_folder(group, as_spelled=self._as_spelled)
+        other = blob_folder(group, as_spelled=not self._as_spelled)
+        remedy = f"If nobody uses what is below {', '.join(found)}/, delete it"
+        if found == [other] and other != ours:
+            change = "leave names=as-spelled out of the" if self._as_spelled else "add names=as-spelled to the"
+            remedy += f". If all other processors of the group write there, {change} store's URL"
+        elif not self._as_spelled:
+            remedy += ". Else spell the names in the hub's URL as those do who write there, and add names=as-spelled"
+        raise ConfigError(
+            "store",
+            self._calls.where,
+            f"records of this consumer group are below {', '.join(found)}/ too, and here they go below {ours}/: "
+            "processors in Go and Rust spell names as they are given, those in .NET, Java, JavaScript and Python in "
+            "lower case. Each side would own all partitions and deliver all events",
+            remedy,
+        )
 
     def create_schema(self) -> None:
         """Make the container, unless it is there. Its records have no versions: they are the official ones."""

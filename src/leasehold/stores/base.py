@@ -85,6 +85,15 @@ class TellsWhetherMade(Protocol):
 
 
 @runtime_checkable
+class KnowsNamesakes(Protocol):
+    """What a store may do beside: see that others keep the records of a group under another spelling of its name."""
+
+    def check_names(self, group: ConsumerGroup) -> None:
+        """Raise `ConfigError` where they do: two worlds, in each of which every partition is owned. One listing."""
+        ...
+
+
+@runtime_checkable
 class OwnershipStore(Protocol):
     """Who holds which partition of a consumer group, who is there, and who asks for what."""
 

@@ -14,6 +14,9 @@ In place of a variable, one with `_FILE` behind its name may name a file. `crede
 straight to the last, whatever the environment says. `endpoint=URL` says where the account is, for Azurite or another
 cloud; else the connection string does, else `https://ACCOUNT.blob.core.windows.net` (`table` for tables).
 
+`names=as-spelled` in an `azblob` URL is for a container that is shared with processors in Go and Rust, which write the
+names of blobs as they are spelled.
+
 Refuses what cannot work or would give a secret away: two credentials in one URL, a connection string of another
 account, a SAS or a token over plain http to another host. No secret is in a message or a repr.
 """
@@ -34,19 +37,25 @@ from leasehold.errors import ConfigError, MissingDependency
 
 Credential = AzureNamedKeyCredential | AzureSasCredential | TokenCredential
 
-_OPTIONS = ("endpoint", "connection_string", "credential")
+_OPTIONS = ("endpoint", "connection_string", "credential", "names")
+AS_SPELLED = "as-spelled"
+_NAMES = ("lower", AS_SPELLED)
 _STRING, _SAS = "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN"
 _HERE = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where a store is and how to get in. `where` is the store's URL without anything secret."""
+    """Where a store is and how to get in. `where` is the store's URL without anything secret.
+
+    `as_spelled`: names of blobs keep their case, as Go's and Rust's processors write them.
+    """
 
     where: str
     endpoint: str
     place: str
     credential: Credential = field(repr=False)
+    as_spelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,11 @@ def read_url(url: str, service: Service, environment: Mapping[str, str] | None =
     environment = os.environ if environment is None else environment
     account, place = _names(url, service)
     options, sas = _options(url)
-    where = f"{service.scheme}://{account}/{place}"
+    names = options.get("names", "lower")
+    if names not in _NAMES or ("names" in options and service is not BLOB):
+        rule = f"names is one of {', '.join(_NAMES)}, and of azblob:// alone: a table keeps case"
+        raise ConfigError("store", masked(url), rule, "Correct it or leave it out")
+    where = f"{service.scheme}://{account}/{place}{f'?names={names}' if names == AS_SPELLED else ''}"
     stated = [name for name, there in (("a SAS", sas), ("connection_string", "connection_string" in options)) if there]
     chosen = options.get("credential", "")
     if chosen:
@@ -97,7 +110,7 @@ def read_url(url: str, service: Service, environment: Mapping[str, str] | None =
         sas = (secret_from(environment, _SAS) or "").removeprefix("?")
     credential = _credential(string, sas)
     _check_endpoint(endpoint, credential, url)
-    return Access(where, endpoint, place, credential)
+    return Access(where, endpoint, place, credential, as_spelled=names == AS_SPELLED)
 
 
 def _names(url: str, service: Service) -> tuple[str, str]:

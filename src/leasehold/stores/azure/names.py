@@ -3,10 +3,12 @@
 Owns the way from our names to theirs and back. Promises that names which differ never meet, and that a plain
 name is spelled as the official event processors spell it, so that both find one record:
 
-- In Blob Storage they lower-case the whole name. Where the namespace is an Event Hubs namespace that loses
-  nothing, since Event Hubs itself does not tell `Flights` from `flights`: namespace, hub and group are
-  lower-cased. Anywhere else (an embedded log, Kafka) case counts, and a capital is escaped. `$Default` is
-  `$default` everywhere.
+- In Blob Storage .NET, Java, JavaScript and Python lower-case the whole name, Go and Rust write it as it is spelled
+  (`as_spelled`). Where the namespace is an Event Hubs namespace lower case loses nothing, since Event Hubs itself does
+  not tell `Flights` from `flights`: namespace, hub and group are lower-cased. Anywhere else (an embedded log, Kafka)
+  case counts, and a capital is escaped. `$Default` is `$default` everywhere.
+- A server that is reached as `HOST:PORT` is a namespace of that name to the others, but to Java, which leaves the port
+  out: the colon stays, in a group that they may share.
 - In Tables they keep the case and put spaces between the parts: case is kept, and a space is escaped.
 - Every other character is escaped as `~` and two hexadecimal digits for each byte of its UTF-8: `~` is in no
   name of an Event Hubs namespace, event hub, consumer group or partition. An empty name is `~` alone.
@@ -26,6 +28,8 @@ LOWER = re.compile(r"[a-z0-9._$-]")
 
 ANY_CASE = re.compile(r"[A-Za-z0-9._$-]")
 """The characters that the keys of a table's entity keep as they are."""
+
+_HOST = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\]):[0-9]+|[0-9]+(?:\.[0-9]+){3}|localhost", re.IGNORECASE)
 
 LONGEST_BLOB_NAME = 1024
 LONGEST_TABLE_KEY = 512  # 1 KiB of UTF-16
@@ -62,13 +66,33 @@ def is_event_hubs(namespace: str) -> bool:
     return re.fullmatch(r"[a-z0-9-]+\.servicebus\.[a-z0-9.]+", namespace, re.IGNORECASE) is not None
 
 
-def blob_folder(group: ConsumerGroup) -> str:
+def others_may_share(group: ConsumerGroup) -> bool:
+    """Whether it may be a group of other SDKs' processors: of an event hub that goes by its plain name.
+
+    Where all owners are ours, the name has the hub's creation time behind an `@`.
+    """
+    host = is_event_hubs(group.namespace) or _HOST.fullmatch(group.namespace) is not None
+    return host and "@" not in group.hub
+
+
+def blob_folder(group: ConsumerGroup, *, as_spelled: bool = False) -> str:
     """`namespace/hub/group` as the official processors spell it in the names of blobs."""
-    if is_event_hubs(group.namespace):
-        parts = [part.lower() for part in (group.namespace, group.hub, group.name)]
-        return "/".join(encode(part, LOWER) for part in parts)
+    if is_event_hubs(group.namespace) or others_may_share(group):
+        parts = [group.namespace, group.hub, group.name]
+        return "/".join(_as_others_do(part, as_spelled=as_spelled) for part in parts)
     name = {"$Default": "$default", "$default": "~24default"}.get(group.name) or encode(group.name, LOWER)
     return "/".join((encode(group.namespace, LOWER), encode(group.hub, LOWER), name))
+
+
+def _as_others_do(part: str, *, as_spelled: bool) -> str:
+    if as_spelled:
+        return part if _HOST.fullmatch(part) else encode(part, ANY_CASE)
+    return part.lower() if _HOST.fullmatch(part) else encode(part.lower(), LOWER)
+
+
+def alike(folder: str, other: str) -> bool:
+    """Whether two parts of a folder's name are one name, in other case or with other characters escaped."""
+    return decode(folder).casefold() == decode(other).casefold()
 
 
 def table_key(group: ConsumerGroup) -> str:
