@@ -36,7 +36,7 @@ smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
 	echo 'the bare install runs'
 
 pytest: .venv/.classes.jsa ## the tests alone: make pytest ARGS="tests/cli -k send"
-	$(BIN)/pytest -m 'not soak and not peers' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -m 'not soak and not peers' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 spark: .venv/.classes.jsa ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)

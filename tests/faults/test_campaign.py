@@ -11,13 +11,15 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+import psutil
 import pytest
 
 from tests.faults.fleet import EXPIRATION, Fleet
-from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log
+from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log, away
 from tests.faults.instance import Instance, paused
 from tests.stores.azurite import azurite
 from tests.stores.servers import postgres_server, redis_server
@@ -30,26 +32,34 @@ FAULTS = 12
 HUBS: dict[str, Callable[[Path], HubKind]] = {"log": Log, "event hubs": EventHubs, "kafka": Kafka}
 
 
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Where the stores of a fleet are, and how their server stops for the length of a block."""
+
+    url: str
+    frozen: Callable[[], contextlib.AbstractContextManager[object]]
+
+
 @pytest.fixture
-def stores(request: pytest.FixtureRequest) -> str:
-    """The URL of the stores of a kind, on the server that the tests share."""
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
+    """The stores of a kind, on the server that the tests share."""
     kind = request.param
     if kind == "sqlite":
-        return "sqlite:///stores.db"
+        return Stores("sqlite:///stores.db", lambda: away(tmp_path, "stores.db"))
     if kind in ("postgresql", "redis"):
         server = request.getfixturevalue("postgres_server" if kind == "postgresql" else "redis_server")
-        return str(server.url)
+        return Stores(str(server.url), server.frozen)
     server, place = request.getfixturevalue("azurite"), f"campaign{secrets.token_hex(4)}"
     if kind == "azblob":
         server.make_container(place)
     else:
         server.make_table(place)
-    return str(server.url(kind, place))
+    return Stores(str(server.url(kind, place)), lambda: paused(psutil.Process(server.pid)))
 
 
 @pytest.fixture
-def fleet(request: pytest.FixtureRequest, stores: str, tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(tmp_path, mode="append", kind=HUBS[request.param](tmp_path), stores=stores)
+def fleet(request: pytest.FixtureRequest, stores: Stores, tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(tmp_path, mode="append", kind=HUBS[request.param](tmp_path), stores=stores.url)
     yield made
     made.close()
 
@@ -57,15 +67,23 @@ def fleet(request: pytest.FixtureRequest, stores: str, tmp_path: Path) -> Iterat
 class Campaign:
     """Two instances, and what is done to them."""
 
-    def __init__(self, fleet: Fleet, rng: Random) -> None:
-        self.fleet, self.rng = fleet, rng
+    def __init__(self, fleet: Fleet, stores: Stores, rng: Random) -> None:
+        self.fleet, self.stores, self.rng = fleet, stores, rng
         self.running = {name: fleet.launch(name) for name in NAMES}
         self.done: list[str] = []
 
     def fault(self) -> None:
         """One of all, while events come."""
         kind = self.rng.choice(
-            (self._killed, self._killed, self._java_killed, self._paused, self._stopped, self._hub_away)
+            (
+                self._killed,
+                self._killed,
+                self._java_killed,
+                self._paused,
+                self._stopped,
+                self._hub_away,
+                self._stores_frozen,
+            )
         )
         victim = self.rng.choice(NAMES)
         self.done.append(f"{kind.__name__} {victim}")
@@ -113,9 +131,14 @@ class Campaign:
         with self.fleet.kind.away():
             time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
 
+    def _stores_frozen(self, name: str) -> None:
+        with self.stores.frozen():
+            self.fleet.send(10)
+            time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
 
-def _run(fleet: Fleet, seed: int, faults: int) -> None:
-    campaign = Campaign(fleet, Random(seed))
+
+def _run(fleet: Fleet, stores: Stores, seed: int, faults: int) -> None:
+    campaign = Campaign(fleet, stores, Random(seed))
     try:
         fleet.wait_owned(blue=2, green=2)
         fleet.send(100)
@@ -130,11 +153,11 @@ def _run(fleet: Fleet, seed: int, faults: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("fleet", HUBS, indirect=True)
 @pytest.mark.parametrize("stores", ["sqlite", "postgresql", "redis", "azblob", "aztable"], indirect=True)
-def test_faults_at_random(fleet: Fleet) -> None:
-    _run(fleet, secrets.randbits(32), FAULTS)
+def test_faults_at_random(fleet: Fleet, stores: Stores) -> None:
+    _run(fleet, stores, secrets.randbits(32), FAULTS)
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize(("fleet", "stores"), [("log", "postgresql")], indirect=True)
-def test_a_few_faults(fleet: Fleet) -> None:
-    _run(fleet, secrets.randbits(32), 3)
+def test_a_few_faults(fleet: Fleet, stores: Stores) -> None:
+    _run(fleet, stores, secrets.randbits(32), 3)
