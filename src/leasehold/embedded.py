@@ -218,8 +218,8 @@ def _make(path: Path, mode: int | None) -> None:
     place = os.path.realpath(path)
     try:
         made = os.open(place, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600 if mode is None else mode)
-    except FileExistsError:
-        return
+    except OSError:
+        return  # it is there, or SQLite will say why it cannot be made
     try:
         if mode is not None:
             os.fchmod(made, mode)  # what was asked for, whatever the umask

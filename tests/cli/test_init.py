@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
@@ -79,3 +80,31 @@ def test_a_url_that_is_none() -> None:
     result = CliRunner().invoke(app, ["init", "store.db"])
     assert result.exit_code == 1
     assert "begins with one of" in result.stderr
+
+
+def test_a_log_is_made_and_grows(tmp_path: Path) -> None:
+    url = f"log:///{tmp_path}/hub.db"
+    runner = CliRunner()
+    for words, made, count in (((), True, 4), ((), False, 4), (("--partitions", "6"), False, 6)):
+        done = runner.invoke(app, ["init", url, *words, "--json"])
+        assert done.exit_code == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert (said["made"], said["partitions"]) == (made, count)
+    refused = runner.invoke(app, ["init", url, "--partitions", "2"])
+    assert refused.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sqlite:///x.db", "--partitions", "3"], "--partitions = 3: is for kafka:// and log:// alone"),
+        (["sqlite:///x.db", "--topic-config", "a=b"], "--topic-config: is for kafka:// alone"),
+        (["log:///x.db", "--replication-factor", "3"], "--replication-factor: is for kafka:// alone"),
+        (["kafka://127.0.0.1:1/t", "--topic-config", "retention"], "a setting of the topic is NAME=VALUE"),
+        (["kafka://127.0.0.1:1/a,b"], "a hub is one topic"),
+    ],
+)
+def test_options_of_hubs_are_refused_elsewhere(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["init", *words])
+    assert result.exit_code == 1
+    assert said in result.stderr

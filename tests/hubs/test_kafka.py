@@ -171,7 +171,45 @@ def test_a_secret_may_be_in_a_file_and_its_rest_behind_an_ampersand_is_not_shown
             parse_kafka_url(f"kafka://h/t?{query}", {})
         assert "hidden" not in str(refused.value)
     with pytest.raises(ConfigError, match="colour is not an option"):
-        parse_kafka_url("kafka://h/t?colour=red", {})
+        open_hub("kafka://h/t?colour=red")
+
+
+def test_any_setting_of_the_client_may_be_given_but_those_that_promises_stand_on(cluster: Cluster, topic: str) -> None:
+    environment = {"LEASEHOLD_KAFKA_SSL_KEYSTORE_PASSWORD": "hidden", "LEASEHOLD_KAFKA_LINGER_MS": "7"}
+    query = "socket.connection.setup.timeout.ms=5000&queued_min_messages=9&ssl.keystore.location=/k&debug=all"
+    settings = parse_kafka_url(f"kafka://h/t?{query}", environment)
+    assert {**settings.client} == {
+        "socket.connection.setup.timeout.ms": "5000",
+        "queued.min.messages": "9",
+        "ssl.keystore.location": "/k",
+        "ssl.keystore.password": "hidden",
+        "linger.ms": "7",
+        "debug": "all",
+    }
+    assert "hidden" not in settings.url + repr(settings)
+    assert settings.without_secrets("hidden") == "***"
+    assert "queued_min_messages=9" in settings.url, "executors read with the same"
+    hub = opened(cluster.url(topic, "socket.connection.setup.timeout.ms=5000&linger_ms=1&queued_min_messages=9"))
+    hub.send(numbered(3), partition="0")
+    assert bodies_of(hub, "0") == [b"0", b"1", b"2"]
+    hub.close()
+    for name in ("isolation.level", "enable_auto_commit", "acks", "transactional.id", "auto.offset.reset"):
+        with pytest.raises(ConfigError, match=rf"^{re.escape(name)}: may not be given: Leasehold's own"):
+            parse_kafka_url(f"kafka://h/t?{name}=x", {})
+        with pytest.raises(ConfigError, match="may not be given"):
+            parse_kafka_url("kafka://h/t", {"LEASEHOLD_KAFKA_" + name.replace(".", "_").upper(): "x"})
+    for bad, said in {"linger_ms=soon": "linger.ms", "mirror_ofsets=true": "Did you mean mirror_offsets"}.items():
+        with pytest.raises(ConfigError, match=said):
+            open_hub(cluster.url(topic, bad))
+    with pytest.raises(ConfigError, match=r"sasl.pasword is not an option") as refused:
+        open_hub(cluster.url(topic, "sasl_pasword=hidden"))
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("topics", ["a,b", "%5Eflights.*", "flights-*", "^a"])
+def test_several_topics_and_patterns_are_refused_by_name(topics: str) -> None:
+    with pytest.raises(ConfigError, match="a hub is one topic, without patterns"):
+        parse_kafka_url(f"kafka://h:1/{topics}", {})
 
 
 def test_a_secret_is_taken_as_it_was_pasted_and_never_shown(cluster: Cluster, topic: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
+from leasehold.cli.app import app
 from leasehold.cli.status import describe
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import TellsTimes
@@ -122,6 +125,32 @@ def test_the_lag_counts_no_place_without_a_message_and_an_open_transaction_is_sa
     assert lag == 1
     assert age is not None
     assert age < PATIENCE
+    hub.close()
+
+
+def test_a_topic_is_made_by_a_command(one_broker: Cluster, topic: str) -> None:
+    def init(*words: str) -> Result:
+        return CliRunner().invoke(app, ["init", one_broker.url(topic), *words, "--json"])
+
+    for words, said in (
+        (("--replication-factor", "9"), "the cluster makes no such topic"),
+        (("--topic-config", "retention.ms=soon"), "the cluster makes no such topic"),
+        (("--topic-config", "retention.hours=1"), "the cluster makes no such topic"),
+    ):
+        refused = init("--partitions", "3", *words)
+        assert refused.exit_code == 1
+        assert said in refused.stderr
+    made = init("--partitions", "3", "--topic-config", "retention.ms=7200000")
+    assert made.exit_code == 0, made.stderr
+    assert {"made": True, "partitions": 3}.items() <= json.loads(made.stdout).items()
+    hub = open_hub(one_broker.url(topic))
+    assert isinstance(hub, TellsTimes)
+    assert hub.retention(PATIENCE) == 7_200.0
+    hub.send(numbered(1), partition="2")
+    again = init("--partitions", "3")
+    assert {"made": False, "partitions": 3}.items() <= json.loads(again.stdout).items(), again.stderr
+    assert bodies_of(hub, "2") == [b"0"], "one that is there is left alone"
+    assert "the topic is there, with 3 partitions" in init("--partitions", "5").stderr
     hub.close()
 
 

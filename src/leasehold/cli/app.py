@@ -25,7 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("leasehold.cli.run:run", "Run a pipeline on Spark."),
     "status": ("leasehold.cli.status:status", "Show who holds which partition, and how far it has come."),
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
-    "init": ("leasehold.cli.init:init", "Make what a store keeps its records in."),
+    "init": ("leasehold.cli.init:init", "Make what a store keeps its records in, a topic or a log."),
     "checkpoints": ("leasehold.cli.checkpoints:checkpoints", "Take checkpoints out of a store, or put them in."),
     "serve": (
         "leasehold.cli.serve:serve",

@@ -77,6 +77,11 @@ def export(store: str, named: Named) -> None:
     show_default=True,
     help="What the documents look like: leasehold is what `export` prints.",
 )
+@click.option(
+    "--kafka-group",
+    metavar="NAME",
+    help="With a kafka:// URL: the consumer group of the broker's own whose offsets are taken over.",
+)
 @click.option("--folder", default="", help="With an azblob:// URL: the prefix that the old processor was given.")
 @click.option(
     "--force", is_flag=True, help="Also a lower owner level, a step back, and a place whose events the hub has removed."
@@ -87,6 +92,7 @@ def import_(
     source: str,
     named: Named,
     format_name: str,
+    kafka_group: str | None,
     folder: str,
     force: bool,
     output: Output,
@@ -99,13 +105,15 @@ def import_(
     --hub, partitions that it does not have and places beyond their ends are refused.
 
     An azblob:// URL as the source names the container in which the oldest Event Hubs processors keep their lease
-    blobs: their place is taken over. Stop them first.
+    blobs: their place is taken over. So are the committed offsets of --kafka-group, where the source is the kafka://
+    URL of the topic that the pipeline reads. Stop the old readers first.
 
     \b
     Example:
       leasehold checkpoints import sqlite:///new.db flights.jsonl
       leasehold checkpoints export old.toml | leasehold checkpoints import new.toml -
       leasehold checkpoints import new.toml azblob://account/leases
+      leasehold checkpoints import new.toml kafka://broker:9092/flights --kafka-group old-application
     """
     from leasehold.cli.checkpoint_formats import FORMATS, read_checkpoints
     from leasehold.cli.checkpoint_moves import plan_moves
@@ -116,6 +124,8 @@ def import_(
     known = named.patiently(lambda: opened.places)
     if source.startswith("azblob://"):
         wanted = _lease_blobs(source, opened.needed, folder)
+    elif source.startswith("kafka://"):
+        wanted = named.patiently(lambda: _kafka_group(source, opened.needed, kafka_group))
     else:
         wanted = read_checkpoints(source, format_name, opened.group)
     groups = list(dict.fromkeys(one.group for one in wanted))
@@ -177,6 +187,27 @@ def _lease_blobs(url: str, group: ConsumerGroup, folder: str) -> list[Checkpoint
             "processor was given: --folder NAMESPACE/HUB"
         )
     return found
+
+
+def _kafka_group(url: str, group: ConsumerGroup, name: str | None) -> list[Checkpoint]:
+    """Where a consumer group of the broker's own stands. Raises `UsageError` where it has committed nothing."""
+    from leasehold.hubs import open_hub
+    from leasehold.hubs.kafka import KafkaHub
+
+    if name is None:
+        raise ConfigError("--kafka-group", None, "a topic is read by many groups", "Name the one to take over")
+    hub = open_hub(url)
+    try:
+        assert isinstance(hub, KafkaHub)
+        if hub.consumer_group(group.name) != group:
+            raise UsageError(f"{masked(url)} is {hub.identity}, and the checkpoints are for {group}: another topic")
+        offsets = hub.group_offsets(name)
+    finally:
+        hub.close()
+    if not offsets:
+        raise UsageError(f"{masked(url)}: the consumer group {name!r} has committed no offset of this topic")
+    last = {partition: offset - 1 for partition, offset in offsets.items()}  # Kafka names what comes next
+    return [Checkpoint(group, place, at, 0, str(at) if at >= 0 else None) for place, at in last.items()]
 
 
 def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:

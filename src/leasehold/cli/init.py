@@ -1,39 +1,80 @@
-"""`leasehold init`: makes the tables of a store on purpose, ahead of the first use and as a user who may."""
+"""`leasehold init`: makes the tables of a store, a topic or a log on purpose, ahead of the first use and as a user who
+may."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import click
 
 from leasehold.backends import masked
-from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
+from leasehold.cli.wait_option import patiently
 from leasehold.errors import ConfigError
 from leasehold.stores.base import SchemaChange
 
+_APPEARS = 15.0
+"""Seconds within which a topic that was made is known to the broker that is asked."""
 _COLUMNS = (Column("component", "For"), Column("outcome", "What was done"), Column("version", "Version", right=True))
 
 
-@click.command(short_help="Make what a store keeps its records in.")
-@click.argument("url", metavar="STORE")
+@click.command(short_help="Make what a store keeps its records in, a topic or a log.")
+@click.argument("url", metavar="STORE|HUB")
+@click.option("--partitions", metavar="N", type=click.IntRange(min=1), help="Of a topic or a log: how many it has.")
+@click.option(
+    "--replication-factor", metavar="N", type=click.IntRange(min=1), help="Of a topic: on how many brokers each is."
+)
+@click.option(
+    "--topic-config",
+    "config",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Of a topic, for example retention.ms=604800000.",
+)
 @click.option(
     "--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds a call may take."
 )
 @output_option
-def init(url: str, timeout: float, output: Output) -> None:
-    """Make what a store keeps its records in.
+def init(
+    url: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    config: tuple[str, ...],
+    timeout: float,
+    output: Output,
+) -> None:
+    """Make what a store keeps its records in, a topic or a log.
 
     Tables for ownership and checkpoints, and those for leases, are made or brought up to date, in place; what was
     removed is made again, and what is as it should be is left alone. Instances do the same when they start. This is
     for doing it first, as a user who may make tables, so that the instances' own need not.
 
+    With a kafka:// URL the topic is made, with what the cluster says where nothing is said here; with a log:// URL the
+    log. One that is there is left as it is: other numbers of partitions than it has are refused, but a log grows.
+
     \b
     Example:
       leasehold init sqlite:///flights.db
       leasehold init postgresql://admin@db.example/leasehold
+      leasehold init kafka://broker:9092/flights --partitions 8 --topic-config retention.ms=604800000
     """
     from leasehold.backends import check_scheme
     from leasehold.stores import BACKENDS, LEASE_BACKENDS, open_lease_store, open_store
     from leasehold.stores.base import SchemaKeeper
 
+    if url.startswith("kafka://"):
+        output.show(_topic(url, partitions, replication_factor, config))
+        return
+    if config or replication_factor is not None:
+        raise ConfigError(
+            "--topic-config" if config else "--replication-factor", None, "is for kafka:// alone", "Leave it out"
+        )
+    if url.startswith("log://"):
+        output.show(_log(url, partitions))
+        return
+    if partitions is not None:
+        raise ConfigError("--partitions", partitions, "is for kafka:// and log:// alone", "Leave it out")
     check_lasting(url)
     scheme = check_scheme(url, "store", BACKENDS | LEASE_BACKENDS, "leasehold.stores")
     stores: list[tuple[str, object]] = []
@@ -50,6 +91,60 @@ def init(url: str, timeout: float, output: Output) -> None:
             rows.append((component, "nothing to make", None))
     table = Table("components", _COLUMNS, rows)
     output.show(Result(summary=f"{masked(url)} is ready", facts={"store": masked(url)}, table=table))
+
+
+def _topic(url: str, partitions: int | None, replication_factor: int | None, config: tuple[str, ...]) -> Result:
+    """Make the topic at the URL, or say what is there."""
+    from leasehold.backends import load_backend
+    from leasehold.hubs import BACKENDS, open_hub
+
+    load_backend(url, "hub", BACKENDS, "leasehold.hubs")  # names the extra where the client is missing
+    from leasehold.hubs.kafka_admin import make_topic
+    from leasehold.hubs.kafka_options import parse_kafka_url
+
+    stated = [one.partition("=") for one in config]
+    for name, equals, _ in stated:
+        if not equals or not name:
+            raise ConfigError(
+                "--topic-config", name, "a setting of the topic is NAME=VALUE", "As in retention.ms=86400000"
+            )
+    settings = parse_kafka_url(url, os.environ)
+    made = make_topic(settings, partitions, replication_factor, {name: value for name, _, value in stated})
+    hub = patiently(lambda: open_hub(url), _APPEARS)
+    count = len(hub.partition_ids())
+    hub.close()
+    if partitions not in (None, count):
+        raise ConfigError(
+            "--partitions",
+            partitions,
+            f"the topic is there, with {counted(count, 'partition')}",
+            "Leave it out; adding partitions moves keys, and is done with Kafka's own tools",
+        )
+    return _hub_result(settings.url, made, count)
+
+
+def _log(url: str, partitions: int | None) -> Result:
+    """Make the log at the URL, or grow the one that is there."""
+    from leasehold.backends import load_backend, local_file_of
+    from leasehold.hubs import BACKENDS
+
+    load_backend(url, "hub", BACKENDS, "leasehold.hubs")
+    from leasehold.hubs.log import LogHub
+
+    path = local_file_of(url, Path.cwd(), "hub")
+    there = path.exists()
+    hub = LogHub.create(path, partitions=partitions)
+    count = len(hub.partition_ids())
+    hub.close()
+    return _hub_result(hub.url, not there, count)
+
+
+def _hub_result(url: str, made: bool, partitions: int) -> Result:
+    said = "was made" if made else "was there"
+    return Result(
+        summary=f"{url} {said}, with {counted(partitions, 'partition')}",
+        facts={"hub": url, "made": made, "partitions": partitions},
+    )
 
 
 def check_lasting(url: str) -> None:

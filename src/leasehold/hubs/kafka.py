@@ -7,8 +7,8 @@ were compacted or where a transaction ended. The identity is cluster id, topic a
 anew is another hub.
 
 Promises what `Hub` does, for a cluster that keeps what it has acknowledged; an unclean leader election does not.
-Refuses to make a topic, and to read while the topic's id is another one than when it was opened: a range is read whole
-of the topic that was opened, or ends with an error.
+Refuses to make a topic when it is opened (`leasehold init` does), and to read while the topic's id is another one than
+then: a range is read whole of the topic that was opened, or ends with an error.
 
 Concurrency: any number of processes and threads. A process that is forked, before or after use, may go on using
 its copy: clients are kept by process id, and a child makes its own.
@@ -26,6 +26,7 @@ import pyarrow as pa
 from leasehold.errors import ConfigError, LeaseholdError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS, FirstEvent, HeldBack
+from leasehold.hubs.kafka_admin import group_offsets
 from leasehold.hubs.kafka_chunks import MessageChunk
 from leasehold.hubs.kafka_mirror import Mirror
 from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
@@ -170,6 +171,11 @@ class KafkaHub:
         """Copy progress into the broker's consumer group offsets, if `mirror_offsets=true`; see `ProgressMirror`."""
         if self._settings.mirror_offsets:
             self._here.mirror.write(group_name, {int(p): number for p, number in next_sequence_numbers.items()})
+
+    def group_offsets(self, group: str) -> dict[str, int]:
+        """Where a consumer group of the broker's own stands: by partition, the offset that it would read next."""
+        found = group_offsets(self._settings, group, [*map(int, self.partition_ids())])
+        return {str(partition): offset for partition, offset in found.items()}
 
     def close(self) -> None:
         """Close this process's clients; reads that are under way end first."""

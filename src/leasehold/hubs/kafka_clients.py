@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError
-from leasehold.hubs.kafka_options import KafkaSettings
+from leasehold.hubs.kafka_options import KafkaSettings, refused
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +117,7 @@ class Client(Generic[Handle]):
         try:
             self.handle: Handle = kind(config)
         except KafkaException as error:
-            raise ConfigError(
-                "hub", settings.url, settings.without_secrets(error.args[0].str()), "Correct the option"
-            ) from None
+            raise refused(settings, error.args[0].str()) from None
         _alive.add(self)
 
     def forget_errors(self) -> None:

@@ -2,9 +2,11 @@
 
 Owns the names of the options, their defaults and which of them are secrets. An option stands in the URL's query
 or, so that secrets need not, in the environment as `LEASEHOLD_KAFKA_` and its name in capitals; the URL goes
-first. Those that librdkafka knows are passed on under its own names, and both spellings of one are taken:
-`sasl.password` and `sasl_password`. Promises that no message and no `repr` shows a secret. Refuses unknown
-options, and a user or password before the host, where Kafka has no use for them.
+first. Any other setting of librdkafka is passed on under its own name, and both spellings of one are taken:
+`sasl.password` and `sasl_password`; what it does not know it refuses when the first client is made. Promises that no
+message and no `repr` shows a secret. Refuses settings that the hub's own promises stand on, a user or password before
+the host, where Kafka has no use for them, and several topics: a hub is one topic of one cluster, and its identity is
+that topic's id, under which places are kept.
 
 A query is not a form: `+` stands for itself, so that a pasted key stays what it is; `%`, `&` and `#` are to be
 percent-encoded.
@@ -21,11 +23,14 @@ from urllib.parse import quote, unquote, urlsplit
 
 from leasehold.backends import masked, unknown_option
 from leasehold.config import parse_duration
-from leasehold.environment import secret_from
+from leasehold.environment import FILE, secret_from
 from leasehold.errors import ConfigError
 
 ENVIRONMENT = "LEASEHOLD_KAFKA_"
 SECRETS = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl_key_password", "ssl_key_pem")
+"""The secrets among the options with a line in the docs; of others, `is_secret` judges by the name."""
+_NO_SECRETS = ("_location", "_url", "_type", "_ms", "_file", "_id", "_algorithm", "_count")
+_SECRET = re.compile(r"pas+w|passphrase|secret|token|pem|assertion|credential|jwt|key|oauthbearer_config")
 FORM = "kafka://host:port,host:port/topic?option=value&option=value"
 
 _CLIENT_OPTIONS = (
@@ -57,6 +62,20 @@ _CLIENT_OPTIONS = (
     "message.max.bytes",
 )
 _CLIENT_NAMES = {name.replace(".", "_"): name for name in _CLIENT_OPTIONS}
+_OURS = {
+    **dict.fromkeys(("enable_auto_commit", "enable_auto_offset_store", "auto_commit_interval_ms"), "checkpoints"),
+    **dict.fromkeys(("group_instance_id", "group_protocol", "group_remote_assignor"), "ownership by lease"),
+    "partition_assignment_strategy": "ownership by lease",
+    **dict.fromkeys(("auto_offset_reset", "enable_partition_eof", "check_crcs"), "reading of exact ranges"),
+    "isolation_level": "reading of committed messages only",
+    **dict.fromkeys(("acks", "request_required_acks", "enable_idempotence"), "promise of what has been sent"),
+    **dict.fromkeys(("transactional_id", "partitioner", "max_in_flight"), "promise of what has been sent"),
+    "max_in_flight_requests_per_connection": "promise of what has been sent",
+    **dict.fromkeys(("message_timeout_ms", "delivery_timeout_ms"), "transfer_timeout"),
+    **dict.fromkeys(("bootstrap_servers", "metadata_broker_list"), "brokers, which stand before the topic"),
+    "allow_auto_create_topics": "refusal to make a topic by asking for it",
+}
+"""Settings of librdkafka that may not be given, and what of ours decides on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +117,8 @@ class KafkaSettings:
 
     def without_secrets(self, text: str) -> str:
         """`text` with every secret in it hidden."""
-        for name in SECRETS:
-            secret = self.client.get(_CLIENT_NAMES[name])
-            text = text.replace(secret, "***") if secret else text
+        for name, value in self.client.items():
+            text = text.replace(value, "***") if value and is_secret(name) else text
         return text
 
 
@@ -112,17 +130,23 @@ def parse_kafka_url(url: str, environment: Mapping[str, str]) -> KafkaSettings:
         raise ConfigError("hub", masked(url), "a Kafka URL has no user before the host", "Use sasl_username")
     if not re.fullmatch(r"[^\s,]+(,[^\s,]+)*", parts.netloc) or parts.fragment:
         raise ConfigError("hub", masked(url), f"a Kafka URL is {FORM}", "Name the brokers, and write # as %23")
+    if re.match(r"\^", topic) or re.search(r"[,*]", topic):
+        raise ConfigError(
+            "hub",
+            masked(url),
+            "a hub is one topic, without patterns: checkpoints and watermarks are kept by the topic's own id, and the "
+            "partitions of several would have one name",
+            "Name one topic, and start a pipeline for each; they may fill tables of one database",
+        )
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
         raise ConfigError(
             "hub", masked(url), f"a Kafka URL is {FORM}, the topic of letters, digits, . _ or -", "Name one topic"
         )
     stated = dict(_stated(parts.query, masked(url)))
-    plain = "&".join(f"{name}={quote(value, safe=':/$,')}" for name, value in stated.items() if name not in SECRETS)
-    for name in (*_CLIENT_NAMES, *_OWN):
-        value = secret_from(environment, ENVIRONMENT + name.upper())
-        if value is not None:
-            stated.setdefault(name, value)
-    client = {_CLIENT_NAMES[name]: value for name, value in stated.items() if name in _CLIENT_NAMES}
+    plain = "&".join(f"{name}={quote(value, safe=':/$,')}" for name, value in stated.items() if not is_secret(name))
+    for name, value in _from(environment):
+        stated.setdefault(name, value)
+    client = {name.replace("_", "."): value for name, value in stated.items() if name not in _OWN}
     own = {name: _OWN[name](value, name) for name, value in stated.items() if name in _OWN}
     return KafkaSettings(servers=parts.netloc, topic=topic, query=plain, client=client, **own)
 
@@ -137,15 +161,59 @@ def _stated(query: str, url: str) -> Iterator[tuple[str, str]]:
             raise ConfigError("hub", url, "a part of the query has no =", "Write an & inside a value as %26")
         name = unquote(given).replace(".", "_").lower()
         if name not in _CLIENT_NAMES and name not in _OWN:
-            known = [*_OWN, *_CLIENT_NAMES]
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"Did you mean {close[0]}?" if close else "Leave it out"
-            shown = unknown_option(given, seen, SECRETS)
-            raise ConfigError("hub", url, f"{shown} is not an option; the options are {', '.join(known)}", hint)
+            _check_other(name, given, seen, url)
         if name in seen:
             raise ConfigError("hub", url, f"{name} is given twice", "Keep one of them")
         seen.add(name)
         yield name, unquote(value)
+
+
+def is_secret(name: str) -> bool:
+    """Whether an option is one by its name, in either spelling."""
+    name = name.replace(".", "_")
+    if name in _CLIENT_NAMES or name in _OWN:
+        return name in SECRETS
+    return bool(_SECRET.search(name)) and not name.endswith(_NO_SECRETS)
+
+
+def _from(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The options that the environment states, each once."""
+    for variable in dict.fromkeys(key.removesuffix(FILE) for key in environment if key.startswith(ENVIRONMENT)):
+        name = variable.removeprefix(ENVIRONMENT).lower()
+        value = secret_from(environment, variable)
+        if value is not None:
+            if name in _OURS:
+                raise _is_ours(name, variable)
+            yield name, value
+
+
+def _check_other(name: str, given: str, before: set[str], url: str) -> None:
+    """Refuse what cannot be a setting of librdkafka, or may not be given. Raises `ConfigError`."""
+    if name in _OURS:
+        raise _is_ours(name, given)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or any(map(is_secret, before)):
+        shown = unknown_option(given, before, [one for one in before if is_secret(one)])
+        raise unknown(shown, url)
+
+
+def _is_ours(name: str, given: str) -> ConfigError:
+    return ConfigError(given, None, f"may not be given: Leasehold's own {_OURS[name]} stands on it", "Leave it out")
+
+
+def unknown(shown: str, url: str) -> ConfigError:
+    """The error for an option that neither we nor librdkafka know."""
+    known = [*_OWN, *_CLIENT_NAMES]
+    close = difflib.get_close_matches(shown.replace(".", "_").lower(), known, 1)
+    hint = f"Did you mean {close[0]}?" if close else "Leave it out; in a URL, name other settings before the secrets"
+    rule = f"{shown} is not an option; there are {', '.join(known)}, and what librdkafka knows"
+    return ConfigError("hub", masked(url), rule, hint)
+
+
+def refused(settings: KafkaSettings, said: str) -> ConfigError:
+    """The error for what librdkafka says of a configuration."""
+    if found := re.search(r'No such configuration property: "([^"]+)"', said):
+        return unknown(found[1], settings.url)
+    return ConfigError("hub", masked(settings.url), settings.without_secrets(said), "Correct the option")
 
 
 def _flag(value: str, name: str) -> bool:
