@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import logging
 import threading
 import time
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,8 +20,11 @@ import pytest
 from leasehold.hubs.log import LogHub
 from leasehold.model import Event
 from leasehold.testing.event_hubs import EventHubsServer, MemoryHub, ServedHub, Work
-from leasehold.testing.event_hubs.log_store import LogBacked
-from leasehold.testing.event_hubs.messages import Message, StoredMessage, data_message
+from leasehold.testing.event_hubs.hosting import HostedHub
+from leasehold.testing.event_hubs.log_store import BESIDE, LogBacked
+from leasehold.testing.event_hubs.management import answer
+from leasehold.testing.event_hubs.messages import Message, StoredMessage, data_message, sections, value_message
+from leasehold.testing.event_hubs.types import Int, encode
 
 eventhub: Any = pytest.importorskip("azure.eventhub")
 raised: Any = pytest.importorskip("azure.eventhub.exceptions")
@@ -181,6 +186,14 @@ def test_a_hub_or_partition_that_is_not_there(quick: EventHubsServer) -> None:
         assert "Wrong partition id:9" in str(receiving.failure()), "the client looks for itself"
 
 
+def test_go_is_told_of_a_replication_that_there_is_not(memory: MemoryHub) -> None:
+    """Its client takes an answer without this number for a broken one, and does not start."""
+    request = value_message("1", {"operation": "READ", "type": "com.microsoft:eventhub", "name": "orders"}, None)
+    reply = asyncio.run(answer("$management", request, lambda name: HostedHub(name, memory)))
+    found = sections(reply).value["georeplication_factor"]
+    assert (found, type(found)) == (1, Int)
+
+
 # sending
 
 
@@ -203,16 +216,45 @@ def test_a_single_event_with_all_that_belongs_to_it(server: EventHubsServer) -> 
     assert found.partition_key is None
 
 
-def test_memory_keeps_the_application_s_part_byte_for_byte(quick: EventHubsServer) -> None:
+def test_the_application_s_part_comes_as_it_was_sent(server: EventHubsServer) -> None:
     event = EventData("{}")
     event.properties = {"number": 5, "flag": True, "raw": b"\x00", "float": 1.5}
     event.content_type, event.message_id, event.correlation_id = "application/json", "m-1", "c-1"
-    with producer(quick) as client, Receiving(quick) as receiving:
+    with producer(server) as client, Receiving(server) as receiving:
         client.send_event(event, partition_id="0")
         receiving.bodies(1)
     (found,) = receiving.events
     assert found.properties == {b"number": 5, b"flag": True, b"raw": b"\x00", b"float": 1.5}
     assert (found.content_type, found.message_id, found.correlation_id) == ("application/json", "m-1", "c-1")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "no base64",
+        "",
+        "/w==",
+        b64encode(encode(7)).decode(),
+        b64encode(encode([[], []])).decode(),
+        b64encode(encode([[None] * 40, {"n": 6}])).decode()[:-4],
+        b64encode(encode([[], {"n": 6}])).decode(),
+    ],
+)
+def test_what_a_log_keeps_beside_counts_only_if_it_can_be_read_and_agrees(tmp_path: Path, written: str) -> None:
+    with contextlib.closing(LogBacked(LogHub.create(tmp_path / "hub.db", partitions=1))) as hub:
+        hub.log.send([Event(b"body", properties={"n": "5", BESIDE: written})])
+        (stored,) = hub.read("0", 0, 10, 1 << 20)
+        found = sections(stored.message.bare)
+    assert (found.application, found.data) == ({"n": "5"}, (b"body",))
+
+
+def test_a_log_that_needs_nothing_beside_has_nothing(tmp_path: Path) -> None:
+    with contextlib.closing(LogBacked(LogHub.create(tmp_path / "hub.db", partitions=1))) as hub:
+        hub.append("0", [Message(data_message(b"body", {"a": "1", BESIDE: "theirs"}))])
+        hub.append("0", [Message(data_message(b"body", {"n": 5}))])
+        plain, typed = (hub.log.read("0", n, n + 1, columns=["properties"]) for n in (0, 1))
+        assert [dict(value.as_py()) for value in next(plain).column(0)] == [{"a": "1"}]
+        assert [set(dict(value.as_py())) for value in next(typed).column(0)] == [{"n", BESIDE}]
 
 
 def test_a_batch_keeps_its_order_and_goes_to_its_partition(server: EventHubsServer) -> None:

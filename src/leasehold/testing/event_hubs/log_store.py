@@ -1,14 +1,18 @@
 """An embedded log behind the server.
 
 Owns the translation between the log's events and messages: bodies are bytes and properties text, so that a
-message with another body is refused and other properties are stored as their text. Offsets are sequence
+message with another body is refused and other properties are stored as their text. What a text cannot keep, numbers as
+numbers, message id, correlation id and content type, is in one property more, `leasehold-amqp`, which clients are not
+given; one that cannot be read, whoever wrote it, counts as none. Offsets are sequence
 numbers, as everywhere with the log. Other processes may append to the same log at any time: the server looks
 for what is new.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -20,8 +24,12 @@ from leasehold.hubs.log_partitioning import partition_of
 from leasehold.model import EventPosition, PartitionProperties, PositionKind
 from leasehold.testing.event_hubs.addresses import Start
 from leasehold.testing.event_hubs.conditions import NOT_IMPLEMENTED, AmqpError
-from leasehold.testing.event_hubs.messages import Message, StoredMessage, data_message, sections
+from leasehold.testing.event_hubs.messages import Message, Sections, StoredMessage, data_message, sections
 from leasehold.testing.event_hubs.store import PartitionState, number_of, within
+from leasehold.testing.event_hubs.types import decode, encode
+
+BESIDE = "leasehold-amqp"
+"""The property of a log's event that keeps what its other columns cannot: base64 of an AMQP list."""
 
 _UNKNOWN, _UNKNOWN_SPAN = 1_500_000_000_000, 100_000_000_000
 _READ = ("sequenceNumber", "offset", "enqueuedTime", "partitionKey", "properties", "body")
@@ -61,7 +69,8 @@ class LogBacked:
             if not found.data:
                 raise AmqpError(NOT_IMPLEMENTED, "an embedded log stores bodies of bytes only")
             bodies.append(b"".join(found.data))
-            properties.append([(_text(key), _text(value)) for key, value in found.application.items()])
+            texts = [(_text(key), _text(value)) for key, value in found.application.items() if key != BESIDE]
+            properties.append([*texts, *_beside(found)])
         table = pa.table(
             {
                 "body": pa.array(bodies, pa.binary()),
@@ -79,7 +88,7 @@ class LogBacked:
             times = batch.column(2).cast(pa.int64()).to_pylist()
             found += within(
                 (
-                    StoredMessage(number, offset, time // 1_000, Message(data_message(body, dict(properties)), key))
+                    StoredMessage(number, offset, time // 1_000, Message(_message(body, dict(properties)), key))
                     for number, offset, time, key, properties, body in zip(
                         batch.column(0).to_pylist(),
                         batch.column(1).to_pylist(),
@@ -112,6 +121,33 @@ class LogBacked:
             return self.log.partition_properties([partition])[partition]
         except ConfigError:
             raise KeyError(partition) from None
+
+
+def _beside(found: Sections) -> list[tuple[str, str]]:
+    """What the log's own columns cannot keep of a message, as a property; nothing if there is nothing."""
+    typed = {key: value for key, value in found.application.items() if type(value) is not str and key != BESIDE}
+    if not typed and all(value is None for value in found.properties):
+        return []
+    return [(BESIDE, b64encode(encode([list(found.properties), typed])).decode())]
+
+
+def _message(body: bytes, properties: dict[str, str]) -> bytes:
+    """The sections of a message, with what is beside its texts."""
+    kept = properties.pop(BESIDE, "")
+    stated, typed = _read_beside(kept) if kept else ([], {})
+    same = {key: value for key, value in typed.items() if properties.get(_text(key)) == _text(value)}
+    return data_message(body, {**properties, **same}, stated)
+
+
+def _read_beside(kept: str) -> tuple[list[Any], dict[Any, Any]]:
+    try:
+        found, _ = decode(b64decode(kept, validate=True))
+    except (AmqpError, ValueError):
+        return [], {}
+    match found:
+        case [list() as stated, dict() as typed]:
+            return stated, typed
+    return [], {}
 
 
 def _text(value: object) -> str:

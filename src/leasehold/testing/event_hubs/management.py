@@ -47,6 +47,7 @@ async def _described(asked: dict[Any, Any], hub_named: Callable[[str], HostedHub
             "partition_count": len(ids),
             "created_at": Timestamp(created_at),
             "partition_ids": Array(ids),
+            "georeplication_factor": Int(1),  # Go's client takes an answer without it for a broken one
         }
     partition = str(asked.get("partition"))
     state = await hosted.state(partition)

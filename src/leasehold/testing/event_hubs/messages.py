@@ -8,7 +8,7 @@ byte as they came; what is the transport's (header, annotations) is dropped but 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,10 +124,11 @@ def received(stored: StoredMessage) -> bytes:
     return encode(Described(ULong(_ANNOTATIONS), annotations)) + stored.message.bare
 
 
-def data_message(body: bytes, application: dict[str, str]) -> bytes:
+def data_message(body: bytes, application: Mapping[str, object], properties: Sequence[Any] = ()) -> bytes:
     """The sections of a message with a body of bytes."""
+    stated = encode(Described(ULong(_PROPERTIES), list(properties))) if properties else b""
     described = encode(Described(ULong(_APPLICATION), dict(application))) if application else b""
-    return described + encode(Described(ULong(_DATA), body))
+    return stated + described + encode(Described(ULong(_DATA), body))
 
 
 def value_message(correlation_id: object, application: dict[str, object], value: object) -> bytes:
