@@ -46,15 +46,25 @@ margin = "100ms"
 class MixedFleet:
     """A hub, a container, and the processes that share them."""
 
-    def __init__(self, folder: Path, server: EventHubsServer, azurite: Azurite) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        server: EventHubsServer,
+        azurite: Azurite,
+        *,
+        namespace: str = NAMESPACE,
+        default_times: bool = False,
+    ) -> None:
         self.folder = folder
         container = f"mixed-{secrets.token_hex(4)}"
         azurite.make_container(container)
-        options = f"fleet=mixed&endpoint=127.0.0.1:{server.port}&connection_string={quote(CONNECTION, safe='')}"
+        connection = CONNECTION.replace(NAMESPACE, namespace)
+        options = f"fleet=mixed&endpoint=127.0.0.1:{server.port}&connection_string={quote(connection, safe='')}"
         told = {
-            "connection_string": CONNECTION,
+            "connection_string": connection,
             "endpoint": f"127.0.0.1:{server.port}",
-            "hub": f"eventhubs://{NAMESPACE}/{HUB}?{options}",
+            "hub": f"eventhubs://{namespace}/{HUB}?{options}",
+            "default_times": default_times,
             "storage": azurite.connection_string,
             "container": container,
             "store": azurite.url("azblob", container),
@@ -78,6 +88,8 @@ class MixedFleet:
         self.store = open_store(told["store"], timeout=20.0)
         self.official_store = BlobCheckpointStore.from_connection_string(azurite.connection_string, container)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.commands: dict[str, list[str]] = {}
+        """How members of further kinds are started: their name is the last argument."""
         self.sent = 0
         self.patience = PATIENCE
 
@@ -90,13 +102,15 @@ class MixedFleet:
 
     def launch(self, kind: str, name: str) -> None:
         """Start a process in a session of its own: an `official` processor, one of `ours`, or a pipeline on `spark`."""
-        if kind == "spark":
-            run = ["-m", "leasehold.cli.app", "run", "pipeline.toml", "--json", "--owner-id", name]
+        if kind in self.commands:
+            run = [*self.commands[kind], name]
+        elif kind == "spark":
+            run = [sys.executable, "-m", "leasehold.cli.app", "run", "pipeline.toml", "--json", "--owner-id", name]
         else:
-            run = ["-m", "tests.faults.mixed_worker", kind, str(self.folder), name]
+            run = [sys.executable, "-m", "tests.faults.mixed_worker", kind, str(self.folder), name]
         with (self.folder / f"log-{name}").open("ab") as said:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, *run],
+                run,
                 cwd=self.folder if kind == "spark" else ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=said,

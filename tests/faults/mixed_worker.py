@@ -26,6 +26,14 @@ EXPIRATION = 4.0
 NAMESPACE = "fleet.servicebus.windows.net"
 """A name as it is in Azure, since the records are called by it; where the server is, is said apart."""
 HUB = "Flights"
+SHORT = OwnershipSettings(
+    load_balancing_interval=INTERVAL,
+    partition_expiration=EXPIRATION,
+    foreign_expiration=EXPIRATION,
+    request_timeout=1.4,
+    margin=0.1,
+    settle_delay=0.2,
+)
 
 
 def official(told: dict[str, Any], write: Callable[[str, Iterable[int | None]], None], gate: Path) -> None:
@@ -69,14 +77,7 @@ def ours(told: dict[str, Any], write: Callable[[str, Iterable[int | None]], None
         told["store"],
         on_events,
         name=name,
-        ownership=OwnershipSettings(
-            load_balancing_interval=INTERVAL,
-            partition_expiration=EXPIRATION,
-            foreign_expiration=EXPIRATION,
-            request_timeout=1.4,
-            margin=0.1,
-            settle_delay=0.2,
-        ),
+        ownership=OwnershipSettings() if told["default_times"] else SHORT,
         delivery=DeliverySettings(max_batch=20, prefetch=60),
     )
     processor.run()

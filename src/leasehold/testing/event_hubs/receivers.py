@@ -24,6 +24,11 @@ class Receivers:
     def __len__(self) -> int:
         return sum(map(len, list(self._places.values())))
 
+    @property
+    def places(self) -> frozenset[Hashable]:
+        """Where there is a receiver now. May be asked from any thread."""
+        return frozenset(place for place, here in list(self._places.items()) if here)
+
     def enter(self, place: Hashable, link: Link, level: int | None) -> list[tuple[Link, AmqpError]]:
         """Let a receiver in; return those that have to go, each with the reason. Raises `AmqpError`."""
         here = self._places.setdefault(place, {})
