@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
@@ -60,7 +61,7 @@ class MixedFleet:
         azurite.make_container(container)
         connection = CONNECTION.replace(NAMESPACE, namespace)
         options = f"fleet=mixed&endpoint=127.0.0.1:{server.port}&connection_string={quote(connection, safe='')}"
-        told = {
+        told: dict[str, Any] = {
             "connection_string": connection,
             "endpoint": f"127.0.0.1:{server.port}",
             "hub": f"eventhubs://{namespace}/{HUB}?{options}",
