@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.metadata import entry_points
@@ -139,6 +140,21 @@ def unknown_option(given: str, before: Iterable[str], secrets: Collection[str]) 
 _SECRET = re.compile(r"(?:pass\w*|secret|token|pem|connection_string\w*|accesskey|signature|\bsig)=", re.IGNORECASE)
 _WITHOUT_USER = ("kafka", "eventhubs", "azblob", "aztable")
 """Schemes whose URL has no user before the host."""
+
+
+def say_unverified(logger: logging.Logger, shown: str, setting: str) -> None:
+    """Say in the log that this `setting` switches off what TLS is for: to know who answers. Once for each of them."""
+    if (shown, setting) not in _said:
+        _said.add((shown, setting))
+        logger.warning(
+            "%s: %s: who answers is not verified, so that whoever is on the way there may read and change everything. "
+            "Name the authority that signed the server's certificate instead",
+            shown,
+            setting,
+        )
+
+
+_said: set[tuple[str, str]] = set()
 
 FILE_SCHEMES = ("log", "sqlite")
 """Schemes whose URL names a file of this host."""

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from leasehold.backends import say_unverified
 from leasehold.errors import ConfigError, LeaseholdError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS, FirstEvent, HeldBack
@@ -44,7 +45,10 @@ logger = logging.getLogger(__name__)
 
 def open_kafka_hub(url: str, base: Path) -> KafkaHub:
     """The topic at `kafka://host:port,host:port/topic?options`, which must exist."""
-    return KafkaHub(parse_kafka_url(url, os.environ))
+    settings = parse_kafka_url(url, os.environ)
+    for setting in settings.unverified:
+        say_unverified(logger, settings.url, setting)
+    return KafkaHub(settings)
 
 
 class _Process:

@@ -115,6 +115,14 @@ class KafkaSettings:
         """The configuration that every client of the cluster has, secrets included."""
         return {"bootstrap.servers": self.servers, **self.client}
 
+    @property
+    def unverified(self) -> list[str]:
+        """The settings with which anybody may answer for a broker, where TLS is asked for."""
+        if "ssl" not in self.client.get("security.protocol", "").lower():
+            return []
+        off = {"enable.ssl.certificate.verification": "false", "ssl.endpoint.identification.algorithm": "none"}
+        return [f"{name}={value}" for name, value in off.items() if self.client.get(name, "").lower() == value]
+
     def without_secrets(self, text: str) -> str:
         """`text` with every secret in it hidden."""
         for name, value in self.client.items():

@@ -18,6 +18,7 @@ import math
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.access import BLOB, Access, read_url
-from leasehold.stores.azure.calls import WORKERS, Calls, Deadline, transport
+from leasehold.stores.azure.calls import WORKERS, Calls, Deadline, Lost, transport
 from leasehold.stores.azure.leased_blobs import Held, LeasedBlobs
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
@@ -250,7 +251,10 @@ class BlobLeaseStore:
         return results
 
     def _look_at_container(self, deadline: Deadline, _: LeaseSession) -> None:
-        self._blobs.until(deadline, lambda: self._container.get_container_properties(**deadline.request()))
+        """Ask for a blob that nobody makes: no SAS of a container allows to ask for the container's own properties."""
+        nobody = self._container.get_blob_client("~leasehold/leases")
+        with suppress(Lost):  # the blob is not there, and the container is
+            self._blobs.until(deadline, lambda: nobody.get_blob_properties(**deadline.request()))
 
     def create_schema(self) -> None:
         """Make the container, unless it is there."""

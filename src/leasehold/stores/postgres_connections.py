@@ -20,6 +20,7 @@ process that made it: a forked child makes its own, and never closes or uses an 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import random
@@ -27,7 +28,7 @@ import re
 import select
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -36,12 +37,14 @@ import psycopg
 from psycopg import conninfo
 from psycopg.rows import TupleRow
 
-from leasehold.backends import masked
+from leasehold.backends import masked, say_unverified
 from leasehold.environment import secret_from
 from leasehold.errors import StoreError, StoreUnavailable, lasting
 from leasehold.stores.postgres_place import find_place, qualified
 from leasehold.stores.server_urls import bad_url, check_server_url
 from leasehold.stores.table_versions import gone
+
+logger = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 4
 """To one server at a time, by one store in one process."""
@@ -117,6 +120,8 @@ class Connections:
         self.timeout = timeout
         self._url = url
         self._parameters, self._settings = _parameters(url, timeout)
+        if (mode := _unverified(self._parameters)) is not None:
+            say_unverified(logger, self.shown, f"sslmode={mode}")
         self._prepare = prepare
         self._processes: dict[int, _Process] = {}
 
@@ -299,6 +304,14 @@ def _parameters(url: str, timeout: float) -> tuple[dict[str, Any], dict[str, str
         "connect_timeout": max(2, math.ceil(timeout)),
     }
     return parameters, own | settings
+
+
+def _unverified(parameters: Mapping[str, Any]) -> str | None:
+    """The `sslmode` that was asked for, if with it anybody may answer for a server that is not of this host."""
+    mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE")
+    hosts = str(parameters.get("host") or os.environ.get("PGHOST", "")).split(",")
+    away = [host for host in hosts if host not in ("", "localhost", "127.0.0.1", "::1") and not host.startswith("/")]
+    return mode if mode and away and mode not in ("verify-full", "verify-ca") else None
 
 
 def _split_options(options: str) -> tuple[dict[str, str], str]:

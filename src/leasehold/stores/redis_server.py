@@ -35,7 +35,7 @@ from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
 from redis.retry import Retry
 
-from leasehold.backends import masked, unknown_option
+from leasehold.backends import masked, say_unverified, unknown_option
 from leasehold.environment import secret_from
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable, lasting
 from leasehold.model import ConsumerGroup
@@ -131,6 +131,10 @@ class RedisServer:
         self.timeout = timeout
         self._component = component
         self._options = _options(url)
+        if url.startswith("rediss://"):
+            for setting, off in (("ssl_cert_reqs", ("none", "optional")), ("ssl_check_hostname", ("false",))):
+                if str(self._options.get(setting, "")).lower() in off:
+                    say_unverified(logger, self.shown, f"{setting}={self._options[setting]}")
         self._prefix: str = self._options.pop("prefix")
         self._cluster: bool = self._options.pop("cluster")
         self._clients: dict[int, Any] = {}
