@@ -62,7 +62,7 @@ def lag_times(
 ) -> GroupTimes:
     """Ask the hub about these partitions. `now` in seconds since the epoch; `retention` in place of what the hub says.
 
-    Asks for at most about twice `timeout` seconds, and raises nothing for what the hub does not tell.
+    Asks for at most about three times `timeout` seconds, and raises nothing for what the hub does not tell.
     """
     unread = {row.partition: oldest_unread(row) for row in rows if row.lag}
     firsts: Mapping[str, FirstEvent] = {}
