@@ -55,9 +55,10 @@ class MixedFleet:
         *,
         namespace: str = NAMESPACE,
         default_times: bool = False,
+        store_options: str = "",
     ) -> None:
         self.folder = folder
-        container = f"mixed-{secrets.token_hex(4)}"
+        self.container = container = f"mixed-{secrets.token_hex(4)}"
         azurite.make_container(container)
         connection = CONNECTION.replace(NAMESPACE, namespace)
         options = f"fleet=mixed&endpoint=127.0.0.1:{server.port}&connection_string={quote(connection, safe='')}"
@@ -68,7 +69,7 @@ class MixedFleet:
             "default_times": default_times,
             "storage": azurite.connection_string,
             "container": container,
-            "store": azurite.url("azblob", container),
+            "store": azurite.url("azblob", container) + store_options,
         }
         (folder / "fleet.json").write_text(json.dumps(told))
         pipeline = PIPELINE.format(
