@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types smoke pytest spark peers soak bench clean
+.PHONY: help demo test lint types smoke pytest spark peers soak cover bench clean
 
 help: ## list the targets
 	@echo 'make TARGET [PYTHON=python3.12] [ARGS="…"]'
@@ -47,11 +47,16 @@ peers: .venv/.classes.jsa ## the tests beside real parts from the system's packa
 soak: .venv/.classes.jsa ## the slow campaigns
 	$(BIN)/pytest -m soak $(ARGS)
 
+cover: .venv/.classes.jsa ## branch coverage of src, with the processes that tests start (goal: 92 %): make cover ARGS=tests/sinks
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -m 'not soak and not peers' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS); \
+	passed=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report; exit $$passed
+
 bench: .venv/.dev ## measure, and print a table of ratios with the machine named
 	@$(BIN)/python bench/run.py $(ARGS)
 
 clean: ## remove what these targets made, .venv included
-	rm -rf .venv .venvs .demo build dist artifacts spark-warehouse .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venvs .demo build dist artifacts spark-warehouse .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
 	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # An environment that works is kept, whoever made it; one that does not is made anew.

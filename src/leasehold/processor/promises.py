@@ -221,8 +221,8 @@ PROMISES = (
     ),
     Promise(
         "The new owner of a partition goes on where its former owner was",
-        "ownership is shared by instances that do not share these checkpoints: the new owner of a partition would go on "
-        "where it was itself, long ago, or begin anew",
+        "ownership is shared by instances that do not share these checkpoints: the new owner of a partition would go "
+        "on where it was itself, long ago, or begin anew",
         _checkpoints_nearer,
         True,
         "keep ownership in the same store",
