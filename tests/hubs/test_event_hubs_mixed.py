@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("azure.eventhub")
 
 from leasehold.config import OwnershipSettings
-from leasehold.errors import ReaderDisconnected
+from leasehold.errors import PartitionTaken, ReaderDisconnected
 from leasehold.hubs import open_hub
 from leasehold.hubs.event_hubs import EventHub
 from leasehold.hubs.event_hubs_receiver import Receiver
@@ -21,6 +21,10 @@ from leasehold.hubs.event_hubs_url import VARIABLE, read_url
 from leasehold.model import Checkpoint, Ownership
 from leasehold.notices import Notice, Notices, OwnershipLost
 from leasehold.processor import EventBatch, EventProcessor, PartitionContext
+from leasehold.spark.loop.tasks import ReadSpec, _events
+from leasehold.spark.offsets import Range
+from leasehold.spark.reading import ReadFor
+from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
@@ -157,7 +161,7 @@ def test_who_was_disconnected_and_is_the_owner_comes_back(url: str, hub: EventHu
         stranger = Receiver(read_url(url), "0", 5, 0)
         assert stranger.wait_attached(PATIENCE)
         hub.send(numbered(5), partition="0")
-        until(lambda: len(running.got) == 10, "the others, though the next cycle was not due for a long time")
+        until(lambda: set(running.got) == set(range(10)), "the others, long before the next cycle was due")
         assert stranger.disconnected
         stranger.close()
 
@@ -194,6 +198,36 @@ def test_a_receiver_that_nobody_asked_to_keep_is_closed_after_a_while(
     assert server.receivers == 1, "one that was asked for stays"
     hub.detach("0")
     until(lambda: server.receivers == 0, "until it is not")
+
+
+def test_a_batch_gives_up_a_partition_that_another_sdks_processor_has_taken(
+    url: str, hub: EventHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raises no level, so that the checkpoints do not tell: the task read on, and disconnected it in turn."""
+    monkeypatch.setattr("leasehold.spark.loop.tasks.PAUSES", (0.01,))
+    hub.send(numbered(20), partition="0")
+    store, group = open_store("memory://taken-by-others"), hub.consumer_group("$Default")
+    [ours] = store.claim_ownership([Ownership(group, "0", "a/1", 1, nonce="6b61")])
+    spec = ReadSpec(url, ("sequenceNumber",), 10, ReadFor("$Default", None, "memory://taken-by-others"))
+
+    def read(start: int, end: int) -> int:
+        return sum(batch.num_rows for batch in _events(hub, spec, Range("0", start, end, 1), 100.0))
+
+    def interrupt() -> Receiver:
+        other = Receiver(read_url(url), "0", 0, 0)
+        assert other.wait_attached(PATIENCE)
+        until(lambda: hub._kept["0"].failed, "ours to hear of it")
+        return other
+
+    assert read(0, 5) == 5
+    interrupt().close()
+    assert read(5, 10) == 5, "as long as the record names one of ours, the task reads on"
+    store.claim_ownership([Ownership(group, "0", THEIRS, 1, ours.etag)])
+    other = interrupt()
+    with pytest.raises(PartitionTaken):
+        read(10, 20)
+    assert not other.failed
+    other.close()
 
 
 def test_a_receiver_waits_for_the_next_event_of_an_empty_partition(url: str, hub: EventHub) -> None:

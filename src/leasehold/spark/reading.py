@@ -23,6 +23,7 @@ from leasehold.errors import DataLoss, EndWentBack, HubError, ReaderDisconnected
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import Checkpoint, Ownership
+from leasehold.processor.promises import is_mixed
 from leasehold.spark.offsets import Range
 from leasehold.spark.options import SourceOptions, require_stores
 from leasehold.stores import Store, open_store
@@ -160,6 +161,17 @@ def superseded(hub: Hub, one: Range, read_for: ReadFor) -> bool:
         assert read_for.ownership_store is not None
         reached = shared_store(read_for.ownership_store).list_ownership(group).records
     return any(found.partition == one.partition and found.owner_level > one.owner_level for found in reached)
+
+
+def taken_by_others(hub: Hub, one: Range, read_for: ReadFor) -> bool:
+    """Whether another SDK's processor owns the partition by now: in a mixed fleet, where the level does not tell.
+
+    It has raised no level, so a checkpoint at this one would not be refused: for who reads a range whole or not at all.
+    """
+    if not is_mixed(hub.url) or read_for.ownership_store is None:
+        return False
+    listing = shared_store(read_for.ownership_store).list_ownership(hub.consumer_group(read_for.consumer_group))
+    return any(record.partition == one.partition and record.foreign for record in listing.records)
 
 
 def with_level(batch: pa.RecordBatch, owner_level: int, columns: Sequence[str]) -> pa.RecordBatch:

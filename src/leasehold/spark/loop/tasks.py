@@ -27,7 +27,7 @@ from leasehold.errors import DataLoss, EndWentBack, PartitionTaken, RangeTooLarg
 from leasehold.hubs.base import Hub
 from leasehold.spark.loop.orders import Receipt, TaskOrder
 from leasehold.spark.offsets import Range
-from leasehold.spark.reading import PAUSES, ReadFor, owned_batches, shared_hub, superseded, with_level
+from leasehold.spark.reading import PAUSES, ReadFor, owned_batches, shared_hub, superseded, taken_by_others, with_level
 
 if TYPE_CHECKING:
     from leasehold.formats import BodyReader
@@ -111,7 +111,7 @@ def _events(hub: Hub, spec: ReadSpec, one: Range, mean: float | None) -> Iterato
                 size, count = size + batch.nbytes, count + batch.num_rows
                 yield batch
         except ReaderDisconnected as error:
-            if spec.read_for is not None and superseded(hub, one, spec.read_for):
+            if spec.read_for is not None and _is_taken(hub, one, spec.read_for):
                 raise PartitionTaken(one.partition, one.owner_level) from error
             pause = next(pauses, None)
             if pause is None:
@@ -121,6 +121,10 @@ def _events(hub: Hub, spec: ReadSpec, one: Range, mean: float | None) -> Iterato
         else:
             left = replace(left, start=part.end)
             mean = size / count if count else mean
+
+
+def _is_taken(hub: Hub, one: Range, read_for: ReadFor) -> bool:
+    return superseded(hub, one, read_for) or taken_by_others(hub, one, read_for)
 
 
 def _weigh(batch: pa.RecordBatch, one: Range, order: TaskOrder, tally: Tally) -> None:
