@@ -17,9 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from leasehold.sinks.base import TableSpec
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.table import TableSpec
 
 Row = tuple[str, float, str, float | None, str]
 """Name, figure, unit, ratio to the plain executemany, goal."""

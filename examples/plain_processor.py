@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from leasehold import Event, EventBatch, EventProcessor, OwnershipSettings, PartitionContext, StopReason
 from leasehold.hubs.log import LogHub
-from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.batch import Batch
+from leasehold.sinks import Batch, TableSpec, open_sink
 
 READINGS = 4000
 OFTEN = OwnershipSettings(load_balancing_interval=0.5, partition_expiration=10, settle_delay=0.1)

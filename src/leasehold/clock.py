@@ -12,6 +12,11 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+__all__ = [
+    "Clock",
+    "SystemClock",
+]
+
 
 class Clock(Protocol):
     """What every part that needs the time is given."""

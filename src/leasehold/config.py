@@ -12,6 +12,10 @@ from dataclasses import dataclass
 
 from leasehold.errors import ConfigError
 
+__all__ = [
+    "OwnershipSettings",
+]
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ABOVE_ZERO = (
     "load_balancing_interval",

@@ -36,6 +36,37 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+__all__ = [
+    "AlreadyInUse",
+    "CheckpointStepBack",
+    "ConfigError",
+    "DataLoss",
+    "EndWentBack",
+    "EventsMissing",
+    "HubError",
+    "HubUnavailable",
+    "KeyFromTwoPartitions",
+    "LeaseholdError",
+    "MissingDependency",
+    "NotTheOwner",
+    "OwnerLevelSuperseded",
+    "OwnerLevelWentBack",
+    "PartitionTaken",
+    "RangeTooLarge",
+    "ReaderDisconnected",
+    "SchemaMismatch",
+    "SinkError",
+    "SinkUnavailable",
+    "SparkEnded",
+    "SparkUnavailable",
+    "StaleBatch",
+    "StoreError",
+    "StoreUnavailable",
+    "UsageError",
+    "is_transient",
+    "may_pass",
+]
+
 E = TypeVar("E", bound="LeaseholdError")
 
 
@@ -263,12 +294,12 @@ TRANSIENT: tuple[type[LeaseholdError], ...] = (StoreUnavailable, HubUnavailable,
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same call may be made again as it is, after a pause."""
+    """Whether the call that raised `error` may be made again as it is, after a pause."""
     return isinstance(error, TRANSIENT)
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether it may help to wait a moment: transient, and not known to last."""
+    """Whether it may help to wait a moment after `error`: it is transient, and not known to last."""
     return isinstance(error, TRANSIENT) and not error.lasting
 
 

@@ -18,6 +18,12 @@ from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError
 
+__all__ = [
+    "BEFORE_FIRST", "EARLIEST", "HIGHEST", "LATEST", "Ask", "Checkpoint", "ConsumerGroup", "Event", "EventPosition",
+    "EventRange", "Lease", "LeaseSession", "OwnerId", "Ownership", "OwnershipListing", "PartitionProperties",
+    "PositionKind", "Positions", "Presence", "RecordKind", "Unreadable",
+]  # fmt: skip
+
 BEFORE_FIRST = -1
 """The sequence number of a checkpoint at which nothing of the partition has been processed."""
 HIGHEST = 2**63 - 1

@@ -15,6 +15,23 @@ from typing import TypeVar
 
 from leasehold.model import RecordKind
 
+__all__ = [
+    "CheckpointUpdated",
+    "CycleFailed",
+    "EventsLost",
+    "HandOverAsked",
+    "LossReason",
+    "Notice",
+    "Notices",
+    "OwnershipClaimed",
+    "OwnershipLost",
+    "OwnershipRelinquished",
+    "PartitionSuspected",
+    "PartitionsUnserved",
+    "RecordSkipped",
+    "StartDelayed",
+]
+
 logger = logging.getLogger(__name__)
 
 

@@ -166,7 +166,7 @@ def test_nobody_takes_what_a_reset_has_claimed() -> None:
         def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
             pass
 
-        def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
+        def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
             scene.clock.advance(1)
             x.manager.tick()
             self.marks.update(marks)

@@ -37,7 +37,7 @@ class Sink:
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
         pass
 
-    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
         self.anew.append(anew)
         self.marks.update(marks)
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from leasehold.sinks.base import TableSpec
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.table import TableSpec
 
 SCHEMA = pa.schema(
     [

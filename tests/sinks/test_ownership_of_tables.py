@@ -17,9 +17,9 @@ from leasehold.errors import (
     SinkUnavailable,
     UsageError,
 )
-from leasehold.sinks.base import BatchResult, RefusedRange, TableSpec, Totals
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec, Totals
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 
 

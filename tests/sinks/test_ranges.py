@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from leasehold.errors import EventsMissing, OwnerLevelWentBack, StaleBatch
 from leasehold.model import EventRange
-from leasehold.sinks.base import BatchResult, RefusedRange
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import BatchResult, RefusedRange
 from tests.sinks.events import SCHEMA, E, batch, look, look_rejected, sink
 from tests.sinks.test_exactly_once import fresh
 

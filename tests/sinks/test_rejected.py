@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from leasehold.errors import SchemaMismatch
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks.base import BatchResult
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import BatchResult
 from tests.sinks.events import E, batch, look, sink
 from tests.sinks.test_exactly_once import QUICK, cut, fresh, logs
 from tests.sinks.test_ranges import of, read

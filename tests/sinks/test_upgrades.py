@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.base import BatchResult
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import BatchResult
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 from tests.sinks.test_processes import ROOT
 from tests.sinks.test_ranges import of, read

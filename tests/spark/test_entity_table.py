@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.errors import ConfigError, OwnerLevelWentBack, SchemaMismatch
 from leasehold.model import ConsumerGroup, Ownership, OwnershipListing
-from leasehold.sinks.base import BatchResult
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import BatchResult
 from leasehold.spark.entity_table import EntityTable
 from leasehold.spark.versions import has_function
 from leasehold.stores.base import StoreFeatures

@@ -11,9 +11,9 @@ import pytest
 
 from leasehold.model import EventRange
 from leasehold.sinks import TableSpec
-from leasehold.sinks.base import BatchResult
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.table import BatchResult
 from leasehold.spark.unseen import Piece, Unseen, pieces_of
 
 HUB = "the hub"

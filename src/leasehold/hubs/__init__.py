@@ -22,7 +22,6 @@ from leasehold.hubs.base import (
 )
 
 __all__ = [
-    "BACKENDS",
     "EVENT_COLUMNS",
     "EventChunk",
     "Hub",

@@ -16,6 +16,21 @@ from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProper
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = [
+    "EVENT_COLUMNS",
+    "EventChunk",
+    "FirstEvent",
+    "HasGaps",
+    "HeldBack",
+    "Hub",
+    "KeepsReceivers",
+    "KnowsOffsets",
+    "ProgressMirror",
+    "ReadsAsOwner",
+    "ReadsChunks",
+    "TellsTimes",
+]
+
 EVENT_COLUMNS = (
     "body",
     "partition",

@@ -55,7 +55,7 @@ class LogHub:
     """A log file as a hub: all that `Hub` promises, and the making, growing and trimming of the log.
 
     `LogHub(path)` opens a log that exists; `LogHub.create(path)` makes one where there is none. `timeout`
-    is how long to wait, in seconds, for a file that another process keeps locked.
+    is how long to wait, in seconds, for a file that another process keeps locked. `clock` tells enqueued times.
     """
 
     def __init__(self, path: Path | str, *, clock: Clock | None = None, timeout: float = 3.0) -> None:

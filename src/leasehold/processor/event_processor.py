@@ -104,6 +104,8 @@ class EventProcessor:
                         wiped does not make the group a new one
     patience            how many seconds to wait here for a hub that is given as a URL and is away, which is said once,
                         in the log and as a notice. Stores that are away are waited for as long as it runs
+    notices             where notices go; default: its own, which is `processor.notices`
+    clock, rng          the time, and a `random.Random` for jitter; default: the system's clock, and a new one
 
     Use it as a context manager, or call `run`, or `start` and `stop`. A processor runs once. Handlers of different
     partitions run at the same time.

@@ -70,14 +70,15 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionManager:
-    """One instance's share of the partitions of a consumer group.
+    """One instance's share, under its `owner_id`, of the partitions of the consumer group `group` of `hub`.
 
-    `positions` say where to start in a group that has no checkpoint yet. Resolved starts are recorded for
-    all partitions at once by the first instance of a group; a partition that appears later starts at
-    earliest, since its events came after the group had started. `pipeline` is what the instance works for:
-    two that name different ones do not share a group. `last_error` says how this instance's predecessor ended.
-    `share` tells which of the hub's partitions concern this instance at all: by default all of them. `table` is asked
-    where a checkpoint is missing: a partition that it knows is not new. `reads_here`: events are read in this process.
+    `ownership` and `checkpoints` are its stores; `clock`, `rng` and `notices` as for an `EventProcessor`. `positions`
+    say where to start in a group that has no checkpoint yet. Resolved starts are recorded for all partitions at once by
+    the first instance of a group; a partition that appears later starts at earliest, since its events came after the
+    group had started. `pipeline` is what the instance works for: two that name different ones do not share a group.
+    `last_error` says how this instance's predecessor ended. `share` tells which of the hub's partitions concern this
+    instance at all: by default all of them. `table` is asked where a checkpoint is missing: a partition that it knows
+    is not new. `reads_here`: events are read in this process.
     Raises `ConfigError` for stores, hub and settings that do not go together (`leasehold.processor.promises`).
     """
 

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from leasehold.errors import UsageError
 from leasehold.hubs.base import Hub, offset_of
@@ -49,36 +48,9 @@ from leasehold.model import (
     RecordKind,
 )
 from leasehold.processor.progress import PartitionProgress, group_progress
+from leasehold.sinks.base import Watermarked
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
-
-
-class Watermarked(Protocol):
-    """What a reset needs of a sink."""
-
-    def watermarks(self, hub: str) -> dict[str, Watermark]:
-        """The watermark of each partition of `hub` that has one."""
-        ...
-
-    def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
-        """Announce owner levels before anything is read, and return the watermarks of `hub` as they now stand.
-
-        A partition that has no watermark gets one, before the first event. Raises `UsageError`, with nothing changed,
-        where a higher level has been.
-        """
-        ...
-
-    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
-        """Raise the `UsageError` that `set_watermarks` would."""
-        ...
-
-    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
-        """Write watermarks as they are given, also lower ones; `anew` if all events are read as if for the first time.
-
-        Raises `UsageError`, with nothing changed, where a higher owner level has been, and where a table would hold
-        events twice.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

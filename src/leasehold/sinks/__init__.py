@@ -1,4 +1,9 @@
-"""Databases that hold the entity table together with the watermarks that fence it, found by URL."""
+"""Databases that hold the entity table together with the watermarks that fence it, found by URL.
+
+`open_sink(url, spec)` maps the URL's scheme to a backend and imports it only then. Packages of others add schemes
+through the entry point group `leasehold.sinks`: a callable `(url, spec, base, timeout) -> sink`. `Batch` needs PyArrow,
+and is imported when it is first used.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leasehold.backends import load_backend
-from leasehold.sinks.base import TableSpec
+from leasehold.sinks.base import Sink
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
 
 if TYPE_CHECKING:
-    from leasehold.sinks.sqlite import SqliteSink
+    from leasehold.sinks.batch import Batch
 
-__all__ = ["BACKENDS", "TableSpec", "open_sink"]
+__all__ = ["Batch", "BatchResult", "RefusedRange", "Sink", "TableSpec", "Watermark", "open_sink"]
 
 BACKENDS = {"sqlite": "leasehold.sinks.sqlite:open_sqlite_sink"}
 
 
-def open_sink(url: str, spec: TableSpec, *, base: Path | None = None, timeout: float = 10.0) -> SqliteSink:
+def open_sink(url: str, spec: TableSpec, *, base: Path | None = None, timeout: float = 10.0) -> Sink:
     """Open the entity table `spec` in the database at `url`: `sqlite:///PATH`.
 
     Three slashes: PATH is relative to `base` (default: the working directory); four: it is absolute.
@@ -24,5 +31,13 @@ def open_sink(url: str, spec: TableSpec, *, base: Path | None = None, timeout: f
     be read.
     """
     opener = load_backend(url, "sink", BACKENDS, "leasehold.sinks")
-    sink: SqliteSink = opener(url, spec, base or Path.cwd(), timeout)
+    sink: Sink = opener(url, spec, base or Path.cwd(), timeout)
     return sink
+
+
+def __getattr__(name: str) -> object:
+    if name != "Batch":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from leasehold.sinks.batch import Batch
+
+    return Batch

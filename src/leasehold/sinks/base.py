@@ -1,194 +1,98 @@
-"""What an entity table is asked to be, and what became of a batch, as frozen values.
+"""What a sink promises: an entity table, and beside it the watermarks that make a batch exactly once.
 
-Owns the settings of a table and their rules, checked when they are made, the names of the columns that
-carry the fence, and the account of a batch. Nothing here does I/O. Rows are rows of the batch: an event
-that was exploded into three rows counts three times.
+Owns the contract. A sink keeps rows and watermarks in one database, and changes both in one transaction. The rules that
+decide what of a batch counts are in `fence` (which events are new, whose range is refused) and `ordering` (which event
+of a key wins); a sink acts on them, and does not restate them.
+
+Every method may raise `SinkUnavailable`; after that the change may or may not have been made, and the same call may be
+made again: a batch that is there already counts as replayed. A sink may be used by many threads and processes at once.
+No method waits longer for another writer than the time-out that the sink was opened with.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
-from leasehold.errors import ConfigError
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import BatchResult, TableSpec
 
-HUB = "hub"
-PARTITION = "partition"
-SEQUENCE_NUMBER = "sequenceNumber"
-OWNER_LEVEL = "ownerLevel"
-FENCE_COLUMNS = (HUB, PARTITION, SEQUENCE_NUMBER, OWNER_LEVEL)
-"""The columns that say which event a row comes from and under which ownership it was read."""
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-MODES = ("upsert", "append")
-_ASCII = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+    from leasehold.sinks.batch import Batch
 
+__all__ = [
+    "LevelOf",
+    "Sink",
+    "Watermarked",
+]
 
-def folded(name: str) -> str:
-    """The name as SQLite compares it: ASCII letters in lower case, all others as they are."""
-    return name.translate(_ASCII)
-
-
-def repeated(names: Iterable[str]) -> list[str]:
-    """Those names that are there more than once, however they are capitalised."""
-    seen: set[str] = set()
-    return [name for name in names if folded(name) in seen or seen.add(folded(name))]  # type: ignore[func-returns-value]
+LevelOf = Callable[[str, str], int | None]
+"""From a hub and a partition to the owner level in its ownership record, `None` if there is no record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSpec:
-    """An entity table and the pipeline that fills it.
+class Watermarked(Protocol):
+    """What keeps a watermark for each partition of a hub, and lets a person's reset move them."""
 
-    name            of the table; `<name>_rejected` is made beside it
-    pipeline        the pipeline that the table belongs to, for good
-    consumer_group  the watermarks are kept for this reader of the hub
-    mode            `upsert` keeps the last event of each key, `append` every event
-    keys            the columns that name an entity (`upsert` only, and then at least one)
-    keep            which of the fence's columns are stored as well
-    sequence_by     what the values of `Batch.sequence_by` are, as text: the table remembers it, and refuses another
-    """
+    def watermarks(self, hub: str) -> dict[str, Watermark]:
+        """The watermark of each partition of `hub` that has one."""
+        ...
 
-    name: str
-    pipeline: str
-    consumer_group: str = "$Default"
-    mode: str = "upsert"
-    keys: Sequence[str] = ()
-    keep: Sequence[str] = ()
-    sequence_by: str | None = None
+    def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
+        """Announce owner levels before anything is read, and return the watermarks of `hub` as they now stand.
 
-    def __post_init__(self) -> None:
-        for field, value in (("table", self.name), ("pipeline", self.pipeline)):
-            _check_name(field, value)
-        _check_name("consumer_group", self.consumer_group)
-        if folded(self.name).startswith(("leasehold_", "sqlite_")):
-            raise ConfigError(
-                "table", self.name, "names that begin with leasehold_ or sqlite_ are taken", "Choose another name"
-            )
-        if self.mode not in MODES:
-            raise ConfigError("mode", self.mode, f"one of {', '.join(MODES)}", "upsert is the default")
-        for field, names in (("keys", self.keys), ("keep", self.keep)):
-            if isinstance(names, str):
-                raise ConfigError(field, names, "a list of column names", f"Write {field}=({names!r},)")
-            for name in names:
-                _check_name(field, name)
-            if twice := repeated(names):
-                raise ConfigError(field, tuple(names), f"{twice[0]} is named twice", "Name each column once")
-            object.__setattr__(self, field, tuple(names))
-        if self.sequence_by is not None:
-            object.__setattr__(self, "sequence_by", _spaced(self.sequence_by))
-        self._check_columns()
+        Batches of lower levels are refused from then on. A partition that has no watermark gets one, before the first
+        event. Raises `UsageError`, with nothing changed, where a higher level has been.
+        """
+        ...
 
-    def _check_columns(self) -> None:
-        if self.mode == "upsert" and not self.keys:
-            raise ConfigError(
-                "keys",
-                tuple(self.keys),
-                "mode upsert needs the columns that name an entity",
-                'For example keys=("tail_number",); or mode="append" to keep every event',
-            )
-        if self.mode == "append" and self.keys:
-            raise ConfigError(
-                "keys",
-                self.keys,
-                "mode append keeps every event and knows no keys",
-                'Leave keys out, or use mode="upsert"',
-            )
-        fence = {folded(name) for name in FENCE_COLUMNS}
-        kept = {folded(name) for name in self.keep}
-        if strangers := [name for name in self.keep if folded(name) not in fence]:
-            raise ConfigError(
-                "keep",
-                self.keep,
-                f"{strangers[0]} is none of {', '.join(FENCE_COLUMNS)}",
-                "All other columns are stored anyway",
-            )
-        if dropped := [name for name in self.keys if folded(name) in fence - kept]:
-            raise ConfigError(
-                "keys",
-                self.keys,
-                f"{dropped[0]} is not stored unless asked for",
-                f'Add keep=("{dropped[0]}",)',
-            )
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        """Raise the `UsageError` that `set_watermarks` would."""
+        ...
+
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
+        """Write watermarks as they are given, also lower ones; `anew` if all events are read as if for the first time.
+
+        The rows of the table stay, and events above a lowered watermark are applied again. With `anew` what is known of
+        keys is forgotten. Raises `UsageError`, with nothing changed, where a higher owner level has been, and where a
+        table would hold events twice.
+        """
+        ...
+
+
+class Sink(Watermarked, Protocol):
+    """One entity table, in whatever database."""
 
     @property
-    def rejected(self) -> str:
-        """The name of the table of rejected events."""
-        return f"{self.name}_rejected"
+    def spec(self) -> TableSpec:
+        """What the table was asked to be."""
+        ...
 
-    @property
-    def memory(self) -> str | None:
-        """The name of the memory of keys, None for a table without keys."""
-        return f"leasehold_key_{self.name}" if self.keys else None
+    def check(self, schema: pa.Schema) -> None:
+        """Make the table, or compare it with what is there, before there is any row.
 
+        Raises `SchemaMismatch`, and `ConfigError` for another `sequence_by` than the table's.
+        """
+        ...
 
-_QUOTED_OR_SPACE = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)|\s+""", re.DOTALL)
+    def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
+        """Apply what is new in `batch`, in one transaction: whole, or not at all.
 
+        A range below the watermark's owner level is dropped if `level_of` says that a former owner has read it, and
+        else raises `OwnerLevelWentBack`; without `level_of` it is dropped with a warning. Raises `SchemaMismatch`,
+        `KeyFromTwoPartitions`, `StaleBatch` and `EventsMissing` with nothing applied. What was returned for is on disk.
+        """
+        ...
 
-def _spaced(expression: str) -> str:
-    """The expression with single spaces wherever it has white space outside of quotes."""
-    return _QUOTED_OR_SPACE.sub(lambda found: found[1] or " ", expression).strip()
+    def identity(self) -> str:
+        """Names this pipeline's table for good: made on first use, and lost only with the database."""
+        ...
 
+    def row_count(self) -> int:
+        """How many rows the table has; 0 if it has not been made yet."""
+        ...
 
-def _check_name(field: str, value: object) -> None:
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise ConfigError(field, value, "a text that is not empty", "Give it a name")
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedRange:
-    """Rows that were dropped because a later owner's batch had been there first: a zombie's.
-
-    `rows` may be 0: a transform had left none of a range that was read whole.
-    """
-
-    hub: str
-    partition: str
-    owner_level: int
-    watermark_level: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class BatchResult:
-    """What became of the rows of one batch.
-
-    applied     written or deleted
-    replayed    dropped: at or below the watermark, so applied before
-    refused     dropped: read under an owner level below the watermark's
-    superseded  dropped: older by `sequence_by` than what is known of their key
-    rejected    set aside in the table of rejected events, with a reason
-    """
-
-    applied: int = 0
-    replayed: int = 0
-    refused: tuple[RefusedRange, ...] = ()
-    superseded: int = 0
-    rejected: int = 0
-
-    @property
-    def refused_rows(self) -> int:
-        """How many rows the refused ranges had."""
-        return sum(each.rows for each in self.refused)
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """The sum of all batch results so far; `refused` counts rows."""
-
-    batches: int = 0
-    applied: int = 0
-    replayed: int = 0
-    refused: int = 0
-    superseded: int = 0
-    rejected: int = 0
-
-    def plus(self, result: BatchResult) -> Totals:
-        """These totals with one more batch."""
-        return Totals(
-            self.batches + 1,
-            self.applied + result.applied,
-            self.replayed + result.replayed,
-            self.refused + result.refused_rows,
-            self.superseded + result.superseded,
-            self.rejected + result.rejected,
-        )
+    def close(self) -> None:
+        """Give back what this thread holds. The sink may be used again afterwards."""
+        ...

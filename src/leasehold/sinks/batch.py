@@ -18,8 +18,8 @@ from pyarrow import types
 
 from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
-from leasehold.sinks.base import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.fence import Lane, Plan, Range
+from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.values import Column, Kind, kind_of
 
 REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")

@@ -23,10 +23,10 @@ from dataclasses import astuple
 
 from leasehold.errors import AlreadyInUse, SinkError
 from leasehold.sinks import rejected, remembered_order
-from leasehold.sinks.base import TableSpec, folded
 from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.ordering import UNKNOWN, Claim, Key
 from leasehold.sinks.shape import exists, ordered_keys, quoted
+from leasehold.sinks.table import TableSpec, folded
 from leasehold.sinks.upgrades import FORMAT, bring_up_to_date, widen
 
 SCHEMA = (

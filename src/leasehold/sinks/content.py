@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.base import folded
 from leasehold.sinks.batch import REJECTED_COLUMNS, Batch, Kept, find
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.ordering import Claim, Key, KeyOrder
 from leasehold.sinks.rejected import Rejected
 from leasehold.sinks.shape import Layout
+from leasehold.sinks.table import folded
 from leasehold.sinks.values import Converted, as_json, convert, order_kind, order_values
 from leasehold.sinks.writing import EveryEvent, Order, Rows
 

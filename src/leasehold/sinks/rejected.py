@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks.base import TableSpec, folded
 from leasehold.sinks.fence import Admission
 from leasehold.sinks.shape import quoted
+from leasehold.sinks.table import TableSpec, folded
 
 _BEFORE_FORMAT_3 = ("hub", "partition", "sequence_number", "body", "reason", "rejected_at")
 _COLUMNS = (*_BEFORE_FORMAT_3, "place", "source")

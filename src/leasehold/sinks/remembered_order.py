@@ -22,7 +22,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from leasehold.errors import ConfigError, SchemaMismatch
-from leasehold.sinks.base import TableSpec
+from leasehold.sinks.table import TableSpec
 
 _REMEDY = (
     "Use what it was. Or let all events be read anew: stop all instances and run `leasehold reset PIPELINE.toml "

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks.base import FENCE_COLUMNS, TableSpec, folded
 from leasehold.sinks.batch import check_fence_names, check_names
+from leasehold.sinks.table import FENCE_COLUMNS, TableSpec, folded
 from leasehold.sinks.values import Kind, kind_of
 
 _EXACT_DIGITS = 15  # SQLite keeps this many decimal digits of a number exactly

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -45,21 +45,19 @@ from leasehold.errors import (
     UsageError,
 )
 from leasehold.sinks import bookkeeping, fence, rejected
-from leasehold.sinks.base import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.base import LevelOf, Sink
 from leasehold.sinks.batch import Arrangement, Batch, arrange
 from leasehold.sinks.content import content_of, kind_of_order
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.remembered_order import check_order, check_spec, order_of, record
 from leasehold.sinks.shape import Layout, exists, fit, quoted
+from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.writing import RowWriter
 
 logger = logging.getLogger(__name__)
 
-LevelOf = Callable[[str, str], int | None]
-"""From a hub and a partition to the owner level in its ownership record, `None` if there is no record."""
 
-
-def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> SqliteSink:
+def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> Sink:
     """Open `sqlite:///PATH`, relative to `base` unless it is absolute."""
     return SqliteSink(local_file_of(url, base, "url"), spec, timeout=timeout)
 

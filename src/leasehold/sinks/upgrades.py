@@ -17,8 +17,8 @@ from __future__ import annotations
 import sqlite3
 
 from leasehold.sinks import rejected
-from leasehold.sinks.base import TableSpec
 from leasehold.sinks.shape import exists, quoted
+from leasehold.sinks.table import TableSpec
 
 FORMAT = 4
 """The format of the bookkeeping that this version writes, and the highest that it reads."""

@@ -18,10 +18,10 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from leasehold.errors import KeyFromTwoPartitions, SinkError
-from leasehold.sinks.base import TableSpec
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.ordering import Step
 from leasehold.sinks.shape import Layout, ordered_keys
+from leasehold.sinks.table import TableSpec
 
 _CHUNK = 1000
 

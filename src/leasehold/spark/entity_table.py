@@ -26,10 +26,10 @@ import pyarrow as pa
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 from leasehold.sinks import open_sink
-from leasehold.sinks.base import HUB, BatchResult, TableSpec, Totals, folded
 from leasehold.sinks.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import HUB, BatchResult, TableSpec, Totals, folded
 from leasehold.spark.empty import no_rows
 from leasehold.spark.expressions import Prepared, check_expression, check_types, parted, with_expression, with_rejected
 from leasehold.spark.foreach import APPLIED, STALL, run_of, say_what_cannot_be_computed, watched
@@ -56,8 +56,9 @@ class EntityTable:
     `url` is `sqlite:///relative/to/base` (default: the working directory) or `sqlite:////absolute`. File and
     table are made when they are missing, the table from the columns of the first DataFrame.
 
-    keys            `upsert` keeps the last event of each key; `append` every event, and takes no keys
+    mode, keys      `upsert`, the default, keeps the last event of each key; `append` every event, and takes no keys
     pipeline        the table belongs to the pipeline of this name; another one is refused
+    consumer_group  the watermarks are kept for this reader of the hub
     sequence_by     a Spark SQL expression: of two events of a key the one with the higher value counts.
                     Needed where events of one key come from several partitions. The table remembers it: another one,
                     or a delete_when where there was none, is refused until all events are read again

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from pyspark.sql import types as T  # noqa: N812 -- likewise
 
 from leasehold.errors import ConfigError, SchemaMismatch
-from leasehold.sinks.base import FENCE_COLUMNS
 from leasehold.sinks.batch import Batch, find
+from leasehold.sinks.table import FENCE_COLUMNS
 from leasehold.sinks.values import Column as Values
 from leasehold.sinks.values import as_json
 from leasehold.spark.versions import schema_of, types_named

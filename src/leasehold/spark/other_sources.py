@@ -147,7 +147,8 @@ class SparkKafkaSource(_OtherSource):
 
     `urls` are `kafka://host:port,host:port/topic` of one cluster, as for `open_hub`, with the extra `kafka`. Options
     that Spark's clients need to log in are given to Spark by its own names. Raises `HubError` for a topic that does not
-    exist, and `ConfigError` where the topics' identities would not change when they are made anew.
+    exist, and `ConfigError` where the topics' identities would not change when they are made anew. File names in the
+    URLs start at the folder `base`.
     """
 
     _format = 'format("kafka")'
@@ -222,7 +223,8 @@ class EventHubsConnector(_OtherSource):
     """An event hub that the Event Hubs connector reads: `spark.readStream.format("eventhubs").options(**…)`.
 
     `url` is `eventhubs://NAMESPACE.servicebus.windows.net/HUB`, as for `open_hub`, with the extra `azure`. The
-    connection string, encrypted as the connector wants it, is given to Spark by its own name.
+    connection string, encrypted as the connector wants it, is given to Spark by its own name. File names in
+    the URL start at the folder `base`.
     """
 
     _format = 'format("eventhubs")'

@@ -28,7 +28,7 @@ from pyspark.errors import PySparkException
 
 from leasehold.errors import AlreadyInUse, LeaseholdError, SparkEnded
 from leasehold.hubs import open_hub
-from leasehold.sinks.base import BatchResult, Totals
+from leasehold.sinks.table import BatchResult, Totals
 from leasehold.spark.alone import TablePlaces
 from leasehold.spark.batch import BatchTransform
 from leasehold.spark.entity_table import EntityTable
@@ -72,9 +72,11 @@ class Progress:
 
 
 class PipelineRun:
-    """One instance of a pipeline. `report` is called with a `Progress` after each step, batch and failure.
+    """One instance of the pipeline in `file` (`read_pipeline_file`).
 
-    `owner_name` names the instance; without it the host and process id do.
+    `report` is called with a `Progress` after each step, batch and failure. `owner_name` names the instance; without it
+    the host and process id do. With `available_now` it ends when everything there was at the start is consumed. `rng`
+    is for jitter; default: a new one.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from leasehold.errors import ConfigError
 from leasehold.model import Positions
 from leasehold.processor.alone import NoCheckpoints
 from leasehold.processor.promises import Combination, check, is_mixed, place_at, place_of
-from leasehold.sinks.base import TableSpec
+from leasehold.sinks.table import TableSpec
 from leasehold.spark.alone import NONE, Stores, TablePlaces, check_alone, open_stores
 from leasehold.spark.pipeline_values import Substituted, put_over
 from leasehold.stores import Store
@@ -269,7 +269,7 @@ def naming(prefix: str) -> Iterator[None]:
 def read_pipeline_file(
     path: Path, *, settings: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
 ) -> PipelineFile:
-    """Read and check a pipeline file, with `settings` (texts by dotted keys) over its own values.
+    """Read and check the pipeline file at `path`, with `settings` (texts by dotted keys) over its own values.
 
     `${VARIABLE}` in a value stands for what `environment` (default: this process's) has. Raises `ConfigError` that
     names the file or the setting, and the key, and shows nothing that a variable holds.

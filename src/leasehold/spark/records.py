@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
-from leasehold.sinks.base import HUB
 from leasehold.sinks.batch import Batch, find
+from leasehold.sinks.table import HUB
 from leasehold.stores import OwnershipStore
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("leasehold")` known to a session, once or again. Raises `ConfigError` where Spark cannot have it."""
+    """Make `format("leasehold")` known to the session `spark`, once or again.
+
+    Raises `ConfigError` where Spark cannot have it.
+    """
     check_source()
     from leasehold.spark.source import LeaseholdDataSource
 

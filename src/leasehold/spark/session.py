@@ -44,7 +44,7 @@ _GIVES_MEMORY_BACK = (
 
 
 def open_session(app_name: str, conf: Mapping[str, str] | None = None, master: str = "local[2]") -> SparkSession:
-    """The Spark session of this process, with `DEFAULTS` below `conf`.
+    """The Spark session of this process, named `app_name` on `master`, with `DEFAULTS` below `conf`.
 
     A process has one session: where there is one already it is returned, with those settings of `conf`
     that may change while it runs. A program without handlers of its own ends in order at Ctrl-C and SIGTERM.

@@ -33,9 +33,9 @@ import pyarrow.compute as pc
 
 from leasehold.errors import UsageError
 from leasehold.sinks import fence
-from leasehold.sinks.base import BatchResult
 from leasehold.sinks.batch import Arrangement, Batch, arrange
 from leasehold.sinks.fence import Lane, Watermark
+from leasehold.sinks.table import BatchResult
 
 _TRIES = 5
 """How often levels are raised anew, when another owner's come between."""

@@ -16,8 +16,6 @@ from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBindi
 from leasehold.stores.lease_base import LeaseStore
 
 __all__ = [
-    "BACKENDS",
-    "LEASE_BACKENDS",
     "CheckpointStore",
     "LeaseStore",
     "OwnershipStore",
@@ -68,7 +66,7 @@ def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> S
 
 
 def open_existing(url: str, *, base: Path | None = None, timeout: float = 3.0) -> Store:
-    """As `open_store`, for who only reads: refuses a store that is not there, which the first use would make.
+    """As `open_store(url, base=base, timeout=timeout)`, for a caller that only reads, and makes nothing.
 
     Raises `UsageError` where nothing is at the URL. Looks once; what is removed later is the store's to notice.
     """
@@ -82,7 +80,7 @@ def open_existing(url: str, *, base: Path | None = None, timeout: float = 3.0) -
 
 
 def open_lease_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> LeaseStore:
-    """Open the store of leases at `url`, as `open_store` does. One URL may serve both."""
+    """Open the store of leases at `url`, with `base` and `timeout` as for `open_store`. One URL may serve both."""
     opener = load_backend(url, "store", LEASE_BACKENDS, "leasehold.lease_stores")
     store: LeaseStore = opener(url, base or Path.cwd(), timeout)
     return store

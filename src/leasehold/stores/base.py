@@ -15,6 +15,17 @@ from typing import Protocol, runtime_checkable
 from leasehold.errors import NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
 
+__all__ = [
+    "CheckpointStore",
+    "KnowsNamesakes",
+    "OwnershipStore",
+    "PipelineBinding",
+    "SchemaChange",
+    "SchemaKeeper",
+    "StoreFeatures",
+    "TellsWhetherMade",
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFeatures:

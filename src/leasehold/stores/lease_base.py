@@ -30,6 +30,10 @@ from typing import Protocol, runtime_checkable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.base import StoreFeatures
 
+__all__ = [
+    "LeaseStore",
+]
+
 
 @runtime_checkable
 class LeaseStore(Protocol):

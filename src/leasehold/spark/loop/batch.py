@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
-from leasehold.sinks.base import folded
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import folded
 from leasehold.spark.foreach import applied_already
 from leasehold.spark.loop.failures import Failure, Kind, sort_failure
 from leasehold.spark.loop.jobs import Jobs

@@ -67,6 +67,7 @@ class MicroBatches:
             for batch in batches:
                 flights.apply(clean(batch.events), batch)
 
+    spark         the session that the batches run in, Spark Connect included
     hub, store    URLs; `ownership_store` and `checkpoint_store` name two stores in place of one.
                   `checkpoint_store="none"`: nothing is remembered
     partitions    a fixed share, such as ["0", "3"], in place of balancing and an ownership store
@@ -75,7 +76,8 @@ class MicroBatches:
                   table that the batch is applied to sets aside what does not fit, with the reason
     table         the `EntityTable` that the batches are applied to: asked where the stores have lost a checkpoint, and
                   before events count as lost that it holds
-    available_now end when all that was in the hub at the start has been consumed, by whomever
+    available_now end when all that was in the hub at the start has been consumed, by any instance
+    rng           a `random.Random` for jitter; default: a new one
     options       those of the source in Python's spelling (`consumer_group`, `starting_position`,
                   `max_events_per_trigger`, `columns`, …), durations as seconds or as text ("10s"), and
                   `trigger_interval`, `max_bytes_per_trigger` and `stop_timeout` (see `LoopSettings`)

@@ -30,7 +30,7 @@ from random import Random
 
 from leasehold.errors import LeaseholdError
 from leasehold.model import EventRange
-from leasehold.sinks.base import BatchResult
+from leasehold.sinks.table import BatchResult
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import Failure, Kind, pause_before_retry, sort_failure
 from leasehold.spark.loop.feed import Feed

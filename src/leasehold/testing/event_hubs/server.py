@@ -33,8 +33,9 @@ class EventHubsServer:
         with EventHubsServer({"orders": MemoryHub(partitions=4)}) as server:
             client = EventHubProducerClient.from_connection_string(server.connection_string("orders"))
 
+    `hubs` are served by these names, at the address `host`.
     `port` 0 takes a free one. `consumer_groups` names those there are; without it every group is there.
-    `faults` makes it misbehave on demand.
+    `limits` bound what a client may cost; `faults` makes the server misbehave on demand.
     """
 
     def __init__(

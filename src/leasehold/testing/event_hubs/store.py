@@ -96,7 +96,7 @@ class _Lane:
 
 
 class MemoryHub:
-    """A hub that is gone with its process. Safe for threads."""
+    """A hub of so many `partitions` that is gone with its process. `clock` tells enqueued times. Safe for threads."""
 
     blocking = False
 

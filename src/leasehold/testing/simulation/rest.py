@@ -206,7 +206,7 @@ class _Sink:
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
         """Nothing is appended."""
 
-    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool) -> None:
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
         self._marks.update({(hub, partition): mark for partition, mark in marks.items()})
 
 
