@@ -13,7 +13,11 @@ from leasehold.errors import HubUnavailable, lasting
 from leasehold.hubs.base import (
     EVENT_COLUMNS,
     EventChunk,
+    FirstEvent,
+    HasGaps,
+    HeldBack,
     Hub,
+    KeepsReceivers,
     KnowsOffsets,
     ProgressMirror,
     ReadsAsOwner,
@@ -24,7 +28,11 @@ from leasehold.hubs.base import (
 __all__ = [
     "EVENT_COLUMNS",
     "EventChunk",
+    "FirstEvent",
+    "HasGaps",
+    "HeldBack",
     "Hub",
+    "KeepsReceivers",
     "KnowsOffsets",
     "ProgressMirror",
     "ReadsAsOwner",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.spark.bodies import read_json
+    from leasehold.spark.endings import Terminated
     from leasehold.spark.entity_table import EntityTable
     from leasehold.spark.foreach import for_each_batch
     from leasehold.spark.loop.batch import MicroBatch
@@ -29,6 +30,7 @@ __all__ = [
     "Piece",
     "PipelineRun",
     "SparkKafkaSource",
+    "Terminated",
     "Unseen",
     "for_each_batch",
     "open_session",
@@ -45,6 +47,7 @@ _HOMES = {
     "Piece": "unseen",
     "PipelineRun": "pipeline",
     "SparkKafkaSource": "other_sources",
+    "Terminated": "endings",
     "Unseen": "unseen",
     "for_each_batch": "foreach",
     "open_session": "session",

@@ -12,15 +12,29 @@ from typing import Protocol
 
 from leasehold.backends import load_backend, masked
 from leasehold.errors import UsageError
-from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding, TellsWhetherMade
+from leasehold.stores.base import (
+    CheckpointStore,
+    KnowsNamesakes,
+    OwnershipStore,
+    PipelineBinding,
+    SchemaChange,
+    SchemaKeeper,
+    StoreFeatures,
+    TellsWhetherMade,
+)
 from leasehold.stores.lease_base import LeaseStore
 
 __all__ = [
     "CheckpointStore",
+    "KnowsNamesakes",
     "LeaseStore",
     "OwnershipStore",
     "PipelineBinding",
+    "SchemaChange",
+    "SchemaKeeper",
     "Store",
+    "StoreFeatures",
+    "TellsWhetherMade",
     "open_existing",
     "open_lease_store",
     "open_store",
