@@ -9,6 +9,7 @@ from leasehold._version import __version__
 from leasehold.config import OwnershipSettings
 from leasehold.errors import (
     AlreadyInUse,
+    BatchEnded,
     CheckpointStepBack,
     ConfigError,
     DataLoss,
@@ -23,6 +24,7 @@ from leasehold.errors import (
     OwnerLevelSuperseded,
     OwnerLevelWentBack,
     PartitionTaken,
+    PipelineFailed,
     RangeTooLarge,
     ReaderDisconnected,
     SchemaMismatch,
@@ -94,6 +96,7 @@ __all__ = [
     "MANUAL",
     "ON_STOP",
     "AlreadyInUse",
+    "BatchEnded",
     "Cancellation",
     "Checkpoint",
     "CheckpointPolicy",
@@ -143,6 +146,7 @@ __all__ = [
     "PartitionSuspected",
     "PartitionTaken",
     "PartitionsUnserved",
+    "PipelineFailed",
     "PositionKind",
     "Positions",
     "RangeTooLarge",

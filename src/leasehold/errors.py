@@ -21,6 +21,8 @@
     │   └── StaleBatch                  rows of other events than those of the batch that they are applied as
     ├── SparkUnavailable                Spark's master cannot be reached: try again           (transient)
     ├── SparkEnded                      Spark's Java process has ended: start the instance again
+    ├── PipelineFailed                  a pipeline file's run stopped, and trying again does not mend it
+    ├── BatchEnded                      the function of `foreachBatch` ended its thread in place of returning
     └── NotTheOwner                     lost ownership: somebody else holds the partition now
         ├── OwnerLevelSuperseded        a write that carries a lower owner level than the record
         ├── CheckpointStepBack          a checkpoint behind the one already written at its level
@@ -38,6 +40,7 @@ from typing import TypeVar
 
 __all__ = [
     "AlreadyInUse",
+    "BatchEnded",
     "CheckpointStepBack",
     "ConfigError",
     "DataLoss",
@@ -52,6 +55,7 @@ __all__ = [
     "OwnerLevelSuperseded",
     "OwnerLevelWentBack",
     "PartitionTaken",
+    "PipelineFailed",
     "RangeTooLarge",
     "ReaderDisconnected",
     "SchemaMismatch",
@@ -220,6 +224,14 @@ class SparkEnded(LeaseholdError):
 
     def __reduce__(self) -> tuple[type[SparkEnded], tuple[()]]:
         return type(self), ()
+
+
+class PipelineFailed(LeaseholdError):
+    """The pipeline stopped because of an error that trying again does not mend."""
+
+
+class BatchEnded(LeaseholdError):
+    """The function of `foreachBatch` ended its thread in place of returning."""
 
 
 class NotTheOwner(LeaseholdError):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leasehold.spark.loop.batch import MicroBatch
     from leasehold.spark.loop.micro_batches import MicroBatches
     from leasehold.spark.other_sources import EventHubsConnector, SparkKafkaSource
-    from leasehold.spark.pipeline import PipelineRun
+    from leasehold.spark.pipeline import PipelineRun, Progress
     from leasehold.spark.pipeline_file import read_pipeline_file
     from leasehold.spark.registration import register
     from leasehold.spark.session import open_session
@@ -29,6 +29,7 @@ __all__ = [
     "MicroBatches",
     "Piece",
     "PipelineRun",
+    "Progress",
     "SparkKafkaSource",
     "Terminated",
     "Unseen",
@@ -46,6 +47,7 @@ _HOMES = {
     "MicroBatches": "loop.micro_batches",
     "Piece": "unseen",
     "PipelineRun": "pipeline",
+    "Progress": "pipeline",
     "SparkKafkaSource": "other_sources",
     "Terminated": "endings",
     "Unseen": "unseen",

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from leasehold.config import OwnershipSettings
-from leasehold.errors import LeaseholdError, UsageError
+from leasehold.errors import BatchEnded, UsageError
 from leasehold.spark.loop.failures import Kind, sort_failure
 from leasehold.spark.loop.jobs import is_connect
 
@@ -34,10 +34,6 @@ logger = logging.getLogger(__name__)
 STALL = OwnershipSettings().stall_timeout
 """Seconds that a batch may take, unless the caller says otherwise: what the source waits for by default."""
 _RUN = re.compile(r"^stream execution thread .*runId = ([0-9a-f-]{36})")
-
-
-class BatchEnded(LeaseholdError):
-    """The function of `foreachBatch` ended its thread in place of returning."""
 
 
 def run_of(df: DataFrame) -> str:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from leasehold.errors import AlreadyInUse, LeaseholdError, SparkEnded
+from leasehold.errors import AlreadyInUse, LeaseholdError, PipelineFailed, SparkEnded
 from leasehold.hubs import open_hub
 from leasehold.sinks.table import BatchResult, Totals
 from leasehold.spark.alone import TablePlaces
@@ -52,10 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
-
-
-class PipelineFailed(LeaseholdError):
-    """The pipeline stopped because of an error that trying again does not mend."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from leasehold.model import (
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.names import legible
 
+__all__ = ["checked", "listing", "read", "read_binding", "unreadable"]
+
 MOST_FAILURES = 1_000_000
 """More bad ends than this are counted as so many."""
 
