@@ -54,8 +54,8 @@ def read(
 ) -> R | Unreadable:
     """The record that `make` makes of `raw`, checked; or what is to be known of one that cannot be read.
 
-    `name` is its partition or owner. `tag` gives its ETag and when it was last written, which allow an ownership record
-    that cannot be read to be replaced once it is old enough.
+    It is of this `kind` and `group`, and `name` is its partition or owner. `tag` gives its ETag and when it was last
+    written, which allow an ownership record that cannot be read to be replaced once it is old enough.
     """
     try:
         return checked(make(raw))
@@ -71,7 +71,7 @@ def read(
 
 
 def unreadable(kind: RecordKind, group: ConsumerGroup, name: object, error: Exception) -> Unreadable:
-    """What is to be known of a record that cannot be read."""
+    """A record that cannot be read: its `kind`, `group` and `name`, and the `error` of reading it."""
     shown = name if isinstance(name, str) else repr(name)
     return Unreadable(group, kind, legible(shown), legible(str(error) or type(error).__name__)[:_SHOWN])
 
@@ -82,7 +82,10 @@ def listing(
     present: Iterable[Presence | Unreadable] = (),
     asked: Iterable[Ask | Unreadable] = (),
 ) -> OwnershipListing:
-    """A listing of what could be read, with what could not beside it."""
+    """A listing of what could be read of `owned`, `present` and `asked`, with what could not beside it.
+
+    `as_of` is the store's own time at which they were read.
+    """
     unreadable: list[Unreadable] = []
 
     def readable(some: Iterable[R | Unreadable]) -> tuple[R, ...]:
@@ -100,7 +103,10 @@ def listing(
 def read_binding(
     where: str, group: ConsumerGroup, make: Callable[[T], tuple[object, object]], raw: T
 ) -> PipelineBinding:
-    """Which pipeline a group is tied to. Raises `StoreError` where that cannot be read: it may be another's."""
+    """The pipeline and table that `group` is tied to, as `make` makes them of `raw`.
+
+    Raises `StoreError`, which names the place `where`, if that cannot be read: it may be another pipeline's.
+    """
     try:
         pipeline, sink = make(raw)
         return PipelineBinding(_text("pipeline", pipeline), _text("sink", sink))
@@ -112,7 +118,7 @@ def read_binding(
 
 
 def checked(record: R) -> R:
-    """The record, if it says only what it may. Raises `ValueError`."""
+    """The `record`, if it says only what it may. Raises `ValueError`."""
     if isinstance(record, Ownership):
         return _ownership(record)
     if isinstance(record, Presence):

@@ -6,9 +6,11 @@ depends on how fast it runs. Its wall time has nothing to do with its monotonic 
 
 from __future__ import annotations
 
+__all__ = ["ManualClock"]
+
 
 class ManualClock:
-    """A `Clock` that goes only when `advance` is called. Safe for one thread."""
+    """A `Clock` that shows `monotonic` and `wall`, and goes only when `advance` is called. Safe for one thread."""
 
     def __init__(self, monotonic: float = 1_000.0, wall: float = 1_800_000_000.0) -> None:
         self._monotonic = monotonic
