@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from leasehold.hubs import EVENT_COLUMNS
-from leasehold.hubs.log import LogHub
-from leasehold.hubs.log_payload import payloads
+from leasehold.hubs.log.hub import LogHub
+from leasehold.hubs.log.payload import payloads
 
 Row = tuple[str, float, str, float | None, str]
 """What was measured, the figure, its unit, its share of the plain limit, and the goal."""

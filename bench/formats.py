@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from pyarrow import json
 
-from leasehold.cli.demo_data import FlightEvents
+from leasehold.cli.demo.data import FlightEvents
 from leasehold.formats import BodyReader
 
 Row = tuple[str, float, str, float | None, str]

@@ -11,9 +11,9 @@ import itertools
 import sys
 from collections.abc import Iterator
 
-from leasehold.cli.demo_data import FlightEvents
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
-from leasehold.testing.event_hubs.messages import Message, data_message
+from leasehold.cli.demo.data import FlightEvents
+from leasehold.emulators.amqp.messages import Message, data_message
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 
 
 def main(partitions: int, events: int) -> None:

@@ -1,6 +1,6 @@
 """Event Hubs and Kafka: what reading and sending through Leasehold costs beside the official client alone.
 
-Servers are local and in processes of their own: `leasehold.testing.event_hubs`, and librdkafka's mock cluster. So is
+Servers are local and in processes of their own: `leasehold.emulators.event_hubs`, and librdkafka's mock cluster. So is
 each side (`hub_sides.py`), and all take turns. A side's speed counts from its first event to its last. Its CPU is that
 of all its processes (for Spark: driver, Java and Python workers) in a whole turn, connecting and taking partitions
 included; of several turns the best counts, since what others do on the machine only adds to it. Spark's session is
@@ -25,7 +25,7 @@ from tests.hubs.kafka_cluster import Cluster
 from tests.stores.azurite import Azurite
 
 from leasehold.hubs import open_hub
-from leasehold.hubs.event_hubs_url import VARIABLE
+from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.model import Event
 
 Row = tuple[str, float, str, float | None, str]

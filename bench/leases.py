@@ -14,8 +14,8 @@ from contextlib import closing
 from pathlib import Path
 
 from leasehold.stores.lease_base import LeaseStore
-from leasehold.stores.memory_leases import MemoryLeaseStore
-from leasehold.stores.sqlite_leases import SqliteLeaseStore
+from leasehold.stores.memory.leases import MemoryLeaseStore
+from leasehold.stores.sqlite.leases import SqliteLeaseStore
 
 Row = tuple[str, float, str, float | None, str]
 """What was measured, the figure, its unit, its ratio to plain SQLite, and the goal."""

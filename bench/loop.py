@@ -21,12 +21,12 @@ from typing import Any
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 
-from leasehold.cli.demo import PARTITIONS, PIPELINE
-from leasehold.cli.demo_data import FlightEvents
-from leasehold.hubs.log import Keyless, LogHub
+from leasehold.cli.demo.command import PARTITIONS, PIPELINE
+from leasehold.cli.demo.data import FlightEvents
+from leasehold.hubs.log.hub import Keyless, LogHub
+from leasehold.pipeline_file import PipelineFile
 from leasehold.spark import EntityTable, open_session, read_pipeline_file
 from leasehold.spark.pipeline import PipelineRun
-from leasehold.spark.pipeline_file import PipelineFile
 
 Row = tuple[str, float, str, float | None, str]
 SIZES = {2_000: "", 25_000: "60,000", 100_000: "110,000"}

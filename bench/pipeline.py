@@ -8,11 +8,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from leasehold.cli.demo import PARTITIONS, PIPELINE
-from leasehold.cli.demo_data import FlightEvents
-from leasehold.hubs.log import Keyless, LogHub
-from leasehold.processor.progress import group_progress
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.cli.demo.command import PARTITIONS, PIPELINE
+from leasehold.cli.demo.data import FlightEvents
+from leasehold.hubs.log.hub import Keyless, LogHub
+from leasehold.operations.progress import group_progress
+from leasehold.stores.sqlite.store import SqliteStore
 
 Row = tuple[str, float, str, float | None, str]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.arrow_events import events_of
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.processor import (
     CheckpointPolicy,

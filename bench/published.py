@@ -24,10 +24,10 @@ from leasehold.errors import HubUnavailable, StoreUnavailable
 from leasehold.hubs.base import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions
 from leasehold.notices import CycleFailed, Notices
-from leasehold.processor import Hold
+from leasehold.ownership import Hold
+from leasehold.simulation.judge import Judge
+from leasehold.simulation.rules import Rule
 from leasehold.stores.base import CheckpointStore, OwnershipStore
-from leasehold.testing.simulation.judge import Judge
-from leasehold.testing.simulation.rules import Rule
 
 
 class PublishedManager:

@@ -14,13 +14,13 @@ from random import Random
 
 from leasehold.config import OwnershipSettings
 from leasehold.model import EARLIEST, Checkpoint, OwnerId, Ownership, Positions, Presence
-from leasehold.processor import PartitionManager
+from leasehold.ownership import PartitionManager
+from leasehold.simulation import Make
+from leasehold.simulation.hub import GROUP, SimulatedHub
+from leasehold.simulation.scenarios import BEGIN, Measured, measure, scenario_story
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.simulation import Make
-from leasehold.testing.simulation.hub import GROUP, SimulatedHub
-from leasehold.testing.simulation.scenarios import BEGIN, Measured, measure, scenario_story
 from published import PublishedManager, Uncritical
 
 Row = tuple[str, float, str, float | None, str]

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from leasehold.cli.demo_data import FlightEvents
-from leasehold.hubs.log import LogHub
+from leasehold.cli.demo.data import FlightEvents
+from leasehold.hubs.log.hub import LogHub
 from leasehold.spark import open_session
 
 Row = tuple[str, float, str, float | None, str]

@@ -31,7 +31,7 @@ from tests.stores.servers import PostgresServer, RedisServer
 from leasehold.clock import SystemClock
 from leasehold.config import OwnershipSettings
 from leasehold.model import ConsumerGroup, EventPosition, OwnerId, Ownership, PartitionProperties, Positions
-from leasehold.processor import PartitionManager
+from leasehold.ownership import PartitionManager
 from leasehold.stores import Store, open_lease_store, open_store
 from on_azurite import Plain, blobs, requests_counted, tables
 

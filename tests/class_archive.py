@@ -20,7 +20,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """What suits a Java that lives for seconds on a machine with two cores."""
 
 _PROGRAM = """
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark import EntityTable, MicroBatches, open_session
 

@@ -17,7 +17,7 @@ from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.hubs import open_hub
 from leasehold.model import ConsumerGroup
 from leasehold.stores import open_store
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 
 BASE = Path("/base")
 
@@ -245,7 +245,7 @@ def test_a_module_of_ours_that_is_missing_is_a_bug_and_comes_out() -> None:
 def test_backends_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that is installed, as far as Python can tell."""
     (tmp_path / "theirs.py").write_text(
-        "from leasehold.stores.memory import MemoryStore\n"
+        "from leasehold.stores.memory.store import MemoryStore\n"
         "class Theirs(MemoryStore):\n"
         "    def __init__(self, url, base, timeout):\n"
         "        super().__init__()\n"
@@ -267,9 +267,9 @@ def test_backends_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_backend_is_imported_only_when_its_scheme_is_asked_for() -> None:
     script = (
         "import sys, leasehold.stores, leasehold.hubs\n"
-        "assert 'leasehold.stores.sqlite' not in sys.modules\n"
+        "assert 'leasehold.stores.sqlite.store' not in sys.modules\n"
         "leasehold.stores.open_store('memory://x')\n"
-        "assert 'leasehold.stores.memory' in sys.modules\n"
-        "assert not {'leasehold.stores.sqlite', 'sqlite3', 'pyarrow', 'pytest'} & set(sys.modules)\n"
+        "assert 'leasehold.stores.memory.store' in sys.modules\n"
+        "assert not {'leasehold.stores.sqlite.store', 'sqlite3', 'pyarrow', 'pytest'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

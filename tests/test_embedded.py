@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.embedded import DatabaseFile
 from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch, StoreUnavailable
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import ConsumerGroup, Event
 from leasehold.sinks import TableSpec, open_sink
+from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores import open_lease_store, open_store
-from leasehold.testing.groups import at_once
+from leasehold.testing.stores.groups import at_once
 
 SCHEMA = ("CREATE TABLE IF NOT EXISTS entry (value TEXT)",)
 

@@ -23,7 +23,7 @@ from leasehold.notices import (
     RecordSkipped,
     StartDelayed,
 )
-from leasehold.testing.groups import at_once
+from leasehold.testing.stores.groups import at_once
 
 ALL: tuple[Notice, ...] = (
     OwnershipClaimed("0", 1, ""),

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from leasehold import backends
-from leasehold.hubs.kafka_options import parse_kafka_url
-from leasehold.stores.postgres_connections import Connections
-from leasehold.stores.redis_server import RedisServer
+from leasehold.hubs.kafka.options import parse_kafka_url
+from leasehold.stores.postgres.connections import Connections
+from leasehold.stores.redis.server import RedisServer
 
 
 @pytest.fixture(autouse=True)

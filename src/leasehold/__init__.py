@@ -72,6 +72,7 @@ from leasehold.notices import (
     RecordSkipped,
     StartDelayed,
 )
+from leasehold.ownership import PartitionManager
 from leasehold.processor import (
     EACH_BATCH,
     MANUAL,
@@ -83,7 +84,6 @@ from leasehold.processor import (
     EventProcessor,
     PartitionClient,
     PartitionContext,
-    PartitionManager,
     StopReason,
     every,
 )

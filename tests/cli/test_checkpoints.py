@@ -12,16 +12,16 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from leasehold.cli import checkpoint_formats
 from leasehold.cli.app import app
-from leasehold.cli.checkpoint_formats import Document, number, text
-from leasehold.cli.checkpoint_moves import plan_moves
-from leasehold.cli.checkpoints import checkpoints
-from leasehold.hubs.log import LogHub
+from leasehold.cli.checkpoints import formats as checkpoint_formats
+from leasehold.cli.checkpoints.command import checkpoints
+from leasehold.cli.checkpoints.formats import Document, number, text
+from leasehold.cli.checkpoints.moves import plan_moves
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.stores import Store, open_store
 from leasehold.stores.base import SchemaKeeper
-from leasehold.testing.hub_fixtures import numbered
+from leasehold.testing.hubs.fixtures import numbered
 
 GROUP = ConsumerGroup("tests.example", "hub", "$Default")
 OTHER = ConsumerGroup("tests.example", "hub", "é / other")
@@ -375,7 +375,7 @@ def test_an_instance_that_overtakes_is_said(url: str, store: Store, monkeypatch:
         store.raise_owner_level([Checkpoint(GROUP, "0", 0, 9)])
         return list(moves)
 
-    monkeypatch.setattr("leasehold.cli.checkpoint_moves.plan_moves", late)
+    monkeypatch.setattr("leasehold.cli.checkpoints.moves.plan_moves", late)
     said = refused("set", url, *NAMED, "0", "10")
     assert "overtaken by an instance that is running" in said
     assert "level 9 has claimed the partition" in said

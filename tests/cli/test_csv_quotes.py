@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.cli.csv_quotes import broken_quote
+from leasehold.cli.rows.csv_quotes import broken_quote
 
 
 def is_whole(text: str) -> bool:

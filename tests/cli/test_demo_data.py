@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 
-from leasehold.cli.demo_data import FIELDS, SCHEMA, FlightEvents, expected_table
+from leasehold.cli.demo.data import FIELDS, SCHEMA, FlightEvents, expected_table
 
 LIFE = {("scheduled", "cancelled"), ("scheduled", "departed"), ("scheduled", "departed", "arrived")}
 

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from leasehold.cli.app import app
-from leasehold.cli.csv_file import Kind, kind_of
-from leasehold.hubs.log import LogHub
+from leasehold.cli.rows.csv_file import Kind, kind_of
+from leasehold.hubs.log.hub import LogHub
 
 
 def send(folder: Path, *arguments: str) -> Result:

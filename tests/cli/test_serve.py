@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 
 eventhub: Any = pytest.importorskip("azure.eventhub")
 

@@ -16,12 +16,12 @@ from leasehold.cli.app import app
 from leasehold.cli.output import span
 from leasehold.cli.status import describe
 from leasehold.hubs.base import FirstEvent, HeldBack
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Ask, Checkpoint, Ownership, Presence
-from leasehold.processor.lag_times import GroupTimes, lag_times
-from leasehold.processor.progress import GroupProgress, group_progress
+from leasehold.operations.lag_times import GroupTimes, lag_times
+from leasehold.operations.progress import GroupProgress, group_progress
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from leasehold.cli.app import app
 from leasehold.model import Checkpoint
 from leasehold.stores import open_store
-from leasehold.testing.groups import new_group
+from leasehold.testing.stores.groups import new_group
 from tests.stores.servers import RedisServer
 
 

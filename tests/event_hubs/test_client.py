@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from leasehold.hubs.log import LogHub
+from leasehold.emulators.amqp.messages import Message, StoredMessage, data_message, sections, value_message
+from leasehold.emulators.amqp.types import Int, encode
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub, ServedHub, Work
+from leasehold.emulators.event_hubs.hosting import HostedHub
+from leasehold.emulators.event_hubs.log_store import BESIDE, LogBacked
+from leasehold.emulators.event_hubs.management import answer
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub, ServedHub, Work
-from leasehold.testing.event_hubs.hosting import HostedHub
-from leasehold.testing.event_hubs.log_store import BESIDE, LogBacked
-from leasehold.testing.event_hubs.management import answer
-from leasehold.testing.event_hubs.messages import Message, StoredMessage, data_message, sections, value_message
-from leasehold.testing.event_hubs.types import Int, encode
 
 eventhub: Any = pytest.importorskip("azure.eventhub")
 raised: Any = pytest.importorskip("azure.eventhub.exceptions")

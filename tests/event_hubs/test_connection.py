@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.testing.event_hubs.conditions import AmqpError
-from leasehold.testing.event_hubs.connection import Connection, Stage
-from leasehold.testing.event_hubs.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
-from leasehold.testing.event_hubs.limits import Limits
-from leasehold.testing.event_hubs.links import ACCEPTED, LinkState, rejected
-from leasehold.testing.event_hubs.performatives import (
+from leasehold.emulators.amqp.conditions import AmqpError
+from leasehold.emulators.amqp.connection import Connection, Stage
+from leasehold.emulators.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
+from leasehold.emulators.amqp.limits import Limits
+from leasehold.emulators.amqp.links import ACCEPTED, LinkState, rejected
+from leasehold.emulators.amqp.performatives import (
     Attach,
     Begin,
     Close,
@@ -24,7 +24,7 @@ from leasehold.testing.event_hubs.performatives import (
     SaslOutcome,
     Transfer,
 )
-from leasehold.testing.event_hubs.types import Described, ULong
+from leasehold.emulators.amqp.types import Described, ULong
 from tests.event_hubs.wire import RECORDED, Peer, begin, condition, consumer, flow, frame, opening, producer, transfers
 
 SMALL = Limits(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.testing.event_hubs.conditions import AmqpError
-from leasehold.testing.event_hubs.frames import AMQP_HEADER, EMPTY_FRAME, Frame, FrameReader, Header, encode_frame
-from leasehold.testing.event_hubs.performatives import (
+from leasehold.emulators.amqp.conditions import AmqpError
+from leasehold.emulators.amqp.frames import AMQP_HEADER, EMPTY_FRAME, Frame, FrameReader, Header, encode_frame
+from leasehold.emulators.amqp.performatives import (
     PERFORMATIVES,
     Attach,
     Begin,
@@ -21,7 +21,7 @@ from leasehold.testing.event_hubs.performatives import (
     decode_performative,
     encode_performative,
 )
-from leasehold.testing.event_hubs.types import Described, Symbol, UInt, ULong, UShort, decode, encode
+from leasehold.emulators.amqp.types import Described, Symbol, UInt, ULong, UShort, decode, encode
 from tests.event_hubs.wire import RECORDED, consumer, flow, frame, opening, producer, transfers
 
 EXAMPLES: list[Performative] = [

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from leasehold.testing.event_hubs import addresses
-from leasehold.testing.event_hubs.conditions import AmqpError
-from leasehold.testing.event_hubs.connection import Connection
-from leasehold.testing.event_hubs.frames import AMQP_HEADER, FrameReader, Header
-from leasehold.testing.event_hubs.limits import Limits
-from leasehold.testing.event_hubs.links import (
+from leasehold.emulators.amqp.conditions import AmqpError
+from leasehold.emulators.amqp.connection import Connection
+from leasehold.emulators.amqp.frames import AMQP_HEADER, FrameReader, Header
+from leasehold.emulators.amqp.limits import Limits
+from leasehold.emulators.amqp.links import (
     ACCEPTED,
     AttachAsked,
     Delivered,
@@ -28,8 +27,9 @@ from leasehold.testing.event_hubs.links import (
     filters_of,
     rejected,
 )
-from leasehold.testing.event_hubs.messages import BATCH_FORMAT, sections, sent_messages
-from leasehold.testing.event_hubs.performatives import Close, Detach, End, Flow, SaslOutcome, Transfer
+from leasehold.emulators.amqp.messages import BATCH_FORMAT, sections, sent_messages
+from leasehold.emulators.amqp.performatives import Close, Detach, End, Flow, SaslOutcome, Transfer
+from leasehold.emulators.event_hubs import addresses
 from tests.event_hubs.wire import RECORDED, begin, consumer, flow, frame, message, opening, performatives, producer
 
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "100000"))

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from leasehold.emulators.amqp.frames import AMQP_HEADER, FrameReader
+from leasehold.emulators.amqp.messages import Message, sent_messages
+from leasehold.emulators.amqp.performatives import Attach, Begin, Close, Disposition, Open, Performative, Transfer
+from leasehold.emulators.amqp.types import Described, ULong, encode
+from leasehold.emulators.event_hubs import EventHubsServer, Limits, MemoryHub
 from leasehold.errors import ConfigError
-from leasehold.testing.event_hubs import EventHubsServer, Limits, MemoryHub
-from leasehold.testing.event_hubs.frames import AMQP_HEADER, FrameReader
-from leasehold.testing.event_hubs.messages import Message, sent_messages
-from leasehold.testing.event_hubs.performatives import Attach, Begin, Close, Disposition, Open, Performative, Transfer
-from leasehold.testing.event_hubs.types import Described, ULong, encode
 from tests.event_hubs.test_fuzz import hostile
 from tests.event_hubs.wire import (
     condition,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.testing.event_hubs.conditions import AmqpError
-from leasehold.testing.event_hubs.types import (
+from leasehold.emulators.amqp.conditions import AmqpError
+from leasehold.emulators.amqp.types import (
     DEEPEST,
     MOST_VALUES,
     Array,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from leasehold.testing.event_hubs.connection import Connection
-from leasehold.testing.event_hubs.frames import AMQP_HEADER, Frame, FrameReader, Header, encode_frame
-from leasehold.testing.event_hubs.limits import Limits
-from leasehold.testing.event_hubs.links import AttachAsked, Delivered, Link
-from leasehold.testing.event_hubs.performatives import (
+from leasehold.emulators.amqp.connection import Connection
+from leasehold.emulators.amqp.frames import AMQP_HEADER, Frame, FrameReader, Header, encode_frame
+from leasehold.emulators.amqp.limits import Limits
+from leasehold.emulators.amqp.links import AttachAsked, Delivered, Link
+from leasehold.emulators.amqp.performatives import (
     Attach,
     Begin,
     Close,
@@ -21,7 +21,7 @@ from leasehold.testing.event_hubs.performatives import (
     Transfer,
     decode_performative,
 )
-from leasehold.testing.event_hubs.types import Described, Symbol, ULong, encode
+from leasehold.emulators.amqp.types import Described, Symbol, ULong, encode
 
 RECORDED = {path.stem: path.read_bytes() for path in sorted((Path(__file__).parent / "recorded").glob("*.bin"))}
 """What the official client sent on connections of several kinds."""

@@ -20,8 +20,8 @@ from unittest import mock
 import pyarrow as pa
 
 from leasehold.hubs import Hub, open_hub
-from leasehold.hubs.event_hubs_url import VARIABLE
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.event_hubs.url import VARIABLE
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.hubs.kafka_cluster import Cluster
 

@@ -24,10 +24,10 @@ from urllib.parse import quote
 
 from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
 
+from leasehold.emulators.event_hubs import EventHubsServer
 from leasehold.hubs import open_hub
 from leasehold.model import Checkpoint, Event
 from leasehold.stores import open_store
-from leasehold.testing.event_hubs import EventHubsServer
 from tests.faults.fleet import GATE, PIPELINE, SINKS
 from tests.faults.mixed_worker import EXPIRATION, HUB, INTERVAL, NAMESPACE
 from tests.stores.azurite import Azurite

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 from leasehold.config import OwnershipSettings
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext, every
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.batch import Batch
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 
 INTERVAL = 0.5
 EXPIRATION = 2.5

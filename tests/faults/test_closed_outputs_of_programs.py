@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.instance import until
 
 pytestmark = pytest.mark.timeout(400)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.timeout(600)
 

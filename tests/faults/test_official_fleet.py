@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_fleet import MixedFleet
 from tests.faults.mixed_worker import HUB, NAMESPACE
 from tests.stores.azurite import Azurite, started

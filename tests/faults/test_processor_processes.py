@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, Ownership
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.plain_worker import EXPIRATION, INTERVAL
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log
 
 HUBS = (

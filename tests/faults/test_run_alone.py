@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.hub_kinds import Log
 from tests.faults.test_run import Place
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from leasehold.errors import HubError
 from leasehold.hubs.arrow_events import events_of
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventPosition, PositionKind
 
 

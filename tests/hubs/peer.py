@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 
 
 def produce(path: Path, name: str, batches: int, rows: int) -> None:

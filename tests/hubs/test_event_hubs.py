@@ -21,20 +21,20 @@ pytest.importorskip("azure.eventhub")
 
 from azure.eventhub._pyamqp.receiver import ReceiverLink
 
+from leasehold.emulators.amqp.messages import Message, data_message
+from leasehold.emulators.amqp.types import Described, ULong, encode
+from leasehold.emulators.event_hubs import EventHubsServer, Limits, MemoryHub, Work
 from leasehold.errors import ConfigError, HubUnavailable, MissingDependency, SchemaMismatch
 from leasehold.hubs import Hub, open_hub
-from leasehold.hubs.event_hubs import EventHub
-from leasehold.hubs.event_hubs_receiver import Receiver
-from leasehold.hubs.event_hubs_url import VARIABLE, Address, read_url, without_secrets
-from leasehold.hubs.read_ahead import ReadAhead
+from leasehold.hubs.event_hubs.hub import EventHub
+from leasehold.hubs.event_hubs.read_ahead import ReadAhead
+from leasehold.hubs.event_hubs.receiver import Receiver
+from leasehold.hubs.event_hubs.url import VARIABLE, Address, read_url, without_secrets
 from leasehold.model import EARLIEST, Event
 from leasehold.processor import EventProcessor
-from leasehold.stores.memory import MemoryStore
-from leasehold.testing.event_hubs import EventHubsServer, Limits, MemoryHub, Work
-from leasehold.testing.event_hubs.messages import Message, data_message
-from leasehold.testing.event_hubs.types import Described, ULong, encode
-from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
-from leasehold.testing.hubs import HubContract
+from leasehold.stores.memory.store import MemoryStore
+from leasehold.testing.hubs.contracts import HubContract
+from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = pytest.mark.filterwarnings(
@@ -226,7 +226,7 @@ def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkey
         opened.append(partition)
         return Receiver(address, partition, *where)
 
-    monkeypatch.setattr("leasehold.hubs.event_hubs.Receiver", counted)
+    monkeypatch.setattr("leasehold.hubs.event_hubs.hub.Receiver", counted)
     with EventHubsServer(memories, limits=Limits(idle_timeout=1.0)) as server:
         monkeypatch.setenv(VARIABLE, server.connection_string())
         fill(memories["hub-0"], "0", 5_000)
@@ -489,7 +489,7 @@ def test_nobody_at_the_address_and_no_connection_string(monkeypatch: pytest.Monk
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in [name for name in sys.modules if name.startswith("leasehold.hubs.event_hubs")]:
+    for module in [name for name in sys.modules if name.startswith("leasehold.hubs.event_hubs.hub")]:
         monkeypatch.delitem(sys.modules, module)
     broken: Any = None
     monkeypatch.setitem(sys.modules, "azure.eventhub", broken)

@@ -13,11 +13,12 @@ import pytest
 pytest.importorskip("azure.eventhub")
 
 from leasehold.config import OwnershipSettings
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import PartitionTaken, ReaderDisconnected
 from leasehold.hubs import open_hub
-from leasehold.hubs.event_hubs import EventHub
-from leasehold.hubs.event_hubs_receiver import Receiver
-from leasehold.hubs.event_hubs_url import VARIABLE, read_url
+from leasehold.hubs.event_hubs.hub import EventHub
+from leasehold.hubs.event_hubs.receiver import Receiver
+from leasehold.hubs.event_hubs.url import VARIABLE, read_url
 from leasehold.model import Checkpoint, Ownership
 from leasehold.notices import Notice, Notices, OwnershipLost
 from leasehold.processor import EventBatch, EventProcessor, PartitionContext
@@ -26,9 +27,8 @@ from leasehold.spark.offsets import Range
 from leasehold.spark.reading import ReadFor
 from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.memory import MemoryStore
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
-from leasehold.testing.hub_fixtures import numbered
+from leasehold.stores.memory.store import MemoryStore
+from leasehold.testing.hubs.fixtures import numbered
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = pytest.mark.filterwarnings(
@@ -182,7 +182,7 @@ def test_a_receiver_that_nobody_asked_to_keep_is_closed_after_a_while(
     hub: EventHub, server: EventHubsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in an executor of Spark, which is not told that a partition was lost."""
-    monkeypatch.setattr("leasehold.hubs.event_hubs_kept.LONGEST_REST", 0.3)
+    monkeypatch.setattr("leasehold.hubs.event_hubs.kept.LONGEST_REST", 0.3)
     hub.send(numbered(5), partition="0")
 
     def read(start: int, end: int) -> list[int]:

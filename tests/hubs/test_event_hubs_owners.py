@@ -16,20 +16,20 @@ pytest.importorskip("azure.eventhub")
 from azure.eventhub._pyamqp.receiver import ReceiverLink
 
 from leasehold.config import OwnershipSettings
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import ConfigError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import owner_reads
-from leasehold.hubs.event_hubs import EventHub
-from leasehold.hubs.event_hubs_url import VARIABLE, read_url
+from leasehold.hubs.event_hubs.hub import EventHub
+from leasehold.hubs.event_hubs.url import VARIABLE, read_url
 from leasehold.model import LATEST, Checkpoint, ConsumerGroup, EventPosition, Ownership, PositionKind
 from leasehold.notices import LossReason, Notices, OwnershipLost
 from leasehold.processor import EventProcessor
 from leasehold.spark.offsets import Range
 from leasehold.spark.reading import ReadFor, read_ranges, shared_hub
 from leasehold.stores import open_store
-from leasehold.stores.memory import MemoryStore
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
-from leasehold.testing.hub_fixtures import numbered
+from leasehold.stores.memory.store import MemoryStore
+from leasehold.testing.hubs.fixtures import numbered
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = pytest.mark.filterwarnings(

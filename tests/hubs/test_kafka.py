@@ -23,19 +23,20 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from leasehold.backends import masked
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, DataLoss, HubError, HubUnavailable, LeaseholdError, SchemaMismatch
-from leasehold.hubs import Hub, ProgressMirror, kafka_reading, open_hub
+from leasehold.hubs import Hub, ProgressMirror, open_hub
 from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.base import KnowsOffsets, offset_of
-from leasehold.hubs.kafka import KafkaHub, open_kafka_hub
-from leasehold.hubs.kafka_clients import Client, failure
-from leasehold.hubs.kafka_options import KafkaSettings, parse_kafka_url
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.kafka import reading as kafka_reading
+from leasehold.hubs.kafka.clients import Client, failure
+from leasehold.hubs.kafka.hub import KafkaHub, open_kafka_hub
+from leasehold.hubs.kafka.options import KafkaSettings, parse_kafka_url
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventPosition, PositionKind
 from leasehold.processor import EventProcessor
 from leasehold.spark.offsets import Range
 from leasehold.spark.reading import read_ranges
-from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
-from leasehold.testing.hubs import HubContract
+from leasehold.testing.hubs.contracts import HubContract
+from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
 from tests.faults.instance import until
 from tests.hubs.kafka_cluster import Cluster
 

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from leasehold.hubs import open_hub
-from leasehold.hubs.kafka_times import retention_of
-from leasehold.testing.hub_fixtures import numbered
+from leasehold.hubs.kafka.times import retention_of
+from leasehold.testing.hubs.fixtures import numbered
 from tests.hubs.kafka_cluster import Cluster
 from tests.hubs.kafka_configs import ConfigRelay
 

@@ -20,16 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leasehold.errors import ConfigError, HubError, HubUnavailable, SchemaMismatch
-from leasehold.hubs import EVENT_COLUMNS, Hub, log_payload, open_hub
-from leasehold.hubs import log_file as tables
+from leasehold.hubs import EVENT_COLUMNS, Hub, open_hub
 from leasehold.hubs.arrow import event_schema
-from leasehold.hubs.log import Keyless, LogHub
-from leasehold.hubs.log_partitioning import partition_of
-from leasehold.hubs.log_payload import STORED_BYTES, STORED_ROWS
+from leasehold.hubs.log import file as tables
+from leasehold.hubs.log import payload as log_payload
+from leasehold.hubs.log.hub import Keyless, LogHub
+from leasehold.hubs.log.partitioning import partition_of
+from leasehold.hubs.log.payload import STORED_BYTES, STORED_ROWS
 from leasehold.model import Event, EventPosition, PartitionProperties, PositionKind
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.hub_fixtures import bodies_of, numbered, rows_of
-from leasehold.testing.hubs import HubContract
+from leasehold.testing.hubs.contracts import HubContract
+from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
 from tests.hubs.log_files import write_format_1
 
 PEER = Path(__file__).with_name("peer.py")

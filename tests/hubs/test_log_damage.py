@@ -15,9 +15,9 @@ import pytest
 
 from leasehold.errors import HubError, HubUnavailable
 from leasehold.hubs.arrow_events import events_of
-from leasehold.hubs.log import LogHub
-from leasehold.hubs.log_format import BatchRow
-from leasehold.hubs.log_payload import checked, decoded, payloads
+from leasehold.hubs.log.format import BatchRow
+from leasehold.hubs.log.hub import LogHub
+from leasehold.hubs.log.payload import checked, decoded, payloads
 from leasehold.model import EventPosition, PartitionProperties, PositionKind
 from leasehold.testing.clock import ManualClock
 from tests.hubs import flips

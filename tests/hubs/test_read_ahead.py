@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from leasehold.hubs.read_ahead import ReadAhead
+from leasehold.hubs.event_hubs.read_ahead import ReadAhead
 
 
 @pytest.fixture(params=["tcp", "tls"])

@@ -18,9 +18,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from leasehold.hubs.event_hubs_url import VARIABLE
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.spark import EntityTable, EventHubsConnector, open_session
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
 
 HUB, PARTITIONS = "flights", 2
 SECRET = f"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=bG9jYWw=;EntityPath={HUB}"

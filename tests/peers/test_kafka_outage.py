@@ -15,7 +15,7 @@ from leasehold.config import OwnershipSettings
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices, StartDelayed
 from leasehold.processor import EventBatch, EventProcessor, PartitionContext
-from leasehold.testing.hub_fixtures import numbered
+from leasehold.testing.hubs.fixtures import numbered
 from tests.faults.fleet import Fleet
 from tests.faults.instance import Instance, until
 from tests.peers.kafka_broker import Cluster

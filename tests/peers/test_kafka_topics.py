@@ -16,13 +16,13 @@ from leasehold.cli.status import describe
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import TellsTimes
 from leasehold.model import Checkpoint, EventPosition, PositionKind
-from leasehold.processor.lag_times import lag_times
-from leasehold.processor.progress import group_progress
+from leasehold.operations.lag_times import lag_times
+from leasehold.operations.progress import group_progress
 from leasehold.spark.offsets import Range
 from leasehold.spark.reading import read_ranges, shared_hub
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.hub_fixtures import bodies_of, numbered
+from leasehold.testing.hubs.fixtures import bodies_of, numbered
 from tests.faults.instance import until
 from tests.peers.kafka_broker import PATIENCE, Cluster
 

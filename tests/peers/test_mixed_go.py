@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_worker import HUB
 from tests.peers.left_out import failed
 from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from leasehold.testing.event_hubs import EventHubsServer
+from leasehold.emulators.event_hubs import EventHubsServer
 from tests.faults.mixed_fleet import MixedFleet
 from tests.peers.reader_watch import ReaderWatch
 from tests.stores.azurite import Azurite

@@ -30,10 +30,10 @@ from leasehold.model import (
     Presence,
 )
 from leasehold.notices import Notice
-from leasehold.processor import PartitionManager
+from leasehold.ownership import PartitionManager
 from leasehold.stores import Store
 from leasehold.stores.base import PipelineBinding, StoreFeatures
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
 
 if TYPE_CHECKING:

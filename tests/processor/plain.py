@@ -12,10 +12,10 @@ from pathlib import Path
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import NotTheOwner, StoreError, StoreUnavailable
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.processor import DeliverySettings, EventBatch, PartitionContext, StopReason
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 
 PATIENCE = 30.0
 """Seconds: how long a test waits for what should happen soon before it fails."""

@@ -14,14 +14,14 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import AlreadyInUse
 from leasehold.model import EARLIEST, Ownership, Positions
 from leasehold.notices import OwnershipClaimed
+from leasehold.operations.resetting import reset_group
 from leasehold.processor import EventBatch, EventProcessor, PartitionContext
-from leasehold.processor.resetting import reset_group
 from leasehold.sinks.fence import Watermark
-from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range
 from leasehold.spark.options import parse_options
+from leasehold.spark.source.live import LiveStream
 from leasehold.stores.base import PipelineBinding, StoreFeatures
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.server_clock import brought_back
 from tests.processor.fleet import GROUP, Hub, Instance, Scene
 from tests.processor.plain import DELIVERY, SETTINGS, Handler, TellingStore, log, send, until

@@ -23,7 +23,7 @@ from leasehold.errors import NotTheOwner, StoreUnavailable
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
 from leasehold.notices import CycleFailed
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
 from tests.processor.fleet import GROUP, DriftingClock, Hub, Instance, TroubledStore, unavailable
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from leasehold.clock import SystemClock
 from leasehold.notices import CycleFailed, OwnershipClaimed, OwnershipRelinquished
-from leasehold.processor import DispatchThread
-from leasehold.processor.pace import JITTER, Outcome, pause_after
-from leasehold.stores.memory import MemoryStore
+from leasehold.ownership import DispatchThread
+from leasehold.ownership.pace import JITTER, Outcome, pause_after
+from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import SETTINGS, Hub, Instance
 
 PATIENCE = 60.0

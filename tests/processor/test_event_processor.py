@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import ConfigError, HubUnavailable, SinkUnavailable, StoreError, UsageError
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventPosition
 from leasehold.notices import EventsLost
 from leasehold.processor import (
@@ -34,7 +34,7 @@ from leasehold.processor import (
 )
 from leasehold.processor.arguments import Stores
 from leasehold.stores import Store, open_store
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.processor.plain import DELIVERY, SETTINGS, Handler, TellingStore, log, send, until
 
 Start = Callable[..., EventProcessor]
@@ -489,7 +489,7 @@ INTERRUPTED = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from leasehold import EventProcessor, OwnershipSettings
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 
 def on_events(batch, context):
     os.kill(os.getpid(), int(sys.argv[2]))

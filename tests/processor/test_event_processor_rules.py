@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from leasehold.errors import ConfigError
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, EventPosition, Ownership, Positions
-from leasehold.processor import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, Hold, every
+from leasehold.ownership import Hold
+from leasehold.processor import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, every
 from leasehold.processor.arguments import handlers_of, policy_of, positions_of
 from leasehold.processor.checkpointer import Checkpointer, Place
 from leasehold.processor.restarts import Restarts, pause_after_failures

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership
-from leasehold.processor.holds import Hold, Holds
+from leasehold.ownership.holds import Hold, Holds
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.groups import at_once
+from leasehold.testing.stores.groups import at_once
 
 GROUP = ConsumerGroup("n", "h")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from leasehold.config import OwnershipSettings
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.notices import Notice
 from leasehold.processor import EventProcessor
 from leasehold.processor.leaving import means_to_leave
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.processor.plain import DELIVERY, SETTINGS, Handler, log, send, until
 
 PROGRAM = """

@@ -9,9 +9,9 @@ import pytest
 
 from leasehold.config import OwnershipSettings
 from leasehold.model import EARLIEST, OwnerId, Ownership, Positions
-from leasehold.processor import PartitionManager
+from leasehold.ownership import PartitionManager
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
 from tests.processor.fleet import GROUP, SETTINGS, Hub
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import ConfigError, DataLoss, HubError, UsageError
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.processor import Cancellation, EventProcessor, PartitionClient, StopReason
 from tests.processor.plain import DELIVERY, SETTINGS, TellingStore, log, send, until
 

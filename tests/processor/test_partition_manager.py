@@ -17,8 +17,8 @@ from leasehold.notices import (
     OwnershipLost,
     OwnershipRelinquished,
 )
-from leasehold.processor import Hold
-from leasehold.stores.memory import MemoryStore
+from leasehold.ownership import Hold
+from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, SETTINGS, TRUST, Scene, unavailable
 
 

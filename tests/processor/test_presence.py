@@ -10,7 +10,7 @@ import pytest
 from leasehold.config import STRATEGIES, OwnershipSettings
 from leasehold.errors import AlreadyInUse, ConfigError
 from leasehold.notices import CycleFailed, OwnershipClaimed, OwnershipLost, PartitionsUnserved
-from leasehold.processor.membership import FORGET_AFTER
+from leasehold.ownership.membership import FORGET_AFTER
 from leasehold.stores.base import StoreFeatures
 from tests.processor.fleet import GROUP, Instance, Scene, unavailable
 

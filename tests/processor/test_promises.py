@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from leasehold import EventProcessor
+from leasehold.combinations import BUILT_IN, PROMISES, Combination, Place, check, is_mixed, place_at, place_of
 from leasehold.config import STRATEGIES, OwnershipSettings
 from leasehold.errors import ConfigError
-from leasehold.hubs.log import LogHub
-from leasehold.processor.promises import BUILT_IN, PROMISES, Combination, Place, check, is_mixed, place_at, place_of
+from leasehold.hubs.log.hub import LogHub
 from leasehold.stores import BACKENDS, open_store
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 
 DOCS = Path(__file__).parents[2] / "docs" / "stores.md"
 URLS = {

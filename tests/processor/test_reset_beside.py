@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from leasehold.errors import EventsMissing, LeaseholdError, SinkUnavailable, UsageError
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import EARLIEST, LATEST, Checkpoint, Event, EventRange, Ownership, Positions
-from leasehold.processor.resetting import Moved, reset_group
+from leasehold.operations.resetting import Moved, reset_group
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.stores.base import PipelineBinding
-from leasehold.stores.memory import MemoryStore
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.memory.store import MemoryStore
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.processor.fleet import GROUP, Hub
 from tests.sinks.events import E, batch, look, run, sink
 from tests.sinks.test_processes import ROOT

@@ -9,10 +9,10 @@ import pytest
 
 from leasehold.errors import UsageError
 from leasehold.model import EARLIEST, LATEST, Checkpoint, Ownership, Positions, Presence
-from leasehold.processor.resetting import Moved, reset_group
+from leasehold.operations.resetting import Moved, reset_group
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import PipelineBinding
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, Hub
 
 BEGINNING = Positions(EARLIEST)

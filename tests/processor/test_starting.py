@@ -10,13 +10,13 @@ import pytest
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import OwnerLevelWentBack
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import LATEST, Event
 from leasehold.processor import EventBatch, EventProcessor, PartitionContext
 from leasehold.sinks import TableSpec
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.sqlite import SqliteSink
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 
 SPEC = TableSpec(name="seen", pipeline="p", mode="append", keep=("sequenceNumber",))
 

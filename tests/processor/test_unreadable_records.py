@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from leasehold.balancing.suspects import LONGEST_BACKOFF, backoff
 from leasehold.balancing.unreadable import sort_out
 from leasehold.config import OwnershipSettings
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import (
     HIGHEST,
     Ask,
@@ -29,8 +29,8 @@ from leasehold.model import (
     Unreadable,
 )
 from leasehold.notices import CycleFailed, Notices, RecordSkipped
-from leasehold.processor import PartitionManager
-from leasehold.stores.memory import MemoryStore
+from leasehold.ownership import PartitionManager
+from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.readable import read
 from leasehold.testing.clock import ManualClock
 

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from leasehold.model import LATEST, OwnerId, Positions
-from leasehold.processor import PartitionManager
+from leasehold.ownership import PartitionManager
 from leasehold.sinks.fence import Watermark
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, SETTINGS, Instance, Scene
 
 AT_THE_END = Positions(LATEST)

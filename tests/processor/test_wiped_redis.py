@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from leasehold.config import OwnershipSettings
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import LATEST, Event
 from leasehold.processor import EventBatch, EventProcessor, PartitionContext, every
 from leasehold.sinks import TableSpec

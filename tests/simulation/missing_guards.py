@@ -16,9 +16,9 @@ from leasehold.balancing import hand_over, view
 from leasehold.balancing.sightings import Sightings
 from leasehold.errors import NotTheOwner
 from leasehold.model import Checkpoint, Ownership, OwnershipListing, Presence
-from leasehold.processor import Hold, PartitionManager, acquisition, asking, holds, keeping, partition_manager
+from leasehold.ownership import Hold, PartitionManager, acquisition, asking, holds, keeping, partition_manager
+from leasehold.simulation import Instance, Make, SimulatedSink, SimulatedStore
 from leasehold.sinks.fence import Admission, Plan, Range
-from leasehold.testing.simulation import Instance, Make, SimulatedSink, SimulatedStore
 
 Patch = pytest.MonkeyPatch
 Apply = Callable[[Patch], Make | None]

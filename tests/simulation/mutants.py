@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from leasehold.processor import partition_manager
-from leasehold.testing.simulation import Fault, Kind, Part, Rule, Story
+from leasehold.ownership import partition_manager
+from leasehold.simulation import Fault, Kind, Part, Rule, Story
 from tests.simulation.missing_guards import (
     AgesByTheWallClock,
     Apply,

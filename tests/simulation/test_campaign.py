@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from leasehold.testing.simulation import run, run_seed, story_of
+from leasehold.simulation import run, run_seed, story_of
 
 SEEDS = 2_000
 EACH = 100

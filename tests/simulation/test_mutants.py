@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leasehold.testing.simulation import Story, run, story_of
+from leasehold.simulation import Story, run, story_of
 from tests.simulation.mutants import MUTANTS, Mutant
 
 FURTHER_SEEDS = range(1_000)

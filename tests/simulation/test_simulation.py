@@ -13,15 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.testing.simulation import Fault, Kind, Make, Part, Story, run, run_seed, story_of
-from leasehold.testing.simulation.drawing import draw
-from leasehold.testing.simulation.scenarios import longest_gap, measure, scenario_story
-from leasehold.testing.simulation.scheduler import Ended, Party, Scheduler
-from leasehold.testing.simulation.world import Span
+from leasehold.simulation import Fault, Kind, Make, Part, Story, run, run_seed, story_of
+from leasehold.simulation.drawing import draw
+from leasehold.simulation.scenarios import longest_gap, measure, scenario_story
+from leasehold.simulation.scheduler import Ended, Party, Scheduler
+from leasehold.simulation.world import Span
 from tests.simulation.missing_guards import NoFence
 
 TRACE = """
-from leasehold.testing.simulation import run, story_of
+from leasehold.simulation import run, story_of
 import hashlib
 for seed in range(12):
     world = run(story_of(seed)).world
@@ -188,7 +188,7 @@ def test_the_command_replays_a_seed() -> None:
 
 
 def test_the_command_fails_with_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leasehold.processor.holds import Holds
+    from leasehold.ownership.holds import Holds
 
     monkeypatch.setattr(Holds, "trusted", lambda self: dict(self._holds))
     result = CliRunner().invoke(app, ["simulate", "--seed", "50"])

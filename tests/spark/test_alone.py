@@ -10,13 +10,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from leasehold.errors import AlreadyInUse, ConfigError
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
+from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import MicroBatch, MicroBatches
-from leasehold.spark.alone import TablePlaces
 from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.options import check_stores, parse_options, require_stores
-from leasehold.spark.pipeline_file import read_pipeline_file
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.store_choice import TablePlaces
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.spark.test_micro_batches import Place, each
 from tests.spark.test_source import Bench, until
 

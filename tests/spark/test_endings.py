@@ -36,7 +36,7 @@ def test_a_worker_whose_reader_has_left_says_nothing(
     assert ("Traceback" in capsys.readouterr().err) == said
 
 
-@pytest.mark.parametrize(("what", "said"), [("json", True), ("leasehold.spark.source", False)])
+@pytest.mark.parametrize(("what", "said"), [("json", True), ("leasehold.spark.source.data_source", False)])
 def test_a_worker_that_plans_the_source_says_nothing_when_spark_has_had_it_idle_for_a_minute(
     tmp_path: Path, what: str, said: bool
 ) -> None:

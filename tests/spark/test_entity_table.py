@@ -19,7 +19,7 @@ from leasehold.errors import ConfigError, OwnerLevelWentBack, SchemaMismatch
 from leasehold.model import ConsumerGroup, Ownership, OwnershipListing
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult
-from leasehold.spark.entity_table import EntityTable
+from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.versions import has_function
 from leasehold.stores.base import StoreFeatures
 

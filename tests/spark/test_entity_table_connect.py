@@ -30,7 +30,7 @@ for _ in range(2):
     result = entities.apply_batch(df)
     print("said", result.applied, result.replayed)
 
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark import MicroBatches, read_json
 

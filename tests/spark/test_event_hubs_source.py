@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 pytest.importorskip("azure.eventhub")
 
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_fleet import MixedFleet
 from tests.faults.mixed_worker import HUB, NAMESPACE
 from tests.stores.azurite import Azurite, azurite

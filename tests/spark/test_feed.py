@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Ask, Event, Presence
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.settings import loop_settings

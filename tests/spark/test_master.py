@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import SparkUnavailable
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.spark.session import check_master
 from tests.spark.test_alone import PIPELINE
 

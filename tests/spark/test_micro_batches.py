@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
 from leasehold.errors import ConfigError, DataLoss, EventsMissing, StaleBatch, UsageError
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark import EntityTable, MicroBatch, MicroBatches, read_json
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.timeout(240)
 

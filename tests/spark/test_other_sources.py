@@ -13,15 +13,15 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import ConfigError, HubError, SchemaMismatch
 from leasehold.hubs import open_hub
-from leasehold.hubs.event_hubs_url import VARIABLE
+from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.model import Event
 from leasehold.sinks.fence import Watermark
 from leasehold.spark import EntityTable, EventHubsConnector, SparkKafkaSource
 from leasehold.spark.options import COLUMNS
 from leasehold.spark.reading import schema_of
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
 from tests.hubs.kafka_cluster import Cluster
 
 KAFKA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import ConfigError
-from leasehold.spark.pipeline_file import PipelineFile, read_pipeline_file
+from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 
 WHOLE = """
 name = "flights"

@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from leasehold.cli.app import app
 from leasehold.errors import ConfigError
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.spark.pipeline_file import PipelineFile, read_pipeline_file
-from leasehold.spark.pipeline_values import parse_settings
+from leasehold.pipeline_file import PipelineFile, read_pipeline_file
+from leasehold.pipeline_values import parse_settings
 from tests.spark.test_pipeline_file import WHOLE
 
 STORE = 'store = "sqlite:///leasehold.db"'

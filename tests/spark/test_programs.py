@@ -13,7 +13,14 @@ from leasehold.errors import AlreadyInUse, ConfigError
 from leasehold.sinks import TableSpec
 from leasehold.spark import EntityTable, MicroBatches
 from leasehold.spark.starting import check_start
-from leasehold.spark.stream_tables import Origin, TableAddress, addresses_text, check_origin, origin_of, read_addresses
+from leasehold.spark.table.stream_tables import (
+    Origin,
+    TableAddress,
+    addresses_text,
+    check_origin,
+    origin_of,
+    read_addresses,
+)
 from leasehold.stores import PipelineBinding
 from tests.spark.programs import FENCE, Program
 

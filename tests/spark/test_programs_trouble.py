@@ -12,14 +12,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark import for_each_batch
-from leasehold.spark.live import LiveStream
 from leasehold.spark.offsets import Range
 from leasehold.spark.options import parse_options
-from leasehold.spark.scales import Scales
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.spark.source.live import LiveStream
+from leasehold.spark.source.scales import Scales
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.spark.programs import FAST, FENCE, Program
 from tests.spark.test_source import until
 

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from leasehold.errors import HubError
-from leasehold.hubs.log import LogHub
+from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark.offsets import Range
 from leasehold.spark.reading import read_ranges
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 
 FAST = {"loadBalancingInterval": "200ms", "partitionExpiration": "2s", "requestTimeout": "1s", "margin": "200ms"}
 

@@ -9,7 +9,7 @@ from leasehold.model import Checkpoint, ConsumerGroup, Ownership
 from leasehold.sinks.fence import Watermark
 from leasehold.spark.starting import check_start
 from leasehold.stores.base import PipelineBinding
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 
 GROUP = ConsumerGroup("log", "hub")
 MINE = PipelineBinding("mine", "sink-1")

@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 
 pytest.importorskip("azure.eventhub")
 
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import LeaseholdError
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.spark import EntityTable, MicroBatches
-from leasehold.stores.sqlite import SqliteStore
-from leasehold.testing.event_hubs import EventHubsServer, MemoryHub
+from leasehold.stores.sqlite.store import SqliteStore
 
 TIMES = [pytest.param(4), pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(1500)])]
 

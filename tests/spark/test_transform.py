@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from leasehold.errors import ConfigError, UsageError
+from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.spark.batch import BatchTransform
 from leasehold.spark.bodies import read_json
 from leasehold.spark.classic import check_row_wise, is_repeatable, used_columns
 from leasehold.spark.options import COLUMNS
-from leasehold.spark.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.spark.reading import schema_of
 
 BODIES: list[tuple[bytes | None, object]] = [

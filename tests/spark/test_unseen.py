@@ -14,7 +14,7 @@ from leasehold.sinks import TableSpec
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.table import BatchResult
-from leasehold.spark.unseen import Piece, Unseen, pieces_of
+from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 
 HUB = "the hub"
 

@@ -18,8 +18,9 @@ from pyspark.sql.types import StructType
 
 import leasehold.spark
 from leasehold.errors import ConfigError, SchemaMismatch, UsageError
-from leasehold.spark import registration, versions
-from leasehold.spark.registration import register
+from leasehold.spark import versions
+from leasehold.spark.source import registration
+from leasehold.spark.source.registration import register
 from leasehold.spark.versions import (
     FIRST_WITH_SOURCE,
     NEWEST,
@@ -212,7 +213,7 @@ def test_where_there_is_no_source_registering_it_names_what_there_is(
         register(spark)
     if release() < (4, 0):
         return  # where Spark looks for no source in Python
-    refused_source = importlib.import_module("leasehold.spark.refused_source")
+    refused_source = importlib.import_module("leasehold.spark.source.refused_source")
     assert registration.found_by_spark() is refused_source.RefusedDataSource
     assert refused_source.RefusedDataSource.name() == "leasehold"
     with pytest.raises(ConfigError, match="MicroBatches"):

@@ -12,8 +12,8 @@ import pytest
 
 from leasehold.model import ConsumerGroup
 from leasehold.stores import Store
-from leasehold.testing.groups import FEWER_WORDS, groups_alike, new_group
-from leasehold.testing.stores import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
+from leasehold.testing.stores.contracts import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
+from leasehold.testing.stores.groups import FEWER_WORDS, groups_alike, new_group
 
 PATIENT = 60.0
 """Seconds: a time-out that no test of correctness runs into, on however slow a machine."""

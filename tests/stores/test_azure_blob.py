@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from leasehold.stores.azure.access import BLOB, read_url
-from leasehold.stores.azure_blob import BlobStore
+from leasehold.stores.azure.blob import BlobStore
 from tests.stores.azure_contracts import (
     PAGE,
     PATIENT,

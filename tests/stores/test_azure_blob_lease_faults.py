@@ -13,9 +13,9 @@ import pytest
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease
 from leasehold.stores.azure.access import BLOB, read_url
+from leasehold.stores.azure.blob_leases import BlobLeaseStore
 from leasehold.stores.azure.calls import Deadline
 from leasehold.stores.azure.leased_blobs import Held
-from leasehold.stores.azure_blob_leases import BlobLeaseStore
 from tests.stores.azurite import Azurite
 from tests.stores.opened import closing_all
 from tests.stores.proxy import Proxy

@@ -12,9 +12,14 @@ import pytest
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.access import BLOB, read_url
-from leasehold.stores.azure_blob_leases import BlobLeaseStore
-from leasehold.testing.lease_fixtures import LeaseFixtures, Names
-from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
+from leasehold.stores.azure.blob_leases import BlobLeaseStore
+from leasehold.testing.stores.contracts import (
+    LeaseHoldsContract,
+    LeaseTimesAtOnce,
+    LeaseTimesContract,
+    LinearizableLeases,
+)
+from leasehold.testing.stores.lease_fixtures import LeaseFixtures, Names
 from tests.stores.azurite import Azurite
 from tests.stores.opened import closing_all
 from tests.stores.proxy import Proxy

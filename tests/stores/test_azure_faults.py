@@ -14,10 +14,10 @@ from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, Presence
 from leasehold.stores import open_store
 from leasehold.stores.azure.access import BLOB, TABLE, read_url
-from leasehold.stores.azure_blob import BlobStore
-from leasehold.stores.azure_table import TableStore
+from leasehold.stores.azure.blob import BlobStore
+from leasehold.stores.azure.table import TableStore
 from leasehold.stores.base import PipelineBinding, SchemaKeeper
-from leasehold.testing.stores import claim, records
+from leasehold.testing.stores.contracts import claim, records
 from tests.stores.azurite import ACCOUNT, KEY, Azurite, started
 from tests.stores.proxy import Proxy
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from leasehold.stores.azure.access import TABLE, read_url
-from leasehold.stores.azure_table import TableStore
+from leasehold.stores.azure.table import TableStore
 from tests.stores.azure_contracts import (
     PAGE,
     PATIENT,

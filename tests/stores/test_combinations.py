@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.stores import Store, open_store
-from leasehold.testing.groups import new_group
+from leasehold.testing.stores.groups import new_group
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
 from tests.stores.test_servers import hold_all, manager

@@ -13,12 +13,12 @@ import pytest
 
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Ownership
-from leasehold.stores.memory import MemoryStore
-from leasehold.stores.memory_leases import MemoryLeaseStore
-from leasehold.stores.sqlite import SqliteStore
-from leasehold.stores.sqlite_leases import SqliteLeaseStore
-from leasehold.testing.groups import new_group
-from leasehold.testing.histories import (
+from leasehold.stores.memory.leases import MemoryLeaseStore
+from leasehold.stores.memory.store import MemoryStore
+from leasehold.stores.sqlite.leases import SqliteLeaseStore
+from leasehold.stores.sqlite.store import SqliteStore
+from leasehold.testing.stores.groups import new_group
+from leasehold.testing.stores.histories import (
     Acquire,
     Change,
     Close,
@@ -36,8 +36,8 @@ from leasehold.testing.histories import (
     use_leases,
     use_ownership,
 )
-from leasehold.testing.linear_stores import KEYS, LinearizableLeases, LinearizableOwnership, judge
-from leasehold.testing.linearizability import Model, Operation, violation
+from leasehold.testing.stores.linear import KEYS, LinearizableLeases, LinearizableOwnership, judge
+from leasehold.testing.stores.linearizability import Model, Operation, violation
 
 S = TypeVar("S")
 

@@ -11,9 +11,9 @@ from leasehold.errors import ConfigError
 from leasehold.model import Checkpoint, ConsumerGroup
 from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.memory import MemoryStore
+from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract, claim, records
+from leasehold.testing.stores.contracts import CheckpointStoreContract, OwnershipStoreContract, claim, records
 
 
 class TestOwnership(OwnershipStoreContract):

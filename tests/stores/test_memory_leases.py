@@ -9,9 +9,9 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.stores import open_lease_store
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.memory_leases import MemoryLeaseStore
+from leasehold.stores.memory.leases import MemoryLeaseStore
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores import LeaseStoreContract
+from leasehold.testing.stores.contracts import LeaseStoreContract
 
 
 class TestLeases(LeaseStoreContract):

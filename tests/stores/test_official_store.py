@@ -22,11 +22,11 @@ from leasehold.clock import SystemClock
 from leasehold.config import OwnershipSettings
 from leasehold.errors import CheckpointStepBack, ConfigError, OwnerLevelSuperseded
 from leasehold.model import EARLIEST, Ask, Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions, Presence
-from leasehold.processor import PartitionManager
+from leasehold.ownership import PartitionManager
 from leasehold.stores.azure.access import BLOB, read_url
-from leasehold.stores.azure_blob import BlobStore
+from leasehold.stores.azure.blob import BlobStore
 from leasehold.stores.base import PipelineBinding
-from leasehold.testing.stores import claim, records
+from leasehold.testing.stores.contracts import claim, records
 from tests.processor.fleet import Hub
 from tests.stores.azurite import Azurite
 

@@ -19,12 +19,12 @@ import redis
 from leasehold.model import ConsumerGroup, RecordKind
 from leasehold.stores import Store, open_store
 from leasehold.stores.azure.access import BLOB, TABLE, read_url
+from leasehold.stores.azure.blob import BlobRecords
 from leasehold.stores.azure.calls import Calls
 from leasehold.stores.azure.records import ANY, Address, Area
-from leasehold.stores.azure_blob import BlobRecords
-from leasehold.stores.azure_table import TableRecords
-from leasehold.stores.memory import MemoryStore
-from leasehold.testing.poisoned_stores import Poison, PoisonedStoreContract, Spoil
+from leasehold.stores.azure.table import TableRecords
+from leasehold.stores.memory.store import MemoryStore
+from leasehold.testing.stores.poisoned import Poison, PoisonedStoreContract, Spoil
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
 

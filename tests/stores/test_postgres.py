@@ -17,12 +17,12 @@ from leasehold.errors import ConfigError, StoreError, StoreUnavailable, UsageErr
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.base import SchemaChange
-from leasehold.stores.postgres import PostgresStore
-from leasehold.stores.postgres_connections import MOST_CONNECTIONS, Connections
-from leasehold.stores.postgres_leases import PostgresLeaseStore
-from leasehold.stores.postgres_schema import STORES, Component, Schema
-from leasehold.testing.groups import at_once, new_group
-from leasehold.testing.stores import claim, records
+from leasehold.stores.postgres.connections import MOST_CONNECTIONS, Connections
+from leasehold.stores.postgres.leases import PostgresLeaseStore
+from leasehold.stores.postgres.schema import STORES, Component, Schema
+from leasehold.stores.postgres.store import PostgresStore
+from leasehold.testing.stores.contracts import claim, records
+from leasehold.testing.stores.groups import at_once, new_group
 from tests.stores.server_contracts import (
     PATIENT,
     ServerCheckpoints,

@@ -14,8 +14,10 @@ from psycopg import sql
 
 from leasehold.errors import LeaseholdError, UsageError
 from leasehold.model import ConsumerGroup
-from leasehold.stores import open_existing, open_store, postgres, postgres_schema
+from leasehold.stores import open_existing, open_store
 from leasehold.stores.base import SchemaKeeper
+from leasehold.stores.postgres import schema as postgres_schema
+from leasehold.stores.postgres import store as postgres
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
 

@@ -17,10 +17,10 @@ from leasehold.errors import ConfigError, StoreError, StoreUnavailable
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership, Presence
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.base import SchemaChange
-from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis_leases import RedisLeaseStore
-from leasehold.testing.groups import at_once, groups_alike, new_group
-from leasehold.testing.stores import claim, records
+from leasehold.stores.redis.leases import RedisLeaseStore
+from leasehold.stores.redis.store import RedisStore
+from leasehold.testing.stores.contracts import claim, records
+from leasehold.testing.stores.groups import at_once, groups_alike, new_group
 from tests.stores.server_contracts import (
     PATIENT,
     ServerCheckpoints,

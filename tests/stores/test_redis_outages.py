@@ -12,10 +12,10 @@ import redis
 
 from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Presence
-from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis_leases import RedisLeaseStore
-from leasehold.testing.groups import new_group
-from leasehold.testing.stores import claim, records
+from leasehold.stores.redis.leases import RedisLeaseStore
+from leasehold.stores.redis.store import RedisStore
+from leasehold.testing.stores.contracts import claim, records
+from leasehold.testing.stores.groups import new_group
 from tests.stores.servers import PATIENCE, RedisServer
 
 Outage = Callable[[RedisServer], AbstractContextManager[None]]

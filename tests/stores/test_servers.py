@@ -20,11 +20,11 @@ from leasehold.clock import SystemClock
 from leasehold.config import OwnershipSettings
 from leasehold.errors import MissingDependency, StoreUnavailable
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions, Presence
-from leasehold.processor import PartitionManager
+from leasehold.ownership import PartitionManager
 from leasehold.stores import Store, open_lease_store, open_store
 from leasehold.stores.base import PipelineBinding
-from leasehold.testing.groups import new_group
-from leasehold.testing.stores import records
+from leasehold.testing.stores.contracts import records
+from leasehold.testing.stores.groups import new_group
 from tests.processor.fleet import Hub
 from tests.stores.servers import PostgresServer, RedisServer
 

@@ -22,9 +22,9 @@ from leasehold.errors import StoreUnavailable
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership
 from leasehold.stores import open_store
 from leasehold.stores.base import PipelineBinding
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract, claim, records
+from leasehold.testing.stores.contracts import CheckpointStoreContract, OwnershipStoreContract, claim, records
 
 GROUP = ConsumerGroup("n", "h")
 PATIENT = 60.0
@@ -79,7 +79,7 @@ from dataclasses import replace
 from pathlib import Path
 from leasehold.errors import StoreUnavailable
 from leasehold.model import *
-from leasehold.stores.sqlite import SqliteStore
+from leasehold.stores.sqlite.store import SqliteStore
 GROUP = ConsumerGroup("n", "h")
 arguments = json.loads(sys.argv[1])
 

@@ -16,9 +16,9 @@ from leasehold.errors import StoreError, StoreUnavailable, UsageError
 from leasehold.model import BEFORE_FIRST, Ask, Checkpoint, ConsumerGroup, Ownership, Presence
 from leasehold.stores import open_existing, open_lease_store, open_store
 from leasehold.stores.base import PipelineBinding
-from leasehold.stores.sqlite import SqliteStore
-from leasehold.stores.sqlite_layout import SCHEMA
-from leasehold.stores.sqlite_schema import Schema
+from leasehold.stores.sqlite.layout import SCHEMA
+from leasehold.stores.sqlite.schema import Schema
+from leasehold.stores.sqlite.store import SqliteStore
 
 GROUP = ConsumerGroup("n", "h")
 VERSION_1 = """

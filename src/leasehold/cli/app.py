@@ -26,13 +26,16 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "status": ("leasehold.cli.status:status", "Show who holds which partition, and how far it has come."),
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
     "init": ("leasehold.cli.init:init", "Make what a store keeps its records in, a topic or a log."),
-    "checkpoints": ("leasehold.cli.checkpoints:checkpoints", "Take checkpoints out of a store, or put them in."),
+    "checkpoints": (
+        "leasehold.cli.checkpoints.command:checkpoints",
+        "Take checkpoints out of a store, or put them in.",
+    ),
     "serve": (
         "leasehold.cli.serve:serve",
         "Serve an embedded log to clients of Azure Event Hubs.",
     ),
     "simulate": ("leasehold.cli.simulate:simulate", "Simulate a fleet: replay a seed, or measure and draw a scenario."),
-    "demo": ("leasehold.cli.demo:demo", "Run the main job on a million real events, and check the result."),
+    "demo": ("leasehold.cli.demo.command:demo", "Run the main job on a million real events, and check the result."),
 }
 """Each subcommand: where it is, and the first sentence of its help."""
 

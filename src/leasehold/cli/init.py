@@ -99,8 +99,8 @@ def _topic(url: str, partitions: int | None, replication_factor: int | None, con
     from leasehold.hubs import BACKENDS, open_hub
 
     load_backend(url, "hub", BACKENDS, "leasehold.hubs")  # names the extra where the client is missing
-    from leasehold.hubs.kafka_admin import make_topic
-    from leasehold.hubs.kafka_options import parse_kafka_url
+    from leasehold.hubs.kafka.admin import make_topic
+    from leasehold.hubs.kafka.options import parse_kafka_url
 
     stated = [one.partition("=") for one in config]
     for name, equals, _ in stated:
@@ -129,7 +129,7 @@ def _log(url: str, partitions: int | None) -> Result:
     from leasehold.hubs import BACKENDS
 
     load_backend(url, "hub", BACKENDS, "leasehold.hubs")
-    from leasehold.hubs.log import LogHub
+    from leasehold.hubs.log.hub import LogHub
 
     path = local_file_of(url, Path.cwd(), "hub")
     there = path.exists()

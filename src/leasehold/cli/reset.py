@@ -48,13 +48,13 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     Example:
       leasehold reset flights.toml --to sink
     """
+    from leasehold.combinations import is_mixed
     from leasehold.hubs import open_hub
-    from leasehold.processor.promises import is_mixed
-    from leasehold.processor.resetting import reset_group
+    from leasehold.operations.resetting import reset_group
+    from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
-    from leasehold.spark.alone import TablePlaces
-    from leasehold.spark.pipeline_file import read_pipeline_file
-    from leasehold.spark.pipeline_values import parse_settings
+    from leasehold.store_choice import TablePlaces
     from leasehold.stores import PipelineBinding, open_store
 
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))

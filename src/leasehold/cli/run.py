@@ -57,8 +57,8 @@ def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[s
       leasehold run flights.toml --owner-id blue
       leasehold run flights.toml --set sink.url=sqlite:///other.db --set source.max_events_per_trigger=1000
     """
-    from leasehold.spark.pipeline_file import read_pipeline_file
-    from leasehold.spark.pipeline_values import parse_settings
+    from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.pipeline_values import parse_settings
 
     pipeline_file = read_pipeline_file(file, settings=parse_settings(settings))
     if owner_id is not None:

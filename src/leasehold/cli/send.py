@@ -20,7 +20,7 @@ from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
 
 if TYPE_CHECKING:
-    from leasehold.cli.row_file import RowFile, Rows
+    from leasehold.cli.rows.row_file import RowFile, Rows
 
 _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
 
@@ -85,7 +85,7 @@ def send(
     Sending a file again sends its rows again.
     """
     try:
-        from leasehold.cli.files import open_rows
+        from leasehold.cli.rows.files import open_rows
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pyarrow":
             raise MissingDependency("leasehold send", "log") from error
@@ -124,7 +124,7 @@ def send(
 def _opened(url: str, partitions: int | None) -> Hub:
     """The hub; an embedded log is made if it is missing, and grown if `partitions` says so."""
     if url.startswith("log://"):
-        from leasehold.hubs.log import LogHub
+        from leasehold.hubs.log.hub import LogHub
 
         return LogHub.create(local_file_of(url, Path.cwd(), "hub"), partitions=partitions)
     if partitions is not None:
@@ -170,7 +170,7 @@ def _add_account(error: BaseException, total: int, within: int, path: Path) -> N
 
 def _sender(hub: Hub) -> Callable[[Rows], int]:
     """How rows are sent: as Arrow where the hub takes it. Events without a key keep to one partition."""
-    from leasehold.hubs.log import Keyless, LogHub
+    from leasehold.hubs.log.hub import Keyless, LogHub
 
     if isinstance(hub, LogHub):
         log = hub

@@ -40,13 +40,13 @@ def serve(hub: str, host: str, port: int, name: str | None, output: Output) -> N
         raise ConfigError("HUB_URL", hub, "only an embedded log (log:///PATH) can be served", "Name one")
     path = local_file_of(hub, Path.cwd(), "hub")
     try:
-        from leasehold.hubs.log import LogHub
-        from leasehold.testing.event_hubs.log_store import LogBacked
+        from leasehold.emulators.event_hubs.log_store import LogBacked
+        from leasehold.hubs.log.hub import LogHub
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pyarrow":
             raise MissingDependency("leasehold serve", "log") from error
         raise
-    from leasehold.testing.event_hubs import EventHubsServer
+    from leasehold.emulators.event_hubs import EventHubsServer
 
     if not _is_loopback(host):
         output.note(

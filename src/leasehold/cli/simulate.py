@@ -101,8 +101,8 @@ def simulate(
 
 
 def _replay(seed: int, svg: Path | None, output: Output) -> None:
-    from leasehold.testing.simulation import run_seed
-    from leasehold.testing.simulation.drawing import draw
+    from leasehold.simulation import run_seed
+    from leasehold.simulation.drawing import draw
 
     report = run_seed(seed)
     world = report.world
@@ -123,8 +123,8 @@ def _replay(seed: int, svg: Path | None, output: Output) -> None:
 def _measure(
     scenario: str, partitions: int, processors: int, strategy: str, seed: int, svg: Path | None, output: Output
 ) -> None:
-    from leasehold.testing.simulation.drawing import draw
-    from leasehold.testing.simulation.scenarios import measure, scenario_story
+    from leasehold.simulation.drawing import draw
+    from leasehold.simulation.scenarios import measure, scenario_story
 
     story = scenario_story(scenario, partitions=partitions, processors=processors, strategy=strategy, seed=seed)
     measured = measure(story)

@@ -13,12 +13,12 @@ import click
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain, span
 from leasehold.cli.set_option import set_option
 from leasehold.cli.wait_option import patiently, wait_option
-from leasehold.processor.lag_times import GroupTimes, PartitionTimes, lag_times
-from leasehold.processor.progress import GroupProgress, PartitionProgress, group_progress
-from leasehold.processor.starting import KnowsWatermarks
+from leasehold.operations.lag_times import GroupTimes, PartitionTimes, lag_times
+from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
+from leasehold.ownership.starting import KnowsWatermarks
 
 if TYPE_CHECKING:
-    from leasehold.spark.pipeline_file import PipelineFile
+    from leasehold.pipeline_file import PipelineFile
 
 TIMEOUT = 5.0
 """How long to wait for what a hub says about times, in seconds."""
@@ -116,12 +116,12 @@ def status(file: Path, retention: str | None, wait: float, settings: tuple[str, 
       leasehold status flights.toml --json | jq .lagSeconds
     """
     from leasehold.clock import SystemClock
+    from leasehold.combinations import is_mixed
     from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
-    from leasehold.processor.promises import is_mixed
-    from leasehold.spark.alone import TablePlaces
-    from leasehold.spark.pipeline_file import read_pipeline_file
-    from leasehold.spark.pipeline_values import parse_settings
+    from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.pipeline_values import parse_settings
+    from leasehold.store_choice import TablePlaces
     from leasehold.stores import open_existing
 
     stated = None if retention is None else parse_duration(retention, "--retention")

@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 BACKENDS = {
-    "log": "leasehold.hubs.log:open_log_hub",
-    "eventhubs": "leasehold.hubs.event_hubs:open_event_hub",
-    "kafka": "leasehold.hubs.kafka:open_kafka_hub",
+    "log": "leasehold.hubs.log.hub:open_log_hub",
+    "eventhubs": "leasehold.hubs.event_hubs.hub:open_event_hub",
+    "kafka": "leasehold.hubs.kafka.hub:open_kafka_hub",
 }
 
 
@@ -53,7 +53,7 @@ def open_hub(url: str, *, base: Path | None = None) -> Hub:
 
     `log:///PATH` is a file that `leasehold send` or `LogHub.create` makes. Three slashes: PATH is relative to
     `base` (default: the working directory); four: it is absolute. For `eventhubs://NAMESPACE/HUB` see
-    `leasehold.hubs.event_hubs`, for `kafka://HOST:PORT,HOST:PORT/TOPIC` `leasehold.hubs.kafka_options`.
+    `leasehold.hubs.event_hubs.hub`, for `kafka://HOST:PORT,HOST:PORT/TOPIC` `leasehold.hubs.kafka.options`.
 
     Raises `ConfigError` for a URL that cannot be read, `MissingDependency` for a driver that is not
     installed and `HubUnavailable` when there is no hub at the URL.

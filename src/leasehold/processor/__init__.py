@@ -1,13 +1,10 @@
-"""Processing the partitions of a hub as one of several instances: holding them, and working on what is held."""
+"""The plain processor: working on the partitions of a hub that this instance holds, without Spark."""
 
 from leasehold.processor.cancelling import Cancellation
 from leasehold.processor.checkpointer import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, every
 from leasehold.processor.delivery import DeliverySettings, EventBatch
-from leasehold.processor.dispatch import DispatchThread
 from leasehold.processor.event_processor import EventProcessor
-from leasehold.processor.holds import Hold
 from leasehold.processor.partition_client import PartitionClient, PartitionContext
-from leasehold.processor.partition_manager import PartitionManager
 from leasehold.processor.stopping import StopReason
 
 __all__ = [
@@ -17,13 +14,10 @@ __all__ = [
     "Cancellation",
     "CheckpointPolicy",
     "DeliverySettings",
-    "DispatchThread",
     "EventBatch",
     "EventProcessor",
-    "Hold",
     "PartitionClient",
     "PartitionContext",
-    "PartitionManager",
     "StopReason",
     "every",
 ]

@@ -15,10 +15,10 @@ from typing import Any
 from leasehold.errors import ConfigError
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import EARLIEST, ConsumerGroup, EventPosition, PositionKind, Positions
-from leasehold.processor.alone import FixedShare, NoCheckpoints, WatchedCheckpoints
 from leasehold.processor.checkpointer import MANUAL, CheckpointPolicy, every
 from leasehold.processor.pump import Handlers, OnEvent, OnEvents, OnStart, OnStop
 from leasehold.stores import CheckpointStore, OwnershipStore, Store, open_store
+from leasehold.stores.stand_ins import FixedShare, NoCheckpoints, WatchedCheckpoints
 
 Position = EventPosition | str | int | datetime
 """One place: in its own form, as its text, as a sequence number, or as a time with an offset from UTC."""

@@ -42,7 +42,9 @@ from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.hubs import Hub
 from leasehold.model import EARLIEST, Checkpoint, OwnerId, Ownership
 from leasehold.notices import CycleFailed, HandOverAsked, Notices, OwnershipClaimed, OwnershipLost, StartDelayed
-from leasehold.processor.alone import FixedShare, NoCheckpoints
+from leasehold.ownership.dispatch import DispatchThread
+from leasehold.ownership.partition_manager import PartitionManager
+from leasehold.ownership.starting import KnowsWatermarks, check_levels
 from leasehold.processor.arguments import (
     Start,
     Stores,
@@ -56,16 +58,14 @@ from leasehold.processor.arguments import (
 from leasehold.processor.cancelling import Cancellation
 from leasehold.processor.checkpointer import CheckpointPolicy
 from leasehold.processor.delivery import DeliverySettings
-from leasehold.processor.dispatch import DispatchThread
 from leasehold.processor.error_reports import ErrorReports, OnError
 from leasehold.processor.hub_watch import HubWatch
 from leasehold.processor.oversight import Oversight
 from leasehold.processor.partition_client import PartitionClient
-from leasehold.processor.partition_manager import PartitionManager
 from leasehold.processor.partition_work import PartitionWork, Shared
 from leasehold.processor.pump import OnEvent, OnEvents, OnStart, OnStop
 from leasehold.processor.signals import Attention, Calls, terminating
-from leasehold.processor.starting import KnowsWatermarks, check_levels
+from leasehold.stores.stand_ins import FixedShare, NoCheckpoints
 from leasehold.waiting import INSTANCE, sentence, when_there
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from contextlib import nullcontext
 
 from leasehold.errors import UsageError
 from leasehold.notices import Notice
+from leasehold.ownership.holds import Hold
 from leasehold.processor.cancelling import Cancellation, is_cancelled
-from leasehold.processor.holds import Hold
 from leasehold.processor.partition_client import PartitionClient
 from leasehold.processor.partition_work import PartitionWork, Shared, described
 from leasehold.processor.pump import Handlers, Pump

@@ -30,12 +30,12 @@ from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError
 from leasehold.hubs.base import Hub, KeepsReceivers, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
+from leasehold.ownership.holds import Hold
+from leasehold.ownership.partition_manager import PartitionManager
 from leasehold.processor.cancelling import Cancellation, is_cancelled
 from leasehold.processor.checkpointer import Checkpointer, CheckpointPolicy, Place
 from leasehold.processor.delivery import DeliverySettings, EventBatch
-from leasehold.processor.holds import Hold
 from leasehold.processor.hub_watch import HubWatch, Report
-from leasehold.processor.partition_manager import PartitionManager
 from leasehold.processor.prefetch import Prefetch
 from leasehold.processor.restarts import Restarts
 from leasehold.processor.stopping import StopReason, reason_to_stop

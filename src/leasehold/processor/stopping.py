@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 
-from leasehold.processor.holds import Hold
+from leasehold.ownership.holds import Hold
 
 
 class StopReason(StrEnum):

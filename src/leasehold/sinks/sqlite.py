@@ -35,7 +35,6 @@ import pyarrow as pa
 
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock, SystemClock
-from leasehold.embedded import DatabaseFile
 from leasehold.errors import (
     AlreadyInUse,
     ConfigError,
@@ -53,6 +52,7 @@ from leasehold.sinks.remembered_order import check_order, check_spec, order_of, 
 from leasehold.sinks.shape import Layout, exists, fit, quoted
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.writing import RowWriter
+from leasehold.sqlite_file import DatabaseFile
 
 logger = logging.getLogger(__name__)
 

@@ -9,18 +9,18 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leasehold.pipeline_file import read_pipeline_file
     from leasehold.spark.bodies import read_json
     from leasehold.spark.endings import Terminated
-    from leasehold.spark.entity_table import EntityTable
-    from leasehold.spark.foreach import for_each_batch
     from leasehold.spark.loop.batch import MicroBatch
     from leasehold.spark.loop.micro_batches import MicroBatches
-    from leasehold.spark.other_sources import EventHubsConnector, SparkKafkaSource
     from leasehold.spark.pipeline import PipelineRun, Progress
-    from leasehold.spark.pipeline_file import read_pipeline_file
-    from leasehold.spark.registration import register
     from leasehold.spark.session import open_session
-    from leasehold.spark.unseen import Piece, Unseen
+    from leasehold.spark.source.registration import register
+    from leasehold.spark.table.entity_table import EntityTable
+    from leasehold.spark.table.foreach import for_each_batch
+    from leasehold.spark.table.other_sources import EventHubsConnector, SparkKafkaSource
+    from leasehold.spark.table.unseen import Piece, Unseen
 
 __all__ = [
     "EntityTable",

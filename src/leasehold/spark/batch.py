@@ -14,12 +14,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.formats import BodyReader
+from leasehold.pipeline_file import PipelineFile, naming
 from leasehold.spark.bodies import body_reader, body_schema
 from leasehold.spark.empty import opaque
 from leasehold.spark.loop.jobs import is_connect
 from leasehold.spark.loop.tasks import REASON
 from leasehold.spark.options import COLUMNS
-from leasehold.spark.pipeline_file import PipelineFile, naming
 from leasehold.spark.reading import schema_of
 from leasehold.spark.transform import Transform, python_transform, sql_transform
 

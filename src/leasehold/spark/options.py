@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from leasehold.backends import masked
+from leasehold.combinations import Combination, check, is_mixed, place_at, place_of
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS, Hub, owner_reads
 from leasehold.model import EARLIEST, LATEST, OwnerId, Positions
-from leasehold.processor.alone import NoCheckpoints
-from leasehold.processor.promises import Combination, check, is_mixed, place_at, place_of
-from leasehold.spark.alone import NONE, check_alone, check_partitions
-from leasehold.spark.stream_tables import Origin, TableAddress, read_addresses
+from leasehold.spark.table.stream_tables import Origin, TableAddress, read_addresses
+from leasehold.store_choice import NONE, check_alone, check_partitions
+from leasehold.stores.stand_ins import NoCheckpoints
 
 MOST_BYTES = 64 * 2**20
 """The most bytes of a batch, unless it is told otherwise: what a driver with Spark's default memory of 1 GiB

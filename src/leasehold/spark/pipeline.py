@@ -28,10 +28,9 @@ from pyspark.errors import PySparkException
 
 from leasehold.errors import AlreadyInUse, LeaseholdError, PipelineFailed, SparkEnded
 from leasehold.hubs import open_hub
+from leasehold.pipeline_file import PipelineFile, naming
 from leasehold.sinks.table import BatchResult, Totals
-from leasehold.spark.alone import TablePlaces
 from leasehold.spark.batch import BatchTransform
-from leasehold.spark.entity_table import EntityTable
 from leasehold.spark.loop.evaluation import Evaluated, Evaluation
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, is_connect, jobs_on
@@ -40,11 +39,12 @@ from leasehold.spark.loop.runner import BatchFailed, BatchRunner, Policy
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
 from leasehold.spark.loop.tasks import CARRIED, ReadSpec
 from leasehold.spark.options import COLUMNS
-from leasehold.spark.pipeline_file import PipelineFile, naming
 from leasehold.spark.reading import reads_for
 from leasehold.spark.session import check_master, open_session
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.starting import check_start
+from leasehold.spark.table.entity_table import EntityTable
+from leasehold.store_choice import TablePlaces
 from leasehold.stores import PipelineBinding, open_store
 from leasehold.waiting import INSTANCE, sentence, when_there
 

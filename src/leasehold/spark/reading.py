@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from leasehold.combinations import is_mixed
 from leasehold.errors import DataLoss, EndWentBack, HubError, ReaderDisconnected
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import Checkpoint, Ownership
-from leasehold.processor.promises import is_mixed
 from leasehold.spark.offsets import Range
 from leasehold.spark.options import SourceOptions, require_stores
 from leasehold.stores import Store, open_store

@@ -25,11 +25,11 @@ from leasehold.errors import LeaseholdError, SinkError, StoreUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.model import Checkpoint, OwnerId
-from leasehold.processor import DispatchThread, PartitionManager
-from leasehold.processor.starting import KnowsWatermarks
-from leasehold.spark.alone import TablePlaces, open_stores
+from leasehold.ownership import DispatchThread, PartitionManager
+from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.offsets import Held, Range
 from leasehold.spark.options import SourceOptions, check_tasks, require_stores
+from leasehold.store_choice import TablePlaces, open_stores
 from leasehold.stores import open_store
 from leasehold.waiting import INSTANCE, Say, sentence, when_there
 

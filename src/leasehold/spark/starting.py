@@ -1,7 +1,7 @@
 """What is checked before a pipeline reads its first event.
 
 Owns the agreement between consumer group, stores and table: a group belongs to one pipeline and one table, and stores
-and table know what they have to of each other (`leasehold.processor.starting`). Refuses to start where going on would
+and table know what they have to of each other (`leasehold.ownership.starting`). Refuses to start where going on would
 lose events or write them twice, and says what to do. Changes nothing but the binding of a group that had none.
 
 A reader that does not know the table which it fills (a program that writes elsewhere) ties the group as well, to its
@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 
 from leasehold.errors import AlreadyInUse
 from leasehold.model import ConsumerGroup
-from leasehold.processor.alone import NoCheckpoints
-from leasehold.processor.starting import check_levels
+from leasehold.ownership.starting import check_levels
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import CheckpointStore, PipelineBinding
+from leasehold.stores.stand_ins import NoCheckpoints
 
 
 def check_start(

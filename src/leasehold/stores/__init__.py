@@ -46,23 +46,23 @@ class Store(OwnershipStore, CheckpointStore, Protocol):
 
 
 BACKENDS = {
-    "azblob": "leasehold.stores.azure_blob:open_blob_store",
-    "aztable": "leasehold.stores.azure_table:open_table_store",
-    "memory": "leasehold.stores.memory:open_memory_store",
-    "postgresql": "leasehold.stores.postgres:open_postgres_store",
-    "redis": "leasehold.stores.redis:open_redis_store",
-    "rediss": "leasehold.stores.redis:open_redis_store",
-    "sqlite": "leasehold.stores.sqlite:open_sqlite_store",
+    "azblob": "leasehold.stores.azure.blob:open_blob_store",
+    "aztable": "leasehold.stores.azure.table:open_table_store",
+    "memory": "leasehold.stores.memory.store:open_memory_store",
+    "postgresql": "leasehold.stores.postgres.store:open_postgres_store",
+    "redis": "leasehold.stores.redis.store:open_redis_store",
+    "rediss": "leasehold.stores.redis.store:open_redis_store",
+    "sqlite": "leasehold.stores.sqlite.store:open_sqlite_store",
 }
 
 LEASE_BACKENDS = {
-    "azblob": "leasehold.stores.azure_blob_leases:open_blob_leases",
-    "aztable": "leasehold.stores.azure_table_leases:open_table_leases",
-    "memory": "leasehold.stores.memory_leases:open_memory_leases",
-    "postgresql": "leasehold.stores.postgres_leases:open_postgres_leases",
-    "redis": "leasehold.stores.redis_leases:open_redis_leases",
-    "rediss": "leasehold.stores.redis_leases:open_redis_leases",
-    "sqlite": "leasehold.stores.sqlite_leases:open_sqlite_leases",
+    "azblob": "leasehold.stores.azure.blob_leases:open_blob_leases",
+    "aztable": "leasehold.stores.azure.table_leases:open_table_leases",
+    "memory": "leasehold.stores.memory.leases:open_memory_leases",
+    "postgresql": "leasehold.stores.postgres.leases:open_postgres_leases",
+    "redis": "leasehold.stores.redis.leases:open_redis_leases",
+    "rediss": "leasehold.stores.redis.leases:open_redis_leases",
+    "sqlite": "leasehold.stores.sqlite.leases:open_sqlite_leases",
 }
 
 

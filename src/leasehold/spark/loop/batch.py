@@ -19,11 +19,11 @@ from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import folded
-from leasehold.spark.foreach import applied_already
 from leasehold.spark.loop.failures import Failure, Kind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.tasks import sizes
+from leasehold.spark.table.foreach import applied_already
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

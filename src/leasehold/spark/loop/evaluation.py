@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
 from leasehold.sinks.batch import Batch
-from leasehold.spark.entity_table import EntityTable
-from leasehold.spark.expressions import Prepared, with_rejected
 from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.tasks import CARRIED, REASON, sizes
+from leasehold.spark.table.entity_table import EntityTable
+from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.versions import to_arrow
 
 Transform = Callable[[DataFrame], DataFrame]

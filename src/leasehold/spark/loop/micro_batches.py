@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from leasehold.errors import ConfigError, LeaseholdError, StaleBatch, StoreUnavailable, UsageError
 from leasehold.model import EventRange
-from leasehold.processor.starting import KnowsWatermarks
+from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.bodies import body_reader, body_schema
 from leasehold.spark.endings import raise_again, silence, take_signals
 from leasehold.spark.loop.batch import MetTable, MicroBatch, check_table

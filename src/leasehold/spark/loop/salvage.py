@@ -15,7 +15,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from leasehold.model import EventRange
-from leasehold.spark.expressions import with_rejected
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import Kind, sort_failure
 from leasehold.spark.loop.feed import Feed
@@ -25,6 +24,7 @@ from leasehold.spark.loop.tasks import CARRIED
 from leasehold.spark.offsets import Range
 from leasehold.spark.reading import owned_batches, reads_for, with_level
 from leasehold.spark.share import Share
+from leasehold.spark.table.expressions import with_rejected
 
 logger = logging.getLogger(__name__)
 

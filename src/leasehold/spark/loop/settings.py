@@ -16,8 +16,8 @@ from typing import Any
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import EventPosition, Positions
-from leasehold.spark.alone import check_partitions
 from leasehold.spark.options import MOST_BYTES, OPTIONS, SourceOptions, settled
+from leasehold.store_choice import check_partitions
 
 MOST_EVENTS = 100_000
 """The most events of a batch, unless it is told otherwise."""

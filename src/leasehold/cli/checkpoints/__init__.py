@@ -1,0 +1,1 @@
+"""`leasehold checkpoints`: checkpoints as text, and the way out of a store and into one."""

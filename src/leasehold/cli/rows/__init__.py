@@ -1,0 +1,1 @@
+"""Files of rows, read as event bodies."""

@@ -1,0 +1,175 @@
+"""CSV files as rows of JSON, digit for digit.
+
+The file is read twice: first to learn what each column is and that every row can be read, so that a file
+with a bad row is refused before any of it is sent; then to send it.
+
+    every value is a number                  the number, as it is written (1.50 stays 1.50)
+    every value is true or false             true or false
+    anything else                            text, as it is written: dates, and codes like 007
+    an empty field                           null; `""` is an empty text
+    NA, N/A, #N/A, NaN, null, NULL, None     null in a column of numbers or of true and false, else text
+
+The file is UTF-8, separated by commas, its first row names the columns. One with a quoted value that does not end is
+refused: rows behind it would be taken for a part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from leasehold.cli.rows.csv_quotes import broken_quote
+from leasehold.cli.rows.json_text import objects, quoted
+from leasehold.cli.rows.row_file import RowFile, Rows
+
+_BLOCK = 4 << 20
+_MISSING = pa.array(["NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"])
+_BOOLEANS = pa.array(["true", "True", "TRUE", "false", "False", "FALSE"])
+_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_LOOSE_NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+
+
+class Kind(Enum):
+    """What all values of a column are, seen so far."""
+
+    NOTHING = "no value"
+    NUMBER = "numbers as JSON writes them"
+    LOOSE_NUMBER = "numbers, some written as +1, .5 or 5."
+    BOOLEAN = "true or false"
+    TEXT = "text"
+
+    def joined(self, other: Kind) -> Kind:
+        """What a column is that holds both."""
+        if self is other or other is Kind.NOTHING:
+            return self
+        if self is Kind.NOTHING:
+            return other
+        return Kind.LOOSE_NUMBER if {self, other} == {Kind.NUMBER, Kind.LOOSE_NUMBER} else Kind.TEXT
+
+
+def kind_of(values: pa.Array) -> Kind:
+    """What the values, as text, are."""
+    present = _present(values).drop_null()
+    if not len(present):
+        return Kind.NOTHING
+    if pc.all(pc.match_substring_regex(present, _NUMBER)).as_py():
+        return Kind.NUMBER
+    if pc.all(pc.match_substring_regex(present, _LOOSE_NUMBER)).as_py():
+        return Kind.LOOSE_NUMBER
+    if pc.all(pc.is_in(present, value_set=_BOOLEANS)).as_py():
+        return Kind.BOOLEAN
+    return Kind.TEXT
+
+
+def json_of(values: pa.Array, kind: Kind) -> pa.Array:
+    """The values, as text, of a column of that kind, as JSON text."""
+    if kind is Kind.TEXT:
+        return quoted(values).fill_null("null")
+    values = _present(values)
+    if kind is Kind.BOOLEAN:
+        values = pc.utf8_lower(values)
+    elif kind is Kind.LOOSE_NUMBER:
+        for pattern, instead in ((r"^\+", ""), (r"^(-?)\.", r"\10."), (r"\.($|[eE])", r".0\1")):
+            values = pc.replace_substring_regex(values, pattern, instead)  # RE2 reads \10 as group 1 and a 0
+    return values.fill_null("null")
+
+
+def _present(values: pa.Array) -> pa.Array:
+    """The values, with null for what stands for a missing number."""
+    missing = pc.is_in(values, value_set=_MISSING)
+    return pc.if_else(missing, pa.scalar(None, pa.string()), values) if pc.any(missing).as_py() else values
+
+
+class CsvFile(RowFile):
+    """A CSV file; `nulls` are further texts that stand for null, in every column."""
+
+    def __init__(self, path: Path, key: str, batch_rows: int, nulls: Sequence[str]) -> None:
+        self._nulls = ["", *nulls]
+        self._names: list[str] = []
+        super().__init__(path, key, batch_rows)
+
+    def check(self) -> None:
+        with self._reader() as (reader, _):
+            self._names = list(reader.schema.names)
+        self.check_key(self._names)
+
+    def rows(self) -> Iterator[Rows]:
+        with self.errors_named():
+            before = self.path.stat()
+            kinds = self._kinds()
+            with self._reader() as (reader, raw):
+                for block in reader:
+                    now = self.path.stat()
+                    if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                        self.refuse("the file was changed while it was read: send a copy of it")
+                    for start in range(0, block.num_rows, self.batch_rows):
+                        batch = block.slice(start, self.batch_rows)
+                        columns = [json_of(batch.column(name), kinds[name]) for name in self._names]
+                        bodies = objects(self._names, columns).cast(pa.binary())
+                        yield Rows(bodies, self._keys(batch, kinds[self.key]), raw.tell())
+
+    def _keys(self, batch: pa.RecordBatch, kind: Kind) -> pa.Array:
+        values = batch.column(self.key)
+        if kind is Kind.TEXT:
+            return values
+        text = json_of(values, kind)
+        return pc.if_else(pc.equal(text, "null"), pa.scalar(None, pa.string()), text)
+
+    def _kinds(self) -> dict[str, Kind]:
+        """What each column is. Reads the whole file, and so finds every row that cannot be read."""
+        with self.opened() as (data, _):
+            line = broken_quote(data)
+        if line is not None:
+            self.refuse(
+                "a value begins with a quote and does not end with one: a quoted value ends with a quote before the "
+                "comma or the end of the line, and a quote inside of it is written twice",
+                f"line {line}",
+            )
+        kinds = dict.fromkeys(self._names, Kind.NOTHING)
+        with self._reader() as (reader, _):
+            for block in reader:
+                for name in self._names:
+                    if kinds[name] is not Kind.TEXT:
+                        kinds[name] = kinds[name].joined(kind_of(block.column(name)))
+        return kinds
+
+    @contextmanager
+    def _reader(self) -> Iterator[tuple[Any, BinaryIO]]:
+        """All columns as text, in blocks."""
+        with self.opened() as (data, raw), self._rows_named():
+            yield (
+                csv.open_csv(
+                    data,
+                    # One thread: it is as fast for text, and only it knows the number of a bad row.
+                    read_options=csv.ReadOptions(use_threads=False, block_size=_BLOCK),
+                    parse_options=csv.ParseOptions(newlines_in_values=True),
+                    convert_options=csv.ConvertOptions(
+                        column_types=dict.fromkeys(self._names, pa.string()),
+                        strings_can_be_null=True,
+                        quoted_strings_can_be_null=False,
+                        null_values=self._nulls,
+                    ),
+                ),
+                raw,
+            )
+
+    @contextmanager
+    def _rows_named(self) -> Iterator[None]:
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            text = str(error).partition("\n")[0]
+            found = re.search(r"Row #(\d+): ", text)
+            if not found:
+                raise
+            column = re.match(r"In CSV column #(\d+): ", text)
+            place = f", column {self._names[int(column[1])]!r}" if column and self._names else ""
+            self.refuse(text[found.end() :], f"row {found[1]} (the header is row 1){place}")

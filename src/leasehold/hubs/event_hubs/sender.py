@@ -1,0 +1,98 @@
+"""Sending through the official producer, in batches up to the size that the service takes.
+
+Owns which batch an event goes into. Events of one partition or key keep their order; a batch is one partition
+or one key. Promises that what `send` counts has been acknowledged. A send that the service throttles is tried
+again here, since the official client (5.15) does not; after any other fault it may have been stored or not.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from azure.eventhub import EventData, EventHubProducerClient
+from azure.eventhub.exceptions import EventDataSendError
+
+from leasehold.errors import SchemaMismatch
+from leasehold.hubs.event_hubs.events import to_send
+from leasehold.hubs.event_hubs.url import Address
+from leasehold.model import Event
+
+_AT_ONCE = 10_000
+_TRIES = 6
+_FIRST_PAUSE = 0.2
+
+
+class Sender:
+    """One producer client, used by one thread at a time."""
+
+    def __init__(self, address: Address) -> None:
+        self._client: Any = address.client(EventHubProducerClient)
+        self._lock = threading.Lock()
+        self._turn = random.randrange(1 << 16)
+
+    def send(self, events: Iterable[Event], partition: str | None, partitions: Sequence[str]) -> int:
+        """Send events to a partition, or where their keys say among `partitions`; return how many."""
+        count = 0
+        source = iter(events)
+        with self._lock:
+            while some := list(islice(source, _AT_ONCE)):
+                for place, own in self._placed(some, partition, partitions).items():
+                    self._send_to(place, own)
+                count += len(some)
+        return count
+
+    def close(self) -> None:
+        """Disconnect."""
+        with self._lock:
+            self._client.close()
+
+    def _placed(
+        self, events: Sequence[Event], partition: str | None, ids: Sequence[str]
+    ) -> dict[tuple[str, str], list[EventData]]:
+        """Events by where they go: a partition or a key."""
+        placed: dict[tuple[str, str], list[EventData]] = {}
+        for event in events:
+            if partition is None and event.partition_key:
+                place = "partition_key", event.partition_key
+            elif partition is not None:
+                place = "partition_id", partition
+            elif event.partition_key == "":
+                place = "partition_id", ids[0]
+            else:
+                place = "partition_id", ids[self._turn % len(ids)]
+                self._turn += 1
+            placed.setdefault(place, []).append(to_send(event, carry_key=place[0] == "partition_id"))
+        return placed
+
+    def _send_to(self, place: tuple[str, str], events: Sequence[EventData]) -> None:
+        how = dict([place])
+        batch = self._client.create_batch(**how)
+        for event in events:
+            try:
+                batch.add(event)
+            except ValueError:
+                if not len(batch):
+                    size = batch.max_size_in_bytes
+                    raise SchemaMismatch(f"an event is larger than the {size:,} bytes that the hub takes") from None
+                self._send_batch(batch)
+                batch = self._client.create_batch(**how)
+                batch.add(event)
+        self._send_batch(batch)
+
+    def _send_batch(self, batch: Any) -> None:
+        pause = _FIRST_PAUSE
+        for left in reversed(range(_TRIES)):
+            try:
+                self._client.send_batch(batch)
+            except EventDataSendError as error:
+                if not left or "com.microsoft:server-busy" not in str(error):
+                    raise
+                time.sleep(pause)
+                pause *= 2
+            else:
+                return

@@ -1,0 +1,306 @@
+"""Reading exact ranges of one partition, and the readers that a process keeps for it.
+
+A reader is a consumer with one partition assigned: it joins no group and commits nothing. It fetches ahead, so
+that the next range is mostly there when it is asked for; where a range does not continue the last one, it seeks.
+
+How a range `[start, end)` ends. Offsets may be missing: compaction removes messages, and the marks of
+transactions take offsets and are never delivered. So what ends a range is the reader's position, not a count: a
+message at or after `end` has come (it is kept for the next range), or the broker has said that the partition has
+nothing more below a position that is at least `end`. If it says so earlier, it may be a leader that was deposed
+and does not know yet, so the partition's end is asked for until `request_timeout` has passed: what it then covers
+will come, or the read fails; a range that was asked for beyond the end gives what there is.
+
+A consumer goes on at its place in a topic that was deleted and made anew, without a word. So a read makes sure, after
+the first of a range has come and again after the last, before either is given out, that the topic is still the one that
+was opened; in a range that takes long, about once a second as well.
+
+Promises: only messages of committed transactions; no message twice or out of order; no list of messages that reaches
+across what retention has removed meanwhile. Raises `HubUnavailable` when nothing arrives in time.
+
+Concurrency: a reader serves one read at a time, from any thread. A pool is of one process and hands a reader to
+one read; two reads of one partition at once have two.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from operator import lt
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from leasehold.errors import EndWentBack, HubUnavailable
+from leasehold.hubs.kafka.clients import READING, Client
+from leasehold.hubs.kafka.options import KafkaSettings
+
+MAX_IDLE_READERS = 64
+MAX_IDLE_SECONDS = 120.0
+_BATCH_BYTES = 64 << 20
+_FETCHED = 10_000
+_END_PAUSE = 0.1
+
+CONFIRMED_FOR = 1.0
+"""Seconds after which the topic is asked for its id again, in the middle of a range."""
+
+Edges = Callable[[int], tuple[int, int]]
+"""Begin and end of a partition, as they are now."""
+Confirm = Callable[[float], None]
+"""Raises `HubError` if the topic is another than was opened; what was asked less than so many seconds ago will do."""
+
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
+"""What the consumer says where the leader of a new epoch has less than was read: it tells that by its words alone."""
+_IGNORED = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE)
+"""About the group that the client must name and that is not used."""
+
+
+class PartitionReader:
+    """A consumer of one partition, and its place in it.
+
+    `_next` is the first offset that was not given out yet, `_seen` the first of which the consumer has told
+    nothing yet: what there is between them is in `_waiting`, with its offsets in `_offsets`, and nothing else is.
+    `_ended` is where the broker said last that the partition ends.
+    """
+
+    def __init__(self, settings: KafkaSettings, partition: int, edges: Edges, confirm: Confirm) -> None:
+        self._settings = settings
+        self._partition = partition
+        self._edges = edges
+        self._confirm = confirm
+        self._client = Client(
+            Consumer,
+            settings,
+            **READING,
+            group_id=settings.group_id,
+            auto_offset_reset="error",
+            check_crcs=True,
+            queued_max_messages_kbytes=16 << 10,
+            # For so long a queue that was full is left alone. Librdkafka's default is a second, in which a reader has
+            # long emptied it; with much less, readers whose queues stay full keep a core busy with looking.
+            fetch_queue_backoff_ms=50,
+        )
+        self._next = self._seen = self._ended = -1
+        self._lost = False  # the consumer has said that its place is gone
+        self._overtaken = False  # since retention has removed what was to come next
+        self._waiting: list[Message] = []
+        self._offsets: list[int] = []
+
+    def continues(self, start: int) -> bool:
+        """Whether a range from `start` on can be read without a seek."""
+        return 0 <= self._next <= start <= self._seen
+
+    def messages(self, start: int, end: int, rows: int) -> Iterator[list[Message]]:
+        """The messages `[start, end)` that there are, in order, in lists of at most `rows`."""
+        if not self.continues(start) and not self._seek(start, end):
+            return
+        self._next = max(self._next, start)
+        self._drop(bisect_left(self._offsets, start))
+        gathered: list[Message] = []
+        room = _BATCH_BYTES
+        confirmed_for = 0.0
+        while True:
+            while count := self._fitting(end, rows - len(gathered), room):
+                taken, self._next = self._waiting[:count], self._offsets[count - 1] + 1
+                self._drop(count)
+                gathered += taken
+                room -= sum(map(len, taken))
+                if len(gathered) == rows or room <= 0:
+                    self._confirm(confirmed_for)
+                    confirmed_for = CONFIRMED_FOR
+                    yield gathered
+                    gathered, room = [], _BATCH_BYTES
+            if self._waiting or self._seen >= end or not self._fetch(end, rows - len(gathered)):
+                break
+            if self._overtaken and gathered:
+                yield gathered
+                gathered, room = [], _BATCH_BYTES
+        self._next = min(end, self._seen)
+        self._confirm(0.0)
+        if gathered:
+            yield gathered
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._client.close()
+
+    def _fitting(self, end: int, rows: int, room: int) -> int:
+        """How many of the waiting messages are below `end`, at most `rows`, up to the one that fills `room` bytes."""
+        count = min(bisect_left(self._offsets, end), rows)
+        sizes = list(map(len, self._waiting[:count]))
+        return count if sum(sizes) <= room else 1 + bisect_left([*accumulate(sizes)], room)
+
+    def _drop(self, count: int) -> None:
+        """Forget so many of the waiting messages."""
+        del self._waiting[:count], self._offsets[:count]
+
+    def _seek(self, start: int, end: int) -> bool:
+        """Go to `start`, or to the first offset after it that is left; whether anything of the range is there."""
+        begin, until = self._edges(self._partition)
+        start = max(start, begin)
+        if start >= end or (start >= until and not self._reaches_beyond(start)):
+            return False
+        self._drop(len(self._waiting))
+        self._next = self._seen = start
+        self._assign()
+        return True
+
+    def _fetch(self, end: int, wanted: int) -> bool:
+        """Wait until there is more, of which so much is wanted now: the rest costs less where librdkafka keeps it.
+
+        False where the partition ends before `end`. Raises `HubUnavailable`.
+        """
+        began = time.monotonic()
+        self._overtaken = False
+        self._client.forget_errors()
+        while (waited := time.monotonic() - began) < self._patience():
+            # The end is told once: a reader that waits there has heard of it, maybe for an earlier range.
+            if self._ended == self._seen and not self._reaches_beyond(self._seen):
+                return False
+            before = self._seen
+            if self._lost:
+                self._lost = False
+                self._found_again()
+            else:
+                self._lost = self._note(
+                    self._arrived(min(self._settings.request_timeout, self._patience() - waited), end, wanted)
+                )
+            if self._seen > before:  # what came before the place that is gone is given out first
+                return True
+        raise self._client.failure(None, f"{self._doing()} (nothing came for {waited:.1f} s)")
+
+    def _note(self, arrived: list[Message]) -> bool:
+        """Keep the messages among what has come. Returns whether the consumer says that its place is gone."""
+        if not any(map(Message.error, arrived)):
+            offsets = cast(list[int], [*map(Message.offset, arrived)])
+            if all(map(lt, offsets, offsets[1:])):
+                known = bisect_left(offsets, self._seen)
+                self._waiting += arrived[known:]
+                self._offsets += offsets[known:]
+                self._seen = self._offsets[-1] + 1 if offsets[known:] else self._seen
+                return False
+        lost = False
+        for message in arrived:
+            error = message.error()
+            if error is None:
+                self._note([message])
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ended = self._seen = max(self._seen, message.offset() or 0)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                if _TRUNCATED in error.str():
+                    raise self._went_back()
+                lost = True
+            elif error.code() not in _IGNORED:
+                failed = self._client.failure(error, self._doing())
+                if not isinstance(failed, HubUnavailable):
+                    raise failed
+        return lost
+
+    def _arrived(self, patience: float, end: int, wanted: int) -> list[Message]:
+        """What has come, after waiting for the first of it."""
+        handle = self._client.handle
+        try:
+            first = handle.poll(max(0.0, patience))  # `consume` would wait for as many as it may give
+            if first is None:
+                return []
+            return [first, *handle.consume(max(1, min(_FETCHED, wanted - 1, end - self._seen - 1)), 0)]
+        except KafkaException as error:
+            raise self._client.failure(error.args[0], self._doing()) from error
+
+    def _reaches_beyond(self, offset: int) -> bool:
+        """Whether the partition's end is above `offset`, or comes to be in time."""
+        deadline = time.monotonic() + self._settings.request_timeout
+        while self._edges(self._partition)[1] <= offset:
+            if time.monotonic() + _END_PAUSE > deadline:
+                return False
+            time.sleep(_END_PAUSE)
+        return True
+
+    def _found_again(self) -> None:
+        """Fetch on after retention has overtaken the position. Raises `EndWentBack` where the end is below it."""
+        begin, until = self._edges(self._partition)
+        if until < self._seen:
+            raise self._went_back()
+        self._overtaken = self._overtaken or begin > self._seen
+        self._seen = max(self._seen, begin)
+        self._assign()
+
+    def _went_back(self) -> EndWentBack:
+        """What to raise where the partition was cut off below the position, also if it has grown beyond it since."""
+        return EndWentBack(str(self._partition), self._seen, min(self._edges(self._partition)[1], self._seen))
+
+    def _assign(self) -> None:
+        self._ended, self._lost = -1, False
+        self._client.handle.assign([TopicPartition(self._settings.topic, self._partition, self._seen)])
+
+    def _patience(self) -> float:
+        """How long to wait without progress: not for long once every broker is known to be away."""
+        settings = self._settings
+        return settings.request_timeout if self._client.all_brokers_down() else settings.transfer_timeout
+
+    def _doing(self) -> str:
+        return f"reading partition {self._partition} from offset {self._seen} on"
+
+
+class ReaderPool:
+    """The readers of one hub in one process. A reader that failed is closed; one that is idle for long too."""
+
+    def __init__(self, settings: KafkaSettings, edges: Edges, confirm: Confirm) -> None:
+        self._settings = settings
+        self._edges = edges
+        self._confirm = confirm
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, int, PartitionReader]] = []
+        self._pid = os.getpid()
+        self._closed = False
+
+    @contextmanager
+    def reader(self, partition: int, start: int) -> Iterator[PartitionReader]:
+        """A reader of the partition for one read, one that continues at `start` if there is any."""
+        reader = self._take(partition, start)
+        try:
+            yield reader
+        except GeneratorExit:  # the read was abandoned, at a place that the reader knows
+            self._give_back(partition, reader)
+            raise
+        except BaseException:
+            self._close([reader])
+            raise
+        self._give_back(partition, reader)
+
+    def close(self) -> None:
+        """Close all readers that are not in use, and the others when their reads end."""
+        with self._lock:
+            self._closed = True
+            readers = [reader for _, _, reader in self._idle]
+            self._idle = []
+        self._close(readers)
+
+    def _take(self, partition: int, start: int) -> PartitionReader:
+        with self._lock:
+            mine = [entry for entry in self._idle if entry[1] == partition]
+            if mine:
+                best = max(mine, key=lambda entry: (entry[2].continues(start), entry[0]))
+                self._idle.remove(best)
+                return best[2]
+        return PartitionReader(self._settings, partition, self._edges, self._confirm)
+
+    def _give_back(self, partition: int, reader: PartitionReader) -> None:
+        if self._pid != os.getpid():
+            return  # a read that was under way in the parent when this process was forked
+        now = time.monotonic()
+        with self._lock:
+            self._idle.append((now, partition, reader))
+            keep = [entry for entry in self._idle if now - entry[0] <= MAX_IDLE_SECONDS][-MAX_IDLE_READERS:]
+            surplus = [entry[2] for entry in self._idle if self._closed or entry not in keep]
+            self._idle = [] if self._closed else keep
+        self._close(surplus)
+
+    def _close(self, readers: list[PartitionReader]) -> None:
+        if self._pid == os.getpid():  # a copy in a forked child must not be touched
+            for reader in readers:
+                reader.close()

@@ -1,0 +1,1 @@
+"""What operators see and do: progress and lag of a group, and setting its place."""

@@ -1,0 +1,102 @@
+"""How far a consumer group is behind in time, and how long it has until retention removes what it has not read.
+
+Owns the two definitions. The lag in seconds of a partition is the age of its oldest unread event: the present time
+less the time at which that event was enqueued, and 0 where nothing is unread. So it grows while a group stands still,
+also when nothing new is sent. What is left is the time for which the hub keeps an event less that age: at 0 the hub
+may remove the event at any moment (it may also keep it for longer). Reads only, in a bounded number of requests;
+what a hub does not tell in time is None.
+
+In a hub whose numbers have gaps (`HasGaps`) nothing is unread where no event is: marks of transactions and messages
+that were aborted or compacted are not waited for. Those between two events that are unread still count.
+
+The age compares this machine's clock with the one that enqueued times are of: the hub's, or its producers'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from leasehold.hubs.base import FirstEvent, HasGaps, HeldBack, Hub, TellsTimes
+from leasehold.operations.progress import PartitionProgress
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTimes:
+    """Of one partition, in seconds. `lag` is None where it is not known.
+
+    `left` is until the first unread event may be removed: None where that is not known or nothing is unread, infinity
+    where no event is removed by its age. `unread` is the lag in events: the numbers from the first unread event to the
+    end. `held_back` numbers behind the end cannot be read yet, the oldest of them written `held_for` seconds ago.
+    """
+
+    partition: str
+    lag: float | None
+    left: float | None
+    unread: int
+    held_back: int = 0
+    held_for: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTimes:
+    """All partitions, and for how long the hub keeps an event: None where nobody knows, infinity for ever."""
+
+    partitions: tuple[PartitionTimes, ...]
+    retention: float | None
+
+    @property
+    def lag(self) -> float | None:
+        """The longest lag of those that are known."""
+        return max((one.lag for one in self.partitions if one.lag is not None), default=None)
+
+    @property
+    def left(self) -> float | None:
+        """The shortest time that is left, of those that are known."""
+        return min((one.left for one in self.partitions if one.left is not None), default=None)
+
+
+def lag_times(
+    hub: Hub, rows: Sequence[PartitionProgress], now: float, *, retention: float | None = None, timeout: float = 5.0
+) -> GroupTimes:
+    """Ask the hub about these partitions. `now` in seconds since the epoch; `retention` in place of what the hub says.
+
+    Asks for at most about three times `timeout` seconds, and raises nothing for what the hub does not tell.
+    """
+    unread = {row.partition: oldest_unread(row) for row in rows if row.lag}
+    firsts: Mapping[str, FirstEvent] = {}
+    held: Mapping[str, HeldBack] = {}
+    if isinstance(hub, HasGaps):
+        firsts = hub.first_events(unread, timeout) if unread else {}
+        held = hub.held_back([row.partition for row in rows], timeout)
+    elif isinstance(hub, TellsTimes) and unread:
+        times = hub.enqueued_times(unread, timeout)
+        firsts = {partition: FirstEvent(unread[partition], enqueued) for partition, enqueued in times.items()}
+    if isinstance(hub, TellsTimes):
+        retention = hub.retention(timeout) if retention is None else retention
+    known = (times_of(row, firsts.get(row.partition), now, retention, held.get(row.partition)) for row in rows)
+    return GroupTimes(tuple(known), retention)
+
+
+def oldest_unread(row: PartitionProgress) -> int:
+    """The sequence number of the first event that has not been read, or that is left of those."""
+    return max(row.checkpoint or 0, row.begin)
+
+
+def times_of(
+    row: PartitionProgress, first: FirstEvent | None, now: float, retention: float | None, held: HeldBack | None = None
+) -> PartitionTimes:
+    """The times of one partition whose first unread event is `first`, as far as the hub tells."""
+    unread = row.lag if first is None else min(row.lag, max(0, row.end - first.sequence_number))
+    enqueued = first.enqueued if first else None
+    if held is None:
+        behind: tuple[int, float | None] = (0, None)
+    else:
+        behind = held.count, None if held.since is None else max(0.0, now - held.since)
+    if not unread:
+        return PartitionTimes(row.partition, 0.0, None, 0, *behind)
+    if enqueued is None:
+        return PartitionTimes(row.partition, None, math.inf if retention == math.inf else None, unread, *behind)
+    age = max(0.0, now - enqueued)  # clocks that differ make no event younger than new
+    return PartitionTimes(row.partition, age, None if retention is None else max(0.0, retention - age), unread, *behind)

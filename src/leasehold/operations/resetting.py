@@ -1,0 +1,183 @@
+"""Sets the place of a whole consumer group: checkpoints and the sink's watermarks together.
+
+Owns the order that makes it safe. A reset becomes the owner of every partition before it looks at anything: it claims
+them two levels above all that the stores and the table have seen, and announces the lower one in the checkpoints and in
+the table. Only then does it read where the table is, and only then does it write, at the level that it has claimed: a
+checkpoint goes back at a higher level only.
+
+    1  list       nobody is alive; whoever writes an ownership record from here on makes step 2 fail
+    2  claim      every partition, or nothing: from here on no former owner renews
+    3  announce   in the checkpoints: from here on a former owner's checkpoint is refused
+    4  announce   in the table: from here on a former owner's batch is refused, however long ago it was read
+    5  read       where the table is: nobody but this reset can change that now
+    6  check      that an appended table will not hold events twice: refused with no place changed
+    7  write      the checkpoints
+    8  write      the watermarks, in one transaction
+    9  give up    the partitions
+
+Who may be doing what: an instance that was stopped, or hangs, is in the middle of a batch at any of these lines and
+knows nothing of the reset. If its transaction commits before step 4, step 5 reads what it wrote; after step 4 it is
+refused; if it has the table locked, the reset waits, and fails with `SinkUnavailable` with no place changed. An
+instance that starts meanwhile sees somebody there, asks for its share, and takes it when nobody answers, at a higher
+level.
+
+If the reset stops for a minute, or for good, at any line: until step 7 no place is changed. Within step 7, or between 7
+and 8, some checkpoints are set and the table is as it was: whoever goes on from there has its events dropped up to the
+watermark, which costs a second reading; or, where it was to go forward, is refused by a table that knows the ranges of
+its batches. That is why the checkpoints come first: the other way round, events that the table no longer counts as
+applied would not be read again. When the reset goes on, and another has taken a partition, its checkpoints and
+watermarks are refused for their level. In all these cases: run the same reset again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from leasehold.errors import UsageError
+from leasehold.hubs.base import Hub, offset_of
+from leasehold.model import (
+    BEFORE_FIRST,
+    Checkpoint,
+    ConsumerGroup,
+    OwnerId,
+    Ownership,
+    PositionKind,
+    Positions,
+    Presence,
+    RecordKind,
+)
+from leasehold.operations.progress import PartitionProgress, group_progress
+from leasehold.sinks.base import Watermarked
+from leasehold.sinks.fence import Watermark
+from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One partition's place before and after: the sequence number to go on from."""
+
+    partition: str
+    before: int | None
+    after: int
+
+
+def reset_group(
+    hub: Hub,
+    group: ConsumerGroup,
+    ownership: OwnershipStore,
+    checkpoints: CheckpointStore,
+    sink: Watermarked,
+    binding: PipelineBinding,
+    *,
+    to: Positions | None,
+    expiration: float,
+    foreign_expiration: float | None = None,
+    ours: Callable[[Collection[str]], tuple[str, ...]] = tuple,
+) -> list[Moved]:
+    """Set every partition to its position in `to`, or with None to what the table's watermarks say.
+
+    `ours` tells which of the hub's partitions that is: without an ownership store, those of a fixed share. Then nobody
+    can tell whether an instance is alive, and one that is finds itself superseded at its next batch.
+    Ties the group to `binding`. Raises `UsageError` while an instance is alive, and where an appended table would hold
+    events twice, with no place changed; and where an instance came between, to be run again.
+    """
+    if to is not None and (unknown := sorted(dict(to.by_partition).keys() - set(hub.partition_ids()))):
+        raise UsageError(
+            f"the hub has no partition {', '.join(unknown)}; its partitions are {', '.join(hub.partition_ids())}. "
+            "Nothing was changed: correct the position"
+        )
+    # Listed first: whatever anybody writes from here on, makes the claims below fail.
+    listing = ownership.list_ownership(group)
+    etags = {one.name: one.etag for one in listing.unreadable if one.kind is RecordKind.OWNERSHIP}
+    etags |= {record.partition: record.etag for record in listing.records}
+    progress = group_progress(
+        hub, group, ownership, checkpoints, expiration, ours, foreign_expiration=foreign_expiration
+    )
+    rows = progress.partitions
+    if alive := [instance.owner_id for instance in progress.instances]:
+        raise UsageError(
+            f"the group is in use by {', '.join(alive)}: a reset under a running instance would be undone by it. Stop "
+            f"every instance; one that was killed counts as running for "
+            f"{max(expiration, foreign_expiration or 0.0):g} s"
+        )
+    asked = None if to is None else {row.partition: hub.resolve(row.partition, to.of(row.partition)) for row in rows}
+    owner = str(OwnerId("reset"))
+    claimed: list[Ownership] = []
+    # Announced, so that an instance which starts meanwhile asks for partitions, and does not steal them.
+    ownership.renew_ownership([], Presence(group, owner))
+    try:
+        claimed = _claim_all(group, ownership, owner, etags, rows, sink.watermarks(hub.identity))
+        levels = {record.partition: record.owner_level for record in claimed}
+        announced = {partition: level - 1 for partition, level in levels.items()}
+        _announce(group, checkpoints, rows, announced)
+        marks = sink.raise_owner_levels(hub.identity, announced)
+        targets = asked or {row.partition: _following(row, marks[row.partition]) for row in rows}
+        moves = [Moved(row.partition, row.checkpoint, targets[row.partition]) for row in rows]
+        places = {move.partition: Watermark(move.after - 1, levels[move.partition], whole=True) for move in moves}
+        sink.check_watermarks(hub.identity, places)
+        refused = checkpoints.update_checkpoints(
+            [_checkpoint(hub, group, partition, mark) for partition, mark in places.items()]
+        )
+        if refused:
+            raise UsageError(
+                "an instance started during the reset and has taken partitions from it: the table is as it was, and "
+                f"some checkpoints are set. ({refused[0]}) Stop every instance, and run the same reset again"
+            ) from refused[0]
+        sink.set_watermarks(hub.identity, places, anew=_is_first_reading(to, rows, moves))
+        checkpoints.rebind_pipeline(group, binding)
+    finally:
+        ownership.relinquish_ownership(claimed)
+        ownership.withdraw_presence(group, [owner])
+    return moves
+
+
+def _claim_all(
+    group: ConsumerGroup,
+    ownership: OwnershipStore,
+    owner: str,
+    etags: Mapping[str, str | None],
+    rows: Sequence[PartitionProgress],
+    marks: Mapping[str, Watermark],
+) -> list[Ownership]:
+    claims = []
+    for row in rows:
+        level = 2 + max(row.owner_level, marks.get(row.partition, Watermark()).owner_level)
+        claims.append(Ownership(group, row.partition, owner, level, etags.get(row.partition)))
+    claimed = ownership.claim_ownership(claims)
+    if len(claimed) < len(claims):
+        ownership.relinquish_ownership(claimed)
+        raise UsageError("an instance started while the reset began, and nothing was changed. Stop it and try again")
+    return claimed
+
+
+def _announce(
+    group: ConsumerGroup, checkpoints: CheckpointStore, rows: Sequence[PartitionProgress], levels: Mapping[str, int]
+) -> None:
+    """Raise the levels in the checkpoints; a partition that has none gets one before its first event."""
+    starts = [Checkpoint(group, row.partition, row.begin - 1, levels[row.partition]) for row in rows]
+    for standing in checkpoints.raise_owner_level(starts):
+        if standing.owner_level > levels[standing.partition]:
+            raise UsageError(
+                f"an instance started while the reset began, and has partition {standing.partition} at owner level "
+                f"{standing.owner_level}. No place was changed. Stop it and try again"
+            )
+
+
+def _following(row: PartitionProgress, mark: Watermark) -> int:
+    if mark.whole or mark.sequence_number > BEFORE_FIRST:
+        return mark.sequence_number + 1
+    return row.begin if row.checkpoint is None else row.checkpoint  # the table knows a level, and no event
+
+
+def _checkpoint(hub: Hub, group: ConsumerGroup, partition: str, mark: Watermark) -> Checkpoint:
+    number = mark.sequence_number
+    return Checkpoint(group, partition, number, mark.owner_level, offset_of(hub, partition, number))
+
+
+def _is_first_reading(to: Positions | None, rows: Sequence[PartitionProgress], moves: Sequence[Moved]) -> bool:
+    """Whether all that the hub has will be read. "Latest" does not mean that, where the hub is empty."""
+    return to is not None and all(
+        move.after <= row.begin and to.of(row.partition).kind is not PositionKind.LATEST
+        for row, move in zip(rows, moves, strict=True)
+    )

@@ -1,0 +1,377 @@
+"""`EntityTable`: a table of entities that a stream keeps up to date exactly once, for `MicroBatches` and
+`foreachBatch`.
+
+Owns what of the sink needs Spark: the evaluation of `sequence_by` and `delete_when`, and the way from a DataFrame to
+Arrow. All other rules are in `leasehold.sinks`. Refuses rows that do not carry the columns of the fence. Does not look
+at the plan: that the transform is row-wise, as a replay row by row needs it, is for whoever builds the query to see to.
+
+Concurrency: `apply` may be called by several threads and, on one database, by any number of processes at
+once, also for the same batch; `leasehold.sinks.sqlite` says what happens when one of them stops at any
+line. The DataFrame is evaluated, and the store asked, outside the database's lock: whoever is paused there
+holds up nobody, and finds out in its transaction whether it still counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import pyarrow as pa
+
+from leasehold.errors import ConfigError
+from leasehold.model import ConsumerGroup
+from leasehold.sinks import open_sink
+from leasehold.sinks.batch import Batch, check_fence_names, check_names
+from leasehold.sinks.content import kind_of_order
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import HUB, BatchResult, TableSpec, Totals, folded
+from leasehold.spark.empty import no_rows
+from leasehold.spark.loop.batch import MetTable, MicroBatch, rejected_of
+from leasehold.spark.loop.orders import Receipt
+from leasehold.spark.table.expressions import (
+    Prepared,
+    check_expression,
+    check_types,
+    parted,
+    with_expression,
+    with_rejected,
+)
+from leasehold.spark.table.foreach import APPLIED, STALL, run_of, say_what_cannot_be_computed, watched
+from leasehold.spark.table.records import Records, check_records
+from leasehold.spark.table.stream_tables import Origin, TableAddress, addresses_text, check_origin, origin_of
+from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
+from leasehold.spark.versions import check_release, schema_of, to_arrow
+from leasehold.stores import OwnershipStore, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class EntityTable:
+    """The table `table` in the database at `url`, to be filled by `MicroBatches` or `.foreachBatch(entities.apply)`.
+
+    `url` is `sqlite:///relative/to/base` (default: the working directory) or `sqlite:////absolute`. File and
+    table are made when they are missing, the table from the columns of the first DataFrame.
+
+    mode, keys      `upsert`, the default, keeps the last event of each key; `append` every event, and takes no keys
+    pipeline        the table belongs to the pipeline of this name; another one is refused
+    consumer_group  the watermarks are kept for this reader of the hub
+    sequence_by     a Spark SQL expression: of two events of a key the one with the higher value counts.
+                    Needed where events of one key come from several partitions. The table remembers it: another one,
+                    or a delete_when where there was none, is refused until all events are read again
+    delete_when     a Spark SQL condition: an event for which it is true deletes its entity
+    reject_by       a Spark SQL expression that gives the reason why a row is rejected, null where it is good: rejected
+                    rows go to `<table>_rejected`, in the same transaction. A column of this name is not stored
+    keep            which of hub, partition, sequenceNumber and ownerLevel are stored as well
+    store, group    for `foreachBatch`: the ownership store, or its URL, and the consumer group of the hub that is read.
+                    With them a zombie's batch is told from a store that was wiped; without, both are dropped with a
+                    warning. A batch of `MicroBatches` brings them with it
+    timeout         seconds to wait for another writer of the database
+
+    Raises `ConfigError` at once for settings that do not go together.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        keys: Sequence[str] | None = None,
+        mode: str = "upsert",
+        pipeline: str,
+        consumer_group: str = "$Default",
+        sequence_by: str | None = None,
+        delete_when: str | None = None,
+        reject_by: str | None = None,
+        keep: Sequence[str] = (),
+        store: OwnershipStore | str | None = None,
+        group: ConsumerGroup | None = None,
+        base: Path | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
+        check_release()
+        spec = TableSpec(
+            name=table,
+            pipeline=pipeline,
+            consumer_group=consumer_group,
+            mode=mode,
+            keys=keys or (),
+            keep=keep,
+            sequence_by=sequence_by,
+        )
+        for name, expression in (("sequence_by", sequence_by), ("delete_when", delete_when)):
+            check_expression(name, expression, mode)
+        if not timeout > 0:
+            raise ConfigError("timeout", timeout, "a number of seconds above zero", "10 is the default")
+        check_records(store, group, consumer_group)
+        base = base or Path.cwd()
+        if reject_by is not None and not reject_by.strip():
+            raise ConfigError("reject_by", reject_by, "a Spark SQL expression", "Leave it out if there is none")
+        self._sequence_by, self._delete_when = sequence_by, delete_when
+        self._url, self._base = url, base
+        self._met: Origin | None = None
+        self._reject_by = reject_by
+        opened = open_store(store, base=base) if isinstance(store, str) else store
+        self._records = None if opened is None or group is None else Records(opened, group)
+        self._sink = open_sink(url, spec, base=base, timeout=timeout)
+        self._met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
+        self._totals = Totals()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Spark Connect sends the function of `foreachBatch` to its server; totals start anew there."""
+        return _rebuilt, (self._arguments,)
+
+    @property
+    def totals(self) -> Totals:
+        """The sum of what has become of all batches that this object has applied."""
+        with self._lock:
+            return self._totals
+
+    @overload
+    def apply(self, df: DataFrame, batch: MicroBatch) -> BatchResult: ...
+
+    @overload
+    def apply(self, df: DataFrame, batch: int) -> None: ...
+
+    def apply(self, df: DataFrame, batch: MicroBatch | int) -> BatchResult | None:
+        """Apply what is new in `df`, in one transaction, and say what became of it.
+
+        `batch` is the batch of `MicroBatches` that `df` was made of, or the number that `foreachBatch` gives, which
+        says nothing of the rows: the watermark decides. Nothing of the batch is applied when this raises:
+        `SchemaMismatch`, `KeyFromTwoPartitions`, `OwnerLevelWentBack`, `StaleBatch`, `SinkUnavailable` (try again), or
+        `SinkError`; `UsageError` where the same run of a query, or loop, has applied the batch to the table already;
+        `ConfigError` for rows that `format("leasehold")` has not read for this table (`stream_options`).
+
+        A batch of `MicroBatches` that cannot be read whole, since another instance has taken a partition of it or the
+        hub, the store or the database is away, raises nothing: nothing of it is applied, the result says so with
+        zeros, and the loop gives its events again.
+        """
+        if isinstance(batch, int):
+            with self._batch_of_query(df, batch) as done:
+                result = self.apply_batch(df)
+                done()
+            logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch, result)
+            return None
+        return self._apply_of_loop(lambda: self._evaluated(df, batch), batch)
+
+    def unseen(self, df: DataFrame, batch: MicroBatch | int) -> Unseen:
+        """What of `df` the table has not seen, evaluated now, for another sink beside the table.
+
+        Write its pieces elsewhere, each under its name, then call its `apply` in place of the table's: it applies just
+        these rows. docs/another-sink.md says how both come out exact. Raises what `apply` raises; where a batch of
+        `MicroBatches` cannot be read whole there are no pieces, and its `apply` applies nothing.
+        """
+        return self._unseen_of_query(df, batch) if isinstance(batch, int) else self._unseen_of_loop(df, batch)
+
+    def _unseen_of_query(self, df: DataFrame, batch: int) -> Unseen:
+        with self._batch_of_query(df, batch):
+            rows = self.evaluate(self.prepare(df))
+            pieces = pieces_of(rows, self._sink)
+
+        def apply() -> BatchResult:
+            with self._batch_of_query(df, batch) as done:
+                result = self.write(rows)
+                done()
+            return result
+
+        return Unseen(pieces, apply)
+
+    def _unseen_of_loop(self, df: DataFrame, batch: MicroBatch) -> Unseen:
+        def look() -> tuple[Batch, tuple[Piece, ...]]:
+            rows = self._evaluated(df, batch)
+            return rows, pieces_of(rows, self._sink)
+
+        found = self._with_batch_of_loop(batch, look)
+        if found is None:
+            return Unseen((), BatchResult)
+        rows, pieces = found
+        return Unseen(pieces, lambda: self._apply_of_loop(lambda: rows, batch))
+
+    def _apply_of_loop(self, rows: Callable[[], Batch], batch: MicroBatch) -> BatchResult:
+        """Apply rows of a batch of `MicroBatches`; zeros where it is abandoned."""
+
+        def apply() -> BatchResult:
+            result = self.write(rows(), None, batch.level_of)
+            batch.end_apply(self._met_by_loop)
+            return result
+
+        return self._with_batch_of_loop(batch, apply) or BatchResult()
+
+    def _with_batch_of_loop(self, batch: MicroBatch, work: Callable[[], T]) -> T | None:
+        """What `work` does with a batch of `MicroBatches`; None, and no error, where the batch is abandoned."""
+        try:
+            batch.begin_apply(self._met_by_loop)
+            return work()
+        except Exception as error:
+            if not batch.abandon(error):
+                raise
+            logger.info("batch %s is given up and planned again: %s", batch.id, batch.failure)
+            return None
+
+    def _evaluated(self, df: DataFrame, batch: MicroBatch) -> Batch:
+        """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
+        prepared = self.prepare(df)
+        rows = self.evaluate(prepared)
+        if not rows.rows.num_rows:
+            batch.read_what_is_left_out(prepared.df)
+        set_aside = rejected_of(dict(batch.receipts() or {}))
+        return replace(rows if set_aside is None else with_rejected(rows, set_aside), ranges=batch.ranges)
+
+    @contextmanager
+    def _batch_of_query(self, df: DataFrame, batch: int) -> Iterator[Callable[[], None]]:
+        """Around what is done with a batch of a query; what it gives is to be called once the table has the batch."""
+        origin = self._check_origin(schema_of(df))
+        run, identity = run_of(df), ""
+        if run:
+            identity = self.sink_identity()
+            APPLIED.check(run, identity, self._sink.spec.name, batch)
+        try:
+            with watched(df, batch, STALL if origin is None else origin.stall_timeout):
+                yield lambda: APPLIED.note(run, identity, batch)
+        except Exception as error:
+            say_what_cannot_be_computed(error, batch)
+            raise
+
+    def apply_batch(self, df: DataFrame, rejected: DataFrame | None = None) -> BatchResult:
+        """Apply what is new in `df`, whose rows say which events they are of; there are no ranges.
+
+        `rejected` are events that could not be parsed, with the columns hub, partition, sequenceNumber,
+        ownerLevel, body and reason: they are set aside in the same transaction, under the same watermark. They have to
+        come from the same evaluation as `df`, or be of events that cannot change. Raises as `apply` does.
+        """
+        batch = self.evaluate(self.prepare(df))
+        if rejected is not None:
+            batch = with_rejected(batch, to_arrow(rejected))
+        return self.write(batch)
+
+    def prepare(self, df: DataFrame) -> Prepared:
+        """What is evaluated of `df`: with the values of the expressions. May be evaluated again where its plan may."""
+        schema = schema_of(df)
+        self._check_origin(schema)
+        names = schema.names
+        check_names(names)
+        check_fence_names(names)
+        check_types(schema)
+        added = []
+        for setting, expression in (
+            ("sequence_by", self._sequence_by),
+            ("delete_when", self._delete_when),
+            ("reject_by", self._reject_by),
+        ):
+            if expression is not None:
+                df = with_expression(df, names, setting, expression)
+                added.append(setting)
+        return Prepared(df, tuple(added))
+
+    def evaluate(self, prepared: Prepared) -> Batch:
+        """Compute the rows: the one action of a batch."""
+        table = to_arrow(prepared.df)
+        width = table.num_columns - len(prepared.added)
+        extra = {setting: table.column(width + place) for place, setting in enumerate(prepared.added)}
+        if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
+            raise ConfigError("delete_when", self._delete_when, "not a condition", "It has to be true or false")
+        stored = [place for place in range(width) if folded(table.schema.names[place]) != folded(self._reject_by or "")]
+        rows = table.select(stored)
+        batch = Batch(rows, None, extra.get("sequence_by"), extra.get("delete_when"))
+        return batch if "reject_by" not in extra else parted(batch, extra["reject_by"], self._reject_by)
+
+    def write(
+        self,
+        batch: Batch,
+        receipts: Mapping[int, Receipt] | None = None,
+        level_of: Callable[[str, str], int | None] | None = None,
+    ) -> BatchResult:
+        """Apply an evaluated batch in one transaction, with the events that its tasks have set aside.
+
+        `level_of` gives the owner level in the ownership record of a partition of a hub.
+        """
+        set_aside = rejected_of(dict(receipts or {}))
+        if set_aside is not None:
+            batch = with_rejected(batch, set_aside)
+        if self._records is not None:
+            self._records.check_hub(batch)
+            level_of = level_of or self._records.owner_level
+        result = self._sink.apply(batch, level_of)
+        with self._lock:
+            self._totals = self._totals.plus(result)
+        return result
+
+    def check(self, df: DataFrame) -> None:
+        """Check what a query is going to apply before it is started; `df` may be a stream.
+
+        Makes the table if it is missing. Raises `SchemaMismatch`, and `ConfigError` for expressions.
+        """
+        empty = no_rows(df.sparkSession, schema_of(df))  # a stream cannot say its Arrow types, this can
+        batch = self.evaluate(self.prepare(empty))
+        kind_of_order(batch)
+        self._sink.check(batch.rows.schema)
+
+    def stream_options(self, *others: EntityTable) -> dict[str, str]:
+        """What a stream of `format("leasehold")` is to be told of the table, for `.options(**table.stream_options())`.
+
+        The options `pipeline`, `consumerGroup` and `tables`. `others` are further tables that the same query fills.
+        With them the source ties the consumer group to the pipeline and this table, asks the tables how far they are,
+        and marks its rows. Opens the database, and makes it if it is missing.
+        """
+        tables = (self, *others)
+        spec = self._sink.spec
+        for one in others:
+            if (one._sink.spec.pipeline, one._sink.spec.consumer_group) != (spec.pipeline, spec.consumer_group):
+                raise ConfigError(
+                    "pipeline",
+                    one._sink.spec.pipeline,
+                    f"the tables of one query belong to one pipeline and one consumer group, and {spec.name} belongs "
+                    f"to {spec.pipeline!r} and {spec.consumer_group!r}",
+                    "Name the same in both, or read for the other by a query of its own",
+                )
+        addresses = [TableAddress.of(one.sink_identity(), one._url, one._sink.spec, one._base) for one in tables]
+        return {"pipeline": spec.pipeline, "consumerGroup": spec.consumer_group, "tables": addresses_text(addresses)}
+
+    def sink_identity(self) -> str:
+        """The UUID of this pipeline's table, made on first use: another one means another table, or a new file."""
+        return self._sink.identity()
+
+    def watermarks(self, hub: str) -> dict[str, Watermark]:
+        """How far each partition of `hub` has been applied, and the highest owner level that has been there."""
+        return self._sink.watermarks(hub)
+
+    def set_watermarks(self, hub: str, watermarks: Mapping[str, Watermark], *, anew: bool = False) -> None:
+        """Write the watermarks of these partitions as given, also lower ones: for a person's reset only.
+
+        `anew` says that all events of the hub will be read again: what is known of keys is forgotten, with what they
+        were ordered by. Raises `UsageError` where an appended table would hold events twice.
+        """
+        self._sink.set_watermarks(hub, watermarks, anew=anew)
+
+    def row_count(self) -> int:
+        """How many rows the table has; 0 if it has not been made yet."""
+        return self._sink.row_count()
+
+    def close(self) -> None:
+        """Close this thread's connection to the database. The table may be used again afterwards."""
+        self._sink.close()
+
+    def _check_origin(self, schema: StructType) -> Origin | None:
+        """Refuse rows that a stream has read for something else. Returns their mark, None if they have none."""
+        name = next((each for each in schema.names if folded(each) == folded(HUB)), None)
+        origin = None if name is None else origin_of(schema[name].metadata)
+        if origin is not None and origin != self._met:
+            check_origin(origin, self._sink.spec, self.sink_identity)
+            self._met = origin
+        return origin
+
+
+def _rebuilt(arguments: dict[str, Any]) -> EntityTable:
+    return EntityTable(**arguments)

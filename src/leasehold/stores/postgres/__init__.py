@@ -1,0 +1,1 @@
+"""Stores in a Postgres database. Its modules need the driver: `leasehold[postgres]`."""

@@ -1,0 +1,329 @@
+"""Connections to a Postgres server: deadlines, threads, forks, and servers that go away.
+
+Owns every connection of a store and the translation of errors. Promises that a call ends within the time-out
+whatever the server does (also one that is stopped, or that no packet reaches any more), and that a server
+that is back is used again without anything being done about it. Refuses to send anything again by itself
+unless the server has said that it rolled it back.
+
+What these promises need of the server is set after connecting, and so are the `options` of the URL: a pooler in between
+(PgBouncer) takes no such parameter at the start. They are the session's, so the pooler has to give each client a
+session of its own for as long as it is connected (`pool_mode = session`, PgBouncer's default).
+
+Concurrency. Any number of threads call at once; up to `MOST_CONNECTIONS` of them talk to the server, each on a
+connection that is its own meanwhile, and the others wait. One request is one statement and its own
+transaction, so that no lock outlives it: if this process stops for a minute, the server finishes the
+statement and waits for nobody; if the server stops, the call raises `StoreUnavailable` at its deadline and
+leaves the connection, and `statement_timeout` ends there what nobody waits for. A connection belongs to the
+process that made it: a forked child makes its own, and never closes or uses an inherited one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import random
+import re
+import select
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import conninfo
+from psycopg.rows import TupleRow
+
+from leasehold.backends import masked, say_unverified
+from leasehold.environment import secret_from
+from leasehold.errors import StoreError, StoreUnavailable, lasting
+from leasehold.stores.postgres.place import find_place, qualified
+from leasehold.stores.server_urls import bad_url, check_server_url
+from leasehold.stores.table_versions import gone
+
+logger = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 4
+"""To one server at a time, by one store in one process."""
+
+PASSWORD = "PGPASSWORD"  # noqa: S105  the name of the variable
+_FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with options of libpq"
+_TICK = 0.05  # how often a call that waits looks at its deadline
+_LONGEST_PAUSE = 0.05
+_ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+_UNKNOWN_HERE = re.compile(r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry)")
+"""What a server says that does not let this user in. In another language it is waited for a moment, as an outage."""
+_SET = (
+    "SELECT pg_catalog.count(pg_catalog.set_config(name, value, false)) "
+    "FROM pg_catalog.json_each_text(%s::pg_catalog.json) AS given(name, value)"
+)
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class _DeadlineMissed(Exception):
+    """The server has not answered in time."""
+
+
+class Connection(psycopg.Connection[TupleRow]):
+    """Gives up waiting at its deadline. Closes itself when it is forgotten, in the process that made it."""
+
+    deadline = math.inf
+    process = 0
+    schema = ""
+    """Where our tables are, once that is known; each of their names in a statement is qualified by it."""
+
+    def execute(self, query: Any, params: Any = None, **kwargs: Any) -> psycopg.Cursor[TupleRow]:
+        return super().execute(qualified(query, self.schema) if self.schema else query, params, **kwargs)
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
+        kwargs["interval"] = _TICK
+        return super().wait(_until(self.deadline, gen), *args, **kwargs)
+
+    def __del__(self, *_: Any) -> None:
+        if self.process == os.getpid() and not self.closed:
+            self.close()
+
+
+def _until(deadline: float, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+    """The same conversation with the server, broken off at the deadline."""
+    try:
+        wanted = next(gen)
+        while time.monotonic() < deadline:
+            ready = yield wanted
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    raise _DeadlineMissed
+
+
+@dataclass(slots=True)
+class _Process:
+    """What one process has open."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    idle: list[Connection] = field(default_factory=list)
+    slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(MOST_CONNECTIONS))
+
+
+class Connections:
+    """The connections of one store. `prepare` is run on each new one before it is used."""
+
+    def __init__(self, url: str, timeout: float, prepare: Callable[[Connection], None]) -> None:
+        self.shown = masked(url)
+        self.timeout = timeout
+        self._url = url
+        self._parameters, self._settings = _parameters(url, timeout)
+        if (mode := _unverified(self._parameters)) is not None:
+            say_unverified(logger, self.shown, f"sslmode={mode}")
+        self._prepare = prepare
+        self._processes: dict[int, _Process] = {}
+
+    def rows(self, statement: str, values: dict[str, Any]) -> list[Row]:
+        """Run one statement as one request and one transaction; return its rows."""
+        return self.run(lambda connection: connection.execute(statement, values).fetchall())
+
+    def run(self, use: Callable[[Connection], T]) -> T:
+        """Use a connection until the deadline; again, if the server rolled back so that others could go on."""
+        deadline = time.monotonic() + self.timeout
+        pause = 0.002
+        while True:
+            try:
+                with self._translated(), self._connection(deadline) as connection:
+                    return use(connection)
+            except _RolledBack as rolled_back:
+                if time.monotonic() + pause >= deadline:
+                    raise StoreUnavailable(
+                        f"{self.shown}: the server rolled back for others' sake until {self.timeout:g} s had passed "
+                        f"({rolled_back})"
+                    ) from rolled_back.__cause__
+            time.sleep(random.uniform(pause / 2, pause))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def once(self, use: Callable[[Connection], T]) -> T:
+        """Use a connection of its own that has not been prepared."""
+        alone = Connections(self._url, self.timeout, lambda _: None)
+        try:
+            return alone.run(use)
+        finally:
+            alone.close()
+
+    def close(self) -> None:
+        """Close what this process has open and does not use now. The store may be used again afterwards."""
+        mine = self._processes.get(os.getpid())
+        if mine is None:
+            return
+        with mine.lock:
+            idle, mine.idle = mine.idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def _connection(self, deadline: float) -> Iterator[Connection]:
+        mine = self._processes.setdefault(os.getpid(), _Process())  # those of a parent are kept, and left alone
+        if not mine.slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise StoreUnavailable(
+                f"{self.shown}: other threads of this process used all {MOST_CONNECTIONS} connections for "
+                f"{self.timeout:g} s"
+            )
+        try:
+            connection = self._idle(mine) or self._open(deadline)
+            connection.deadline = deadline
+            try:
+                yield connection
+            except _ROLLED_BACK:
+                pass_on = True
+                raise
+            except BaseException as error:
+                pass_on = isinstance(error, psycopg.Error) and not isinstance(error, _AWAY)
+                raise
+            else:
+                pass_on = True
+            finally:
+                if pass_on and not connection.closed:
+                    with mine.lock:
+                        mine.idle.append(connection)
+                else:
+                    connection.close()
+        finally:
+            mine.slots.release()
+
+    @staticmethod
+    def _idle(mine: _Process) -> Connection | None:
+        """A connection that nobody uses and that the server has not closed, as far as can be seen from here."""
+        while True:
+            with mine.lock:
+                if not mine.idle:
+                    return None
+                connection = mine.idle.pop()
+            poll = select.poll()
+            poll.register(connection.fileno(), select.POLLIN)
+            if not poll.poll(0):  # what an idle connection has to read is a farewell
+                return connection
+            connection.close()
+
+    def _open(self, deadline: float) -> Connection:
+        """A new connection, made in a thread of its own: looking up a name and connecting know no deadline."""
+        outcome: list[Connection | BaseException] = []
+        decided = threading.Lock()
+        done = threading.Event()
+
+        def connect() -> None:
+            made: Connection | BaseException
+            try:
+                made = Connection.connect(**self._parameters, autocommit=True)
+                made.process = os.getpid()
+            except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits
+                made = error
+            with decided:
+                if done.is_set() and isinstance(made, Connection):
+                    made.close()
+                outcome.append(made)
+                done.set()
+
+        threading.Thread(target=connect, name="leasehold-connect", daemon=True).start()
+        done.wait(max(0.0, deadline - time.monotonic()))
+        with decided:
+            done.set()
+        if not outcome:
+            raise _DeadlineMissed
+        [made] = outcome
+        if not isinstance(made, Connection):
+            raise made
+        try:
+            made.deadline = deadline
+            made.execute(_SET, [json.dumps(self._settings)])
+            made.schema = find_place(made, self.shown)
+            self._prepare(made)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except _DeadlineMissed:
+            raise StoreUnavailable(
+                f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?)"
+            ) from None
+        except _ROLLED_BACK as error:
+            raise _RolledBack(_first_line(error)) from error
+        except psycopg.errors.QueryCanceled as error:
+            raise StoreUnavailable(
+                f"{self.shown}: the server gave up after {self.timeout:g} s ({_first_line(error)})"
+            ) from error
+        except _AWAY as error:
+            away = StoreUnavailable(f"{self.shown}: {_first_line(error)}")
+            raise (lasting(away) if _UNKNOWN_HERE.search(str(error)) else away) from error
+        except psycopg.errors.UndefinedTable as error:
+            raise gone(self.shown) from error
+        except psycopg.Error as error:
+            raise StoreError(f"{self.shown}: {_first_line(error)}") from error
+
+
+class _RolledBack(Exception):
+    """The server rolled the statement back, and it may be sent again."""
+
+
+def _first_line(error: psycopg.Error) -> str:
+    """What the server says, without the lines that repeat values."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _parameters(url: str, timeout: float) -> tuple[dict[str, Any], dict[str, str]]:
+    """What to connect with, and what to set then: the URL's own settings, and those that the promises stand on."""
+    check_server_url(url, _FORM)
+    try:
+        stated = conninfo.conninfo_to_dict(url)
+    except psycopg.Error:  # libpq repeats parts of the URL
+        raise bad_url(url, _FORM) from None
+    if not stated.get("password") and (secret := secret_from(os.environ, PASSWORD)):
+        stated["password"] = secret
+    milliseconds = max(1, math.ceil(timeout * 1000))
+    settings = {
+        "statement_timeout": str(milliseconds),
+        "idle_in_transaction_session_timeout": str(milliseconds),
+        "default_transaction_isolation": "read committed",
+        "jit": "off",
+    }
+    own, rest = _split_options(str(stated.pop("options", None) or os.environ.get("PGOPTIONS", "")))
+    parameters = {
+        "application_name": "leasehold",
+        "target_session_attrs": "read-write",
+        **stated,
+        "options": rest,  # empty, or it is sent as it is: whoever asks for more than settings talks to a server
+        "connect_timeout": max(2, math.ceil(timeout)),
+    }
+    return parameters, own | settings
+
+
+def _unverified(parameters: Mapping[str, Any]) -> str | None:
+    """The `sslmode` that was asked for, if with it anybody may answer for a server that is not of this host."""
+    mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE")
+    hosts = str(parameters.get("host") or os.environ.get("PGHOST", "")).split(",")
+    away = [host for host in hosts if host not in ("", "localhost", "127.0.0.1", "::1") and not host.startswith("/")]
+    return mode if mode and away and mode not in ("verify-full", "verify-ca") else None
+
+
+def _split_options(options: str) -> tuple[dict[str, str], str]:
+    """The settings in libpq's `options` (`-c name=value`, `--name=value`, a backslash before a blank), and the rest."""
+    words = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r"(?:\\.|[^\s\\])+", options)]
+    settings = {}
+    while words:
+        word = words.pop(0)
+        if word == "-c" and words:
+            word += words.pop(0)
+        stated = re.fullmatch(r"(?:-c|--)\s*([\w.-]+)=(.*)", word, re.DOTALL)
+        if stated is None:
+            return {}, options
+        settings[stated[1].replace("-", "_")] = stated[2]
+    return settings, ""

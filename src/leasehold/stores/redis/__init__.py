@@ -1,0 +1,1 @@
+"""Stores in a Redis server. Its modules need the driver: `leasehold[redis]`."""

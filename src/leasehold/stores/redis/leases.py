@@ -1,0 +1,145 @@
+"""Leases in a Redis server, for any number of hosts.
+
+The URL, the server's clock, durability, forks and time-outs are as in `redis.py`. Owns the keys
+`leasehold:{leases}:…`, which are on one node of a Cluster. A lease that is given up leaves nothing behind; one whose
+session died stays as a record of nobody until its key is acquired again. Fences follow the server's clock, so
+that they rise also across a loss of data; refuses nothing if that clock is set back and the data is lost at once.
+
+With less than `appendfsync always`, an acquisition, a release or a session without an end may be lost with the power.
+A holder that goes on in that belief carries a lower fence than whoever acquires next.
+
+Concurrency: each call is one script, and the server runs one at a time, so that of many who acquire a free key the
+first one gets it. A script of 1,000 keys holds up everybody else for some milliseconds. If the clock steps back,
+a session lives on for at most its duration from then.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from leasehold.model import Lease, LeaseSession
+from leasehold.stores.base import SchemaChange, StoreFeatures
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
+from leasehold.stores.names import legible
+from leasehold.stores.redis import lease_scripts as lua
+from leasehold.stores.redis.server import RedisServer
+
+LONGEST = 3e9
+"""Seconds, about a hundred years: microseconds of that are exact in Lua."""
+
+
+class RedisLeaseStore:
+    """Leases in the server at `url`. `timeout` is the longest that a call takes, in seconds."""
+
+    features = StoreFeatures(shared=True, longest_lease=LONGEST)
+
+    def __init__(self, url: str, *, timeout: float = 3.0) -> None:
+        self._server = RedisServer(url, timeout, "leases")
+        self._sessions = [self._server.lease_key("sessions"), self._server.lease_key("fence")]
+
+    def __repr__(self) -> str:
+        return f"RedisLeaseStore({self._server.shown!r})"
+
+    def create_schema(self) -> SchemaChange:
+        """Mark the data with its version, which the first use does too, and say what was done."""
+        return self._server.create_schema()
+
+    def close(self) -> None:
+        """Close the connections of this process. The store may be used again afterwards."""
+        self._server.close()
+
+    def open_session(self, owner: str, duration: float | None) -> LeaseSession:
+        check_owner(owner)
+        check_duration(duration, self.features)
+        session = LeaseSession(str(uuid.uuid4()), legible(owner), duration)
+        microseconds = "" if duration is None else str(max(1, round(duration * 1e6)))
+        values = [session.id, microseconds, json.dumps([session.owner, duration])]
+        self._server.call(lua.OPEN_SESSION, self._sessions, values)
+        return session
+
+    def heartbeat(self, session: LeaseSession) -> bool:
+        return bool(self._server.call(lua.HEARTBEAT, self._sessions, [session.id]))
+
+    def close_session(self, session: LeaseSession) -> None:
+        self._server.command("HDEL", self._sessions[0], session.id)
+
+    def acquire(self, session: LeaseSession, scope: str, keys: Sequence[str]) -> list[Lease]:
+        check_keys(scope, keys)
+        if not keys:
+            return []
+        asked = list(dict.fromkeys(keys))
+        fence, won = self._server.call(lua.ACQUIRE, self._of(scope), [session.id, *asked])
+        return [Lease(scope, asked[number], session, int(fence)) for number in won]
+
+    def renew(self, leases: Sequence[Lease]) -> list[Lease]:
+        return self._as_they_say("renew", leases)[1]
+
+    def release(self, leases: Sequence[Lease]) -> list[Lease]:
+        return self._as_they_say("release", leases)[1]
+
+    def change(self, leases: Sequence[Lease], to: LeaseSession) -> list[Lease]:
+        fence, changed = self._as_they_say("change", leases, to.id)
+        return [Lease(lease.scope, lease.key, to, fence) for lease in changed]
+
+    def break_leases(self, scope: str, keys: Sequence[str]) -> list[Lease]:
+        return self._held("break", scope, keys)
+
+    def holders(self, scope: str, keys: Sequence[str]) -> list[Lease]:
+        return self._held("look", scope, keys)
+
+    def _of(self, *scopes: str) -> list[str]:
+        return [*self._sessions, *(self._server.lease_key("scope", scope) for scope in scopes)]
+
+    def _as_they_say(self, how: str, leases: Sequence[Lease], to: str = "") -> tuple[int, list[Lease]]:
+        """Do this to the leases that are held as they say; return the fence it gave, and which they are."""
+        check_leases(leases)
+        if not leases:
+            return 0, []
+        distinct = list(dict.fromkeys(leases))
+        together: dict[tuple[str, str, int], list[tuple[int, Lease]]] = defaultdict(list)
+        for position, lease in enumerate(distinct):
+            together[lease.scope, lease.session.id, lease.fence].append((position, lease))
+        scopes = list(dict.fromkeys(scope for scope, _, _ in together))
+        values = [how, to]
+        for (scope, session, fence), some in together.items():
+            values += [
+                str(scopes.index(scope) + 1),
+                session,
+                str(fence),
+                str(len(some)),
+                *(lease.key for _, lease in some),
+            ]
+        fence, met = self._server.call(lua.AS_THEY_SAY, self._of(*scopes), values)
+        if len(met) == len(distinct):
+            return int(fence), distinct
+        positions = [position for some in together.values() for position, _ in some]
+        return int(fence), [distinct[position] for position in sorted(positions[number] for number in met)]
+
+    def _held(self, how: str, scope: str, keys: Sequence[str]) -> list[Lease]:
+        check_keys(scope, keys)
+        if not keys:
+            return []
+        asked = list(dict.fromkeys(keys))
+        answer: Iterable[tuple[int, str, str, str]] = self._server.call(lua.HELD, self._of(scope), [how, *asked])
+        return [
+            Lease(scope, asked[number], LeaseSession(id_, *_owner_and_duration(session)), int(fence))
+            for number, fence, id_, session in answer
+        ]
+
+
+def _owner_and_duration(session: str) -> tuple[str, float | None]:
+    """Who has opened a session and for how long, as far as that can be read: it is for people."""
+    try:
+        owner, duration = json.loads(session.split("\n")[2])
+        return str(owner), None if duration is None else float(duration)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return "(unreadable)", None
+
+
+def open_redis_leases(url: str, base: Path, timeout: float) -> RedisLeaseStore:
+    """The leases in the server that a `redis://` or `rediss://` URL names; `base` has no meaning here."""
+    return RedisLeaseStore(url, timeout=timeout)
