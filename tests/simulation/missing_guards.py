@@ -16,7 +16,7 @@ from leasehold.balancing import hand_over, view
 from leasehold.balancing.sightings import Sightings
 from leasehold.errors import NotTheOwner
 from leasehold.model import Checkpoint, Ownership, OwnershipListing, Presence
-from leasehold.ownership import Hold, PartitionManager, acquisition, asking, holds, keeping, partition_manager
+from leasehold.ownership import Hold, PartitionManager, acquisition, asking, holds, keeping, looking, partition_manager
 from leasehold.simulation import Instance, Make, SimulatedSink, SimulatedStore
 from leasehold.sinks.fence import Admission, Plan, Range
 
@@ -310,11 +310,11 @@ def asks_of_anybody(patch: Patch) -> None:
 
 
 def no_doubt(patch: Patch) -> None:
-    patch.setattr(PartitionManager, "_in_doubt", lambda self, seen: False)
+    patch.setattr(looking.Sight, "in_doubt", lambda self, seen, holding: False)
 
 
 def no_grace(patch: Patch) -> None:
-    patch.setattr(PartitionManager, "_suspect_store", lambda self: None)
+    patch.setattr(looking.Sight, "suspect_store", lambda self: None)
 
 
 def no_attention(patch: Patch) -> None:
@@ -354,7 +354,7 @@ def no_reservation(patch: Patch) -> None:
         ]
         return original(ids, replace(listing, records=tuple(records)), **rest)
 
-    patch.setattr(partition_manager, "make_view", make)
+    patch.setattr(looking, "make_view", make)
 
 
 def steals_at_once(patch: Patch) -> None:
@@ -387,7 +387,7 @@ def counts_owners_only(patch: Patch) -> None:
     def make(ids: Any, listing: OwnershipListing, **rest: Any) -> view.View:
         return original(ids, replace(listing, presences=()), **rest)
 
-    patch.setattr(partition_manager, "make_view", make)
+    patch.setattr(looking, "make_view", make)
 
 
 def ages_from_the_first_listing(patch: Patch) -> None:

@@ -15,7 +15,7 @@ cycle, and who calls it looks at `due` to know when the next one is.
 
 Concurrency. One thread runs `tick`; any thread may call `held`, `let_go`, `retire`, `update_checkpoints` and
 `note_progress`. What a cycle is made of is in modules of its own: `keeping` (renewals, giving up), `acquisition`
-(claims), `asking` (hand-over), `membership` (presence) and `store_doubt` (the second look).
+(claims), `asking` (hand-over), `membership` (presence) and `looking` (the listing, and the second look at it).
 No call to a store or hub is made under a lock, and only `tick` and `relinquish` write ownership records, so that an
 instance never meets itself at one. If this process stops for a minute
 - anywhere: its trust, counted from before the request, has run out when it wakes up; `held` is empty, and
@@ -32,41 +32,36 @@ If a store hangs in a renewal, `held` still shrinks on time, since trust is comp
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from leasehold.balancing import STRATEGIES, Limits, Me, View, make_view, target, trust_duration
-from leasehold.balancing.sightings import Sightings
-from leasehold.balancing.unreadable import Sorted, sort_out
+from leasehold.balancing import STRATEGIES, Me, View, trust_duration
 from leasehold.clock import Clock
 from leasehold.combinations import Combination, check, is_mixed, place_of
 from leasehold.config import OwnershipSettings
-from leasehold.errors import HubError, HubUnavailable, SinkError, StoreError, UsageError
-from leasehold.hubs.base import Hub, ProgressMirror
+from leasehold.errors import HubError, SinkError, StoreError, UsageError
+from leasehold.hubs.base import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
 from leasehold.notices import (
-    CheckpointUpdated,
     CycleFailed,
     LossReason,
     Notices,
     OwnershipRelinquished,
-    PartitionsUnserved,
 )
 from leasehold.ownership.acquisition import Acquisition
 from leasehold.ownership.asking import Asking
 from leasehold.ownership.attaching import Attaching
+from leasehold.ownership.cycles import Cycles
 from leasehold.ownership.holds import Hold, Holds
 from leasehold.ownership.keeping import Keeping
+from leasehold.ownership.looking import Sight
 from leasehold.ownership.membership import Membership
-from leasehold.ownership.pace import Outcome, pause_after
+from leasehold.ownership.pace import Outcome
+from leasehold.ownership.recording import Recording
 from leasehold.ownership.skipping import Skipping
 from leasehold.ownership.starting import KnowsWatermarks
-from leasehold.ownership.store_doubt import StoreDoubt
-from leasehold.stores.base import CheckpointStore, KnowsNamesakes, OwnershipStore
-
-logger = logging.getLogger(__name__)
+from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 
 class PartitionManager:
@@ -107,7 +102,6 @@ class PartitionManager:
         self.attention = threading.Event()
         """Set when a cycle is wanted before it is due: something was let go, or the end has come."""
         self._hub = hub
-        self._share = share
         self._group = group
         self._ownership = ownership
         self._checkpoints = checkpoints
@@ -116,7 +110,6 @@ class PartitionManager:
         self._plan = STRATEGIES[settings.strategy]
         trust = trust_duration(settings.partition_expiration, settings.clock_rate_ratio, settings.margin)
         mixed = is_mixed(hub.url)
-        self._foreign = settings.expiration_of_others(mixed=mixed)
         check(
             Combination(
                 ownership=place_of(ownership),
@@ -126,13 +119,22 @@ class PartitionManager:
             )
         )
         self._membership = Membership(ownership, group, owner_id=owner_id, settings=settings, pipeline=pipeline)
-        self._doubt = StoreDoubt(settings)
         self._skipping = Skipping(self.notices)
-        self._sightings = None if ownership.features.own_clock else Sightings()
-        self._changed = threading.Condition()
         self._holds = Holds(clock)
         self._keeping = Keeping(ownership, self._holds, trust=trust, clock=clock, notices=self.notices)
         self._asking = Asking(ownership, self._holds, deadline=settings.hand_over_timeout, notices=self.notices)
+        self._sight = Sight(
+            hub,
+            group,
+            ownership,
+            settings=settings,
+            foreign=settings.expiration_of_others(mixed=mixed),
+            share=share,
+            clock=clock,
+            skipping=self._skipping,
+            notices=self.notices,
+            on_suspicion=self._asking.forget_how_long,
+        )
         self._attaching = Attaching(hub, group.name, timeout=settings.request_timeout, reads_here=reads_here)
         self._acquisition = Acquisition(
             hub,
@@ -152,20 +154,22 @@ class PartitionManager:
             table=table,
             attaching=self._attaching,
         )
-        self._sorted = Sorted(OwnershipListing((), 0.0), frozenset(), frozenset())
-        self._names_checked = False
-        self._cycles = 0
-        self._due = clock.monotonic()
-        self._partition_ids: tuple[str, ...] = ()
-        self._finished: set[str] = set()
+        self._recording = Recording(
+            hub,
+            group,
+            checkpoints,
+            holds=self._holds,
+            keeping=self._keeping,
+            acquisition=self._acquisition,
+            notices=self.notices,
+        )
+        self._cycles = Cycles(settings, self.notices, rng, clock.monotonic())
         self._just_started = True
         self._newcomer_until = clock.monotonic() + settings.partition_expiration
         self._mine = 0
         self._announced = False
-        self._unserved: tuple[str, ...] = ()
         self._last_progress = clock.monotonic()
         self._failure: UsageError | None = None
-        self._trouble = self._told_before = ""
 
     # What others ask
 
@@ -182,28 +186,24 @@ class PartitionManager:
     @property
     def due(self) -> float:
         """When the next dispatch cycle should run, on the monotonic clock."""
-        return self._due
+        return self._cycles.due
 
     @property
     def cycles(self) -> int:
         """How many dispatch cycles have ended, well or not. The settle delay at the start is no cycle."""
-        with self._changed:
-            return self._cycles
+        return self._cycles.ended
 
     def wait_for_cycle(self, number: int, timeout: float) -> bool:
         """Wait until `number` dispatch cycles have ended, for at most `timeout` seconds. Returns whether they have."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._cycles >= number, timeout)
+        return self._cycles.wait_for(number, timeout)
 
     def note_progress(self) -> bool:
         """Say that the work is going on; without it, renewal stops after the stall timeout.
 
         Returns whether it had stopped: what was held then is claimed again by the next cycle.
         """
-        now = self._clock.monotonic()
-        stalled = now - self._last_progress > self.settings.stall_timeout
-        self._last_progress = now
-        return stalled
+        before, self._last_progress = self._last_progress, self._clock.monotonic()
+        return self._last_progress - before > self.settings.stall_timeout
 
     def let_go(self, partition: str, owner_level: int, error: str = "") -> bool:
         """Give up a partition whose work has ended: to who has asked for it, else to whoever's share it is.
@@ -228,7 +228,7 @@ class PartitionManager:
 
     def finish(self, partition: str, owner_level: int) -> None:
         """Give up a partition that has nothing more for this instance, and claim it no more, whoever has it."""
-        self._finished.add(partition)
+        self._sight.finish(partition)
         self.let_go(partition, owner_level)
 
     def retire(self) -> None:
@@ -267,27 +267,7 @@ class PartitionManager:
         `also_lapsed` is for work that is certainly done at its level, such as a batch that Spark has committed,
         whether or not the level is still held: the store refuses it as soon as another has announced a higher one.
         """
-        held = self.held()
-        mine = {
-            c.partition for c in checkpoints if c.partition in held and held[c.partition].owner_level == c.owner_level
-        }
-        sent = [checkpoint for checkpoint in checkpoints if also_lapsed or checkpoint.partition in mine]
-        if not sent:
-            return []
-        refused = {refusal.partition for refusal in self._checkpoints.update_checkpoints(sent)}
-        if refused:
-            logger.info("partitions %s have gone on to other owners", ", ".join(sorted(refused)))
-        self._keeping.drop({partition: held[partition] for partition in refused & mine}, LossReason.SUPERSEDED)
-        recorded = [checkpoint for checkpoint in sent if checkpoint.partition not in refused]
-        self._holds.prove(recorded)
-        self._acquisition.see(recorded)
-        if isinstance(self._hub, ProgressMirror):
-            self._hub.mirror(self._group.name, {one.partition: one.next_sequence_number for one in recorded})
-        for checkpoint in recorded:
-            self.notices.publish(
-                CheckpointUpdated(checkpoint.partition, checkpoint.owner_level, checkpoint.sequence_number)
-            )
-        return recorded
+        return self._recording.record(checkpoints, self.held(), also_lapsed=also_lapsed)
 
     # The dispatch cycle
 
@@ -299,24 +279,23 @@ class PartitionManager:
         announces this instance, if there is a settle delay.
         """
         started = self._clock.monotonic()
-        self._told_before, self._trouble = self._trouble, ""
+        self._cycles.begin()
         outcome = Outcome.FAILED
         try:
-            self._check_names()
+            self._sight.check_names()
             outcome = self._cycle() if self._settled() else self._announce()
         except (StoreError, HubError, SinkError) as error:
             if isinstance(error, StoreError):
-                self._suspect_store()
-            elif self._partition_ids:
+                self._sight.suspect_store()
+            elif self._sight.partition_ids:
                 self._membership.unable = True
-            self._tell_trouble("dispatch cycle failed", error)
+            self._cycles.tell_trouble("dispatch cycle failed", error)
         except UsageError as error:
             self._failure = error
             self.notices.publish(CycleFailed(error))
         finally:
-            self._end_cycle(started, outcome)
-        if self._told_before and not self._trouble:
-            logger.warning("dispatch cycles work again")
+            self._attaching.keep_only(self._holds.names())
+            self._cycles.end(started, self._clock.monotonic(), outcome)
         return outcome is Outcome.WON
 
     def relinquish(self, errors: Mapping[str, str] | None = None) -> None:
@@ -330,54 +309,37 @@ class PartitionManager:
         for partition, hold in held.items():
             self.notices.publish(OwnershipRelinquished(partition, hold.owner_level))
 
-    def _check_names(self) -> None:
-        """Before anything is written: others may keep this group's records under another spelling of its name."""
-        if not self._names_checked and isinstance(self._ownership, KnowsNamesakes):
-            self._ownership.check_names(self._group)
-        self._names_checked = True
-
     def _settled(self) -> bool:
         return self._announced or not (self.settings.settle_delay and self._ownership.features.presence)
 
     def _announce(self) -> Outcome:
-        self._find_partitions()  # who does not know them cannot serve a share
+        self._sight.find_partitions()  # who does not know them cannot serve a share
         self._ownership.renew_ownership([], self._announcement())
         self._announced = True
         return Outcome.SETTLING
-
-    def _end_cycle(self, started: float, outcome: Outcome) -> None:
-        self._attaching.keep_only(self._holds.names())
-        now = self._clock.monotonic()
-        if outcome is Outcome.SETTLING:
-            self._due = now + self.settings.settle_delay
-            return
-        self._due = now + pause_after(self.settings.load_balancing_interval, now - started, outcome, self._rng)
-        with self._changed:
-            self._cycles += 1
-            self._changed.notify_all()
 
     def _cycle(self) -> Outcome:
         self._keeping.drop(self._holds.lapsed(), LossReason.LAPSED)
         if self._clock.monotonic() - self._last_progress > self.settings.stall_timeout:
             return self._stall()
         self._keeping.write_down_leaving()
-        if not self._partition_ids:
-            self._find_partitions()
+        if not self._sight.partition_ids:
+            self._sight.find_partitions()
         self._membership.unable = self._membership.unable and not self._able_again()
         unsure = self._keeping.renew(self._announcement())
-        self._find_partitions()
-        listing = self._list()
+        self._sight.find_partitions()
+        listing = self._sight.list()
         stranger = self._membership.check_pipeline(listing)
         self._keeping.settle(unsure, listing)
         if self._keeping.settle_leaving(listing):
             self.attention.set()
         won = self._acquisition.recognise(listing)
-        view = self._view(listing)
+        view = self._sight.view(listing, self._me())
         self._mine = len(view.held) + len(view.reclaimable)
-        if stranger or self._in_doubt(view):
+        if stranger or self._sight.in_doubt(view, holding=bool(self._holds.names())):
             return Outcome.DOUBTED
         self._asking.hear(listing, view)
-        self._report_unserved(view)
+        self._sight.report_unserved(view)
         waiting, claimed = self._act(view, listing)
         self._just_started = self._just_started and self._membership.unable
         if won or claimed:
@@ -394,68 +356,13 @@ class PartitionManager:
     def _announcement(self) -> Presence:
         return self._membership.announcement(max(len(self._holds.names()), self._mine))
 
-    def _find_partitions(self) -> None:
-        try:
-            known = tuple(p for p in self._hub.partition_ids() if p not in self._finished)
-            self._partition_ids = known if self._share is None else self._share(known)
-        except HubUnavailable as error:
-            if not self._partition_ids:
-                raise
-            logger.warning("going on with the partitions known so far: %s", error)
-
-    def _list(self) -> OwnershipListing:
-        asked = self._clock.monotonic()
-        listing = self._ownership.list_ownership(self._group)
-        answered = self._clock.monotonic()
-        if self._doubt.listed(asked, answered):
-            self._suspect_store()
-        if self._sightings is not None:
-            listing = self._sightings.dated(listing, asked, answered)
-        self._skipping.tell(listing.unreadable)
-        expiration = self.settings.partition_expiration + self._ownership.features.clock_granularity
-        suspected = self._doubt.suspected(self._clock.monotonic())
-        self._sorted = sort_out(listing, expiration, store_suspected=suspected)
-        return self._sorted.listing
-
-    def _suspect_store(self) -> None:
-        """Live owners may not have been able to renew, nor those I have asked to hear it."""
-        self._doubt.suspect(self._clock.monotonic())
-        self._asking.forget_how_long()
-
-    def _view(self, listing: OwnershipListing) -> View:
-        granularity = self._ownership.features.clock_granularity
-        return make_view(
-            [partition for partition in self._partition_ids if partition not in self._sorted.aside],
-            listing,
-            me=Me(
-                owner_id=self.owner_id,
-                held=self._holds.names(),
-                presence=self._announcement(),
-                just_started=self._just_started and self._clock.monotonic() < self._newcomer_until,
-            ),
-            limits=Limits(
-                expiration=self.settings.partition_expiration + granularity,
-                reservation=self.settings.load_balancing_interval + self.settings.request_timeout,
-                foreign=self._foreign + granularity,
-            ),
-            store_suspected=self._doubt.suspected(self._clock.monotonic()),
+    def _me(self) -> Me:
+        return Me(
+            owner_id=self.owner_id,
+            held=self._holds.names(),
+            presence=self._announcement(),
+            just_started=self._just_started and self._clock.monotonic() < self._newcomer_until,
         )
-
-    def _in_doubt(self, view: View) -> bool:
-        """Whether to look again before claiming."""
-        again, away = self._doubt.look_again(view, holding=bool(self._holds.names()))
-        if away:
-            self._suspect_store()
-        return again
-
-    def _report_unserved(self, view: View) -> None:
-        unserved: tuple[str, ...] = ()
-        if any(member.maximum is not None for member in view.members.values()):
-            owned = dict(view.others) | {view.me: (*view.held, *view.reclaimable, *view.asked)}
-            unserved = target(owned, view.free, view.members).unserved
-        if unserved != self._unserved:
-            self._unserved = unserved
-            self.notices.publish(PartitionsUnserved(unserved))
 
     def _act(self, view: View, listing: OwnershipListing) -> tuple[bool, bool]:
         """Claim, ask, or wait, as the plan and the hand-over say. Returns whether it waits, and whether it has won."""
@@ -467,7 +374,7 @@ class PartitionManager:
         if wishes.asks:
             self._ownership.ask(wishes.asks)
         won = self._acquisition.claim(
-            wishes.claims, listing, progress, self._partition_ids, levelless=self._sorted.levelless
+            wishes.claims, listing, progress, self._sight.partition_ids, levelless=self._sight.levelless
         )
         if wishes.withdrawn:
             self._ownership.withdraw_asks(wishes.withdrawn)
@@ -487,12 +394,6 @@ class PartitionManager:
             self._checkpoints.list_checkpoints(self._group)
             self._hub.partition_properties()
         except (StoreError, HubError) as error:
-            self._tell_trouble("acquiring nothing", error)
+            self._cycles.tell_trouble("acquiring nothing", error)
             return False
         return True
-
-    def _tell_trouble(self, what: str, error: Exception) -> None:
-        self.notices.publish(CycleFailed(error))
-        self._trouble = f"{what}: {error}"
-        if self._trouble != self._told_before:
-            logger.warning("%s", self._trouble)

@@ -1,0 +1,135 @@
+"""What an instance sees of its group in one cycle: the hub's partitions, the records of all, and whom they show alive.
+
+Owns the doubt in the store, the sightings where a store has no clock, and what is set aside as unreadable. Promises
+that a listing which came late, or a store that was away, gives every owner the time for one more cycle. Writes nothing,
+and is called by the thread that runs the cycles alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from leasehold.balancing import Limits, Me, View, make_view, target
+from leasehold.balancing.sightings import Sightings
+from leasehold.balancing.unreadable import Sorted, sort_out
+from leasehold.clock import Clock
+from leasehold.config import OwnershipSettings
+from leasehold.errors import HubUnavailable
+from leasehold.hubs.base import Hub
+from leasehold.model import ConsumerGroup, OwnershipListing
+from leasehold.notices import Notices, PartitionsUnserved
+from leasehold.ownership.skipping import Skipping
+from leasehold.ownership.store_doubt import StoreDoubt
+from leasehold.stores.base import KnowsNamesakes, OwnershipStore
+
+logger = logging.getLogger(__name__)
+
+
+class Sight:
+    """One instance's view of its group. `foreign` is the expiration of other SDKs' records, in seconds;
+    `on_suspicion` is called when the store turns out to have been away.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        group: ConsumerGroup,
+        ownership: OwnershipStore,
+        *,
+        settings: OwnershipSettings,
+        foreign: float,
+        share: Callable[[tuple[str, ...]], tuple[str, ...]] | None,
+        clock: Clock,
+        skipping: Skipping,
+        notices: Notices,
+        on_suspicion: Callable[[], None],
+    ) -> None:
+        self._hub, self._group, self._ownership = hub, group, ownership
+        self._settings, self._foreign, self._share = settings, foreign, share
+        self._clock, self._skipping, self._on_suspicion = clock, skipping, on_suspicion
+        self._notices = notices
+        self._unserved: tuple[str, ...] = ()
+        self._doubt = StoreDoubt(settings)
+        self._sightings = None if ownership.features.own_clock else Sightings()
+        self._sorted = Sorted(OwnershipListing((), 0.0), frozenset(), frozenset())
+        self._names_checked = False
+        self._finished: set[str] = set()
+        self.partition_ids: tuple[str, ...] = ()
+
+    @property
+    def levelless(self) -> frozenset[str]:
+        """Of which partitions the listing tells no owner level."""
+        return self._sorted.levelless
+
+    def finish(self, partition: str) -> None:
+        """A partition has ended for good, and is not looked for again."""
+        self._finished.add(partition)
+
+    def check_names(self) -> None:
+        """Before anything is written: others may keep this group's records under another spelling of its name."""
+        if not self._names_checked and isinstance(self._ownership, KnowsNamesakes):
+            self._ownership.check_names(self._group)
+        self._names_checked = True
+
+    def find_partitions(self) -> None:
+        """Ask the hub. Raises `HubUnavailable` only where nothing is known yet."""
+        try:
+            known = tuple(p for p in self._hub.partition_ids() if p not in self._finished)
+            self.partition_ids = known if self._share is None else self._share(known)
+        except HubUnavailable as error:
+            if not self.partition_ids:
+                raise
+            logger.warning("going on with the partitions known so far: %s", error)
+
+    def list(self) -> OwnershipListing:
+        """The records that can be used."""
+        asked = self._clock.monotonic()
+        listing = self._ownership.list_ownership(self._group)
+        answered = self._clock.monotonic()
+        if self._doubt.listed(asked, answered):
+            self.suspect_store()
+        if self._sightings is not None:
+            listing = self._sightings.dated(listing, asked, answered)
+        self._skipping.tell(listing.unreadable)
+        expiration = self._settings.partition_expiration + self._ownership.features.clock_granularity
+        suspected = self._doubt.suspected(self._clock.monotonic())
+        self._sorted = sort_out(listing, expiration, store_suspected=suspected)
+        return self._sorted.listing
+
+    def suspect_store(self) -> None:
+        """Live owners may not have been able to renew, nor those I have asked to hear it."""
+        self._doubt.suspect(self._clock.monotonic())
+        self._on_suspicion()
+
+    def view(self, listing: OwnershipListing, me: Me) -> View:
+        """Whose the partitions are, as far as this instance can know it."""
+        granularity = self._ownership.features.clock_granularity
+        return make_view(
+            [partition for partition in self.partition_ids if partition not in self._sorted.aside],
+            listing,
+            me=me,
+            limits=Limits(
+                expiration=self._settings.partition_expiration + granularity,
+                reservation=self._settings.load_balancing_interval + self._settings.request_timeout,
+                foreign=self._foreign + granularity,
+            ),
+            store_suspected=self._doubt.suspected(self._clock.monotonic()),
+        )
+
+    def in_doubt(self, view: View, *, holding: bool) -> bool:
+        """Whether to look again before claiming."""
+        again, away = self._doubt.look_again(view, holding=holding)
+        if away:
+            self.suspect_store()
+        return again
+
+    def report_unserved(self, view: View) -> None:
+        """Say which partitions are more than all instances together may hold, when that changes."""
+        unserved: tuple[str, ...] = ()
+        if any(member.maximum is not None for member in view.members.values()):
+            owned = dict(view.others) | {view.me: (*view.held, *view.reclaimable, *view.asked)}
+            unserved = target(owned, view.free, view.members).unserved
+        if unserved != self._unserved:
+            self._unserved = unserved
+            self._notices.publish(PartitionsUnserved(unserved))
