@@ -43,6 +43,7 @@ from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.event_hubs.events import Message, batch_of, joined, number_of, offset_in, without_gaps
 from leasehold.hubs.event_hubs.kept import KeptReceivers, Reader
+from leasehold.hubs.event_hubs.known_offsets import KnownOffsets
 from leasehold.hubs.event_hubs.receiver import Receiver
 from leasehold.hubs.event_hubs.sender import Sender
 from leasehold.hubs.event_hubs.times import first_times
@@ -57,7 +58,6 @@ _PATIENCE = 60.0
 _BATCH_BYTES = 16 << 20
 _FAULTS = 5
 _FIRST_PAUSE = 0.1
-_OFFSETS = 256
 _LEARNING = 10.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -77,7 +77,7 @@ class EventHub:
         self._patience = patience
         self._lock = threading.Lock()
         self._kept = KeptReceivers(address)
-        self._offsets: dict[str, dict[int, str]] = {}
+        self._offsets = KnownOffsets()
         self._ends: dict[str, int] = {}
         self._sender: Sender | None = None
         with self._errors():
@@ -207,8 +207,7 @@ class EventHub:
 
     def offset_of(self, partition: str, sequence_number: int) -> str | None:
         """The offset of an event that was its partition's last at one of the latest looks, or was learned."""
-        with self._lock:
-            return self._offsets.get(partition, {}).get(sequence_number)
+        return self._offsets.of(partition, sequence_number)
 
     def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
         """When the first event from each place on was enqueued; see `TellsTimes`.
@@ -311,6 +310,7 @@ class EventHub:
     def _start_anew(self) -> None:
         """Leave to the parent process, which goes on with them, its producer and whatever lock a thread of it has."""
         self._lock, self._sender = threading.Lock(), None
+        self._offsets = self._offsets.copy()
         self._kept.start_anew()
 
     def _first_from(self, partition: str, start: datetime | str) -> Message:
@@ -338,7 +338,7 @@ class EventHub:
             logger.warning("partition %s: the offset of event %d stays unknown: %s", partition, number, error)
             return
         if found:  # else retention has removed it
-            self._note_offset(partition, number, offset_in(found[0]))
+            self._offsets.note(partition, number, offset_in(found[0]))
 
     def _described(self, partitions: Sequence[str] | None) -> dict[str, dict[str, Any]]:
         for partition in partitions or ():
@@ -349,18 +349,8 @@ class EventHub:
         for name, place in found.items():
             with self._lock:
                 self._ends[name] = max(self._ends.get(name, 0), place["last_enqueued_sequence_number"] + 1)
-            self._note_offset(name, place["last_enqueued_sequence_number"], place["last_enqueued_offset"])
+            self._offsets.note(name, place["last_enqueued_sequence_number"], place["last_enqueued_offset"])
         return found
-
-    def _note_offset(self, partition: str, sequence_number: int, offset: object) -> None:
-        """Remember what the last event is called: most ranges end at an end that was looked up a moment ago."""
-        if sequence_number < 0 or offset is None:
-            return
-        with self._lock:
-            known = self._offsets.setdefault(partition, {})
-            known[sequence_number] = str(offset)
-            if len(known) > _OFFSETS:
-                del known[next(iter(known))]
 
     def _check(self, partition: str) -> None:
         """Refuse a partition that is not there. Those that were seen once are never asked for again."""
