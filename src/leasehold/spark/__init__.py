@@ -41,28 +41,28 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EntityTable": "entity_table",
-    "EventHubsConnector": "other_sources",
-    "MicroBatch": "loop.batch",
-    "MicroBatches": "loop.micro_batches",
-    "Piece": "unseen",
-    "PipelineRun": "pipeline",
-    "Progress": "pipeline",
-    "SparkKafkaSource": "other_sources",
-    "Terminated": "endings",
-    "Unseen": "unseen",
-    "for_each_batch": "foreach",
-    "open_session": "session",
-    "read_json": "bodies",
-    "read_pipeline_file": "pipeline_file",
-    "register": "registration",
+    "EntityTable": "leasehold.spark.table.entity_table",
+    "EventHubsConnector": "leasehold.spark.table.other_sources",
+    "MicroBatch": "leasehold.spark.loop.batch",
+    "MicroBatches": "leasehold.spark.loop.micro_batches",
+    "Piece": "leasehold.spark.table.unseen",
+    "PipelineRun": "leasehold.spark.pipeline",
+    "Progress": "leasehold.spark.pipeline",
+    "SparkKafkaSource": "leasehold.spark.table.other_sources",
+    "Terminated": "leasehold.spark.endings",
+    "Unseen": "leasehold.spark.table.unseen",
+    "for_each_batch": "leasehold.spark.table.foreach",
+    "open_session": "leasehold.spark.session",
+    "read_json": "leasehold.spark.bodies",
+    "read_pipeline_file": "leasehold.pipeline_file",
+    "register": "leasehold.spark.source.registration",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = f"{__name__}.{_HOMES[name]}"
+    home = _HOMES[name]
     try:
         return getattr(importlib.import_module(home), name)
     except AttributeError as error:
