@@ -489,7 +489,7 @@ def test_nobody_at_the_address_and_no_connection_string(monkeypatch: pytest.Monk
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in [name for name in sys.modules if name.startswith("leasehold.hubs.event_hubs.hub")]:
+    for module in [name for name in sys.modules if name.startswith("leasehold.hubs.event_hubs")]:
         monkeypatch.delitem(sys.modules, module)
     broken: Any = None
     monkeypatch.setitem(sys.modules, "azure.eventhub", broken)

@@ -128,7 +128,7 @@ def _words(detail: object) -> str:
 @contextmanager
 def quietly() -> Iterator[None]:
     """What goes wrong in a simulation is no news."""
-    logger = logging.getLogger("leasehold.processor")
+    logger = logging.getLogger("leasehold.ownership")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
