@@ -1,1 +1,1 @@
-"""Contracts that a third party's store or hub subclasses as tests (they need pytest), and a clock moved by hand."""
+"""Contracts that a third party's store, hub or sink subclasses as tests (with pytest), and a clock moved by hand."""

@@ -1,0 +1,5 @@
+"""The contract of sinks, as tests: at least one for each sentence of `leasehold.sinks.base`."""
+
+from leasehold.testing.sinks.contracts import SinkContract
+
+__all__ = ["SinkContract"]

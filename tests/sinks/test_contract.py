@@ -1,0 +1,28 @@
+"""The contract of sinks, on SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from leasehold.sinks import Sink, TableSpec, open_sink
+from leasehold.testing.sinks import SinkContract
+from tests.sinks.events import look
+
+
+class TestSqliteSink(SinkContract):
+    @pytest.fixture
+    def open_table(self, tmp_path: Path) -> Callable[[TableSpec], Sink]:
+        return lambda spec: open_sink("sqlite:///table.db", spec, base=tmp_path)
+
+    @pytest.fixture
+    def contents(self, tmp_path: Path) -> Callable[[], list[tuple[str, int]]]:
+        query = "SELECT entity, value FROM entities ORDER BY entity, value"
+        return lambda: look(tmp_path / "table.db", query)
+
+    @pytest.fixture
+    def set_aside(self, tmp_path: Path) -> Callable[[], list[tuple[str, int]]]:
+        query = "SELECT partition, sequence_number FROM entities_rejected ORDER BY 1, 2"
+        return lambda: look(tmp_path / "table.db", query)
