@@ -1,7 +1,7 @@
 """An Azure Event Hub as a hub, through the official client `azure-eventhub`.
 
 Owns the `eventhubs:` scheme: `eventhubs://NAMESPACE.servicebus.windows.net/HUB`, with options and credentials as
-in `event_hubs_url`. Promises exact ranges of sequence numbers, read with one receiver per partition and
+in `url.py`. Promises exact ranges of sequence numbers, read with one receiver per partition and
 process, which is kept and reopened only when a range does not begin where the last one ended. Sends are acknowledged;
 a fault in between may store an event twice, as everywhere with Event Hubs. Refuses a publisher, which the service sets.
 

@@ -1,8 +1,8 @@
 """A topic of a Kafka cluster as a hub; also an event hub through the Kafka endpoint of Azure Event Hubs.
 
-Owns the `kafka:` scheme and what the parts beside it make together: `kafka_options` reads the URL, `kafka_topic`
-asks about the topic, `kafka_reading` reads ranges, `kafka_times` looks at times, `kafka_sending` sends,
-`kafka_mirror` copies progress. A sequence number is Kafka's offset: numbers rise, and may have gaps where messages
+Owns the `kafka:` scheme and what the parts beside it make together: `options.py` reads the URL, `topic.py`
+asks about the topic, `reading.py` reads ranges, `times.py` looks at times, `sending.py` sends,
+`mirror.py` copies progress. A sequence number is Kafka's offset: numbers rise, and may have gaps where messages
 were compacted or where a transaction ended. The identity is cluster id, topic and topic id, so that a topic made
 anew is another hub.
 
@@ -167,7 +167,7 @@ class KafkaHub:
         return self._chunks(partition, start, end, batch_rows, EVENT_COLUMNS)
 
     def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
-        """Append events durably and return how many; see `Hub.send` and `kafka_sending`."""
+        """Append events durably and return how many; see `Hub.send` and `sending.py`."""
         count = len(self.partition_ids())  # fails at once if the cluster is away
         return self._here.sender.send(events, None if partition is None else self._number(partition), count)
 

@@ -1,6 +1,6 @@
 """Every statement that reads or changes the tables of a log file.
 
-Owns what is stored, in rows as `log_format` has them: the identity of the log, a row per partition (begin, end,
+Owns what is stored, in rows as `format.py` has them: the identity of the log, a row per partition (begin, end,
 last enqueued time, bytes) and a row per stored batch (first and last sequence number, enqueued time, payload).
 Each method is one short transaction, or for those that say so several with others' work in between. Promises
 that the row of a partition always agrees with its batches, also after a crash, that enqueued times never go

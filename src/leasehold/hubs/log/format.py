@@ -11,7 +11,7 @@ Promises that a row which does not agree with its checksum, or holds other types
 `HubError`, which names it. Refuses files that are not logs, and logs of a newer format.
 
 Checksums find what failing disks and stray writes do to a file. They are no seal against somebody who means to
-change it, for whom `log_payload` has bounds. SQLite drops the newest transactions when the file beside the log that
+change it, for whom `payload.py` has bounds. SQLite drops the newest transactions when the file beside the log that
 ends in -wal is damaged: that part is not ours to see.
 """
 

@@ -1,7 +1,7 @@
 """The embedded log: a hub in one SQLite file, for the processes of one machine.
 
 Owns the `log:` scheme and what the log adds to a hub: Arrow in, partitioning, growth and retention; the
-tables are `log_file`'s. A batch that is appended is one transaction: one row (more for a very large batch)
+tables are `file.py`'s. A batch that is appended is one transaction: one row (more for a very large batch)
 that holds an Arrow IPC payload. Promises that sequence numbers start at 0 in each partition and have no
 gaps, that an append which returned is on disk, and that one which was interrupted left the whole batch or
 nothing of it. Refuses to make a file unless asked with `LogHub.create`, and to remove partitions.

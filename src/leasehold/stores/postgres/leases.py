@@ -1,6 +1,6 @@
 """Leases in a Postgres database, for any number of hosts.
 
-The URL, the server's clock, durability, forks and time-outs are as in `postgres.py`. Owns the tables
+The URL, the server's clock, durability, forks and time-outs are as in `store.py`. Owns the tables
 `leasehold_session` and `leasehold_lease` and the sequence `leasehold_fence`: one count for all keys, of which a
 call takes one. A session's row goes away when it is closed or found dead. A lease's row stays when it is given
 up, so there is one for each key that was ever leased: while it is there, nobody can overtake it with a fence

@@ -2,7 +2,7 @@
 
 Owns `leasehold_schema` (which component has which version) and the statements that lead from each version to
 the next. Tables are made in the first schema of the search path (`?options=-csearch_path%3Dname`; see
-`postgres_place.py`). A version is never changed after it was released: what changes is another entry at the end of the
+`place.py`). A version is never changed after it was released: what changes is another entry at the end of the
 list. Every step is one transaction that holds an advisory lock, so that of several processes one makes the tables and
 the others wait for it; a process that stops in there for a minute is ended by the server after the store's time-out.
 A table that should be there and was removed is made again, empty, by `create_schema` and by a store that starts. Levels

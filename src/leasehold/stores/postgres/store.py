@@ -1,7 +1,7 @@
 """Ownership and checkpoints in a Postgres database, for any number of hosts.
 
 `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE`, as libpq reads it; what the URL leaves out comes
-from libpq's environment (`PGPASSWORD`, `PGPASSFILE`, …). Owns the tables that `postgres_schema.py` makes on
+from libpq's environment (`PGPASSWORD`, `PGPASSFILE`, …). Owns the tables that `schema.py` makes on
 first use. Its clock is the server's, read with `clock_timestamp()`. Should that clock step back, a record from
 the future is as old as its first listing afterwards; should it leap ahead, live owners look expired, and the
 fence has to do. Refuses hot standbys, names longer than 512 bytes and names with a NUL.
@@ -14,7 +14,7 @@ Concurrency: each call is one statement, which is its own transaction, however m
 rows in the order of their keys, so that two of them do not wait for each other, and one that the server rolls
 back nevertheless is sent again. A record is compared and written under its row lock: of many claims that name
 one ETag, the first to lock it wins and the others find another ETag. Where this process stops for a minute, no
-lock is held meanwhile. Threads, forks and time-outs: `postgres_connections.py`.
+lock is held meanwhile. Threads, forks and time-outs: `connections.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Leases in a Redis server, for any number of hosts.
 
-The URL, the server's clock, durability, forks and time-outs are as in `redis.py`. Owns the keys
+The URL, the server's clock, durability, forks and time-outs are as in `store.py`. Owns the keys
 `leasehold:{leases}:…`, which are on one node of a Cluster. A lease that is given up leaves nothing behind; one whose
 session died stays as a record of nobody until its key is acquired again. Fences follow the server's clock, so
 that they rise also across a loss of data; refuses nothing if that clock is set back and the data is lost at once.

@@ -14,7 +14,7 @@ another store where that is not acceptable. A store warns at first use of a serv
 
 Concurrency: each call is one script a consumer group, however many records it carries, and the server runs one at a
 time: a record is compared and written with nobody in between. A script holds up everybody else meanwhile (2,048
-records: some ten milliseconds). Threads, forks and time-outs: `redis_server.py`.
+records: some ten milliseconds). Threads, forks and time-outs: `server.py`.
 """
 
 from __future__ import annotations

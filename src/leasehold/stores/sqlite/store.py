@@ -1,7 +1,7 @@
 """Ownership and checkpoints in one SQLite file, for all processes of one host.
 
 Owns the tables `leasehold_ownership`, `leasehold_presence`, `leasehold_ask`, `leasehold_checkpoint` and
-`leasehold_binding` (`sqlite_layout.py` says how they look). Its clock is the boot id with the boot-time
+`leasehold_binding` (`layout.py` says how they look). Its clock is the boot id with the boot-time
 clock: a record from before a reboot is infinitely old, since whoever wrote it is gone. Refuses
 a URL whose file is on a network file system, where neither SQLite's locks nor this clock hold.
 
