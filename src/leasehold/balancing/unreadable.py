@@ -1,16 +1,16 @@
 """Ownership records that cannot be read: whose partitions are they?
 
-Owns the rule, between two dangers. To take such a partition for free at once would let two owners work on it, since who
-holds it may be alive and of a newer release; to leave it alone for ever would let anybody stop a partition with one bad
+Owns the rule, between two dangers. To take such a partition for free at once would let two owners work on it, since its
+owner may be alive and of a newer release; to leave it alone for ever would let any writer stop a partition with one bad
 write. So:
 
-1. Whoever lives renews its record, which changes it. One that has not been written for the partition expiration, by the
-   store's clock, is nobody's: the partition is free, and is claimed by the record's ETag. As long as live owners may
-   not have been able to renew, none is.
+1. A live owner renews its record, which changes it. A record that has not been written for the partition expiration, by
+   the store's clock, has no live owner: the partition is free, and is claimed by the record's ETag. As long as live
+   owners may not have been able to renew, no partition is.
 2. The level that the record carried is lost, and the checkpoint has it: levels are announced there before anything is
-   read. Where there is no checkpoint either, nobody can tell which level is new, and the partition is not claimed.
-3. Until then, and where not even ETag and age can be read, the partition is set aside: it is in nobody's share, and the
-   others are dealt with as ever. Whoever held it finds its record gone at the next renewal, and stops.
+   read. Where there is no checkpoint either, no instance can tell which level is new, and the partition is not claimed.
+3. Until then, and where not even ETag and age can be read, the partition is set aside: it is in no instance's share,
+   and the others are dealt with as ever. Its owner finds its record gone at the next renewal, and stops.
 
 Pure.
 """
@@ -24,9 +24,9 @@ from leasehold.model import Ownership, OwnershipListing, RecordKind
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """A listing whose `records` have, in place of those that cannot be read and are nobody's, free ones.
+    """A listing whose `records` have free ones in place of those that cannot be read and have no live owner.
 
-    `aside` are the partitions that nobody may claim now, `levelless` those that may be, if there is a checkpoint.
+    `aside` are the partitions that no instance may claim now, `levelless` those that may be, if there is a checkpoint.
     """
 
     listing: OwnershipListing

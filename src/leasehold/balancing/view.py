@@ -10,10 +10,10 @@ Owns the sorting of partitions into mine, free and others', and who takes part:
 3. It is *free* if it has no record, was relinquished, or its record is expired: older than the partition
    expiration by the store's own clock; in a mixed fleet, where another SDK's processor wrote it, than theirs. When
    the store itself is suspected (it failed or hung a moment ago, so that live owners could not renew), nothing
-   counts as expired. One that was handed over to a live instance is free only after a while: until then it is that
-   instance's.
+   counts as expired. A partition that was handed over to a live instance is free only after a while: until then it is
+   that instance's.
 4. Everything else is *others'*. A partition that a live instance has asked for counts as the asker's already,
-   so that nobody else asks for it too; one that I have asked for is in `asked`.
+   so that no other instance asks for it too; a partition that I have asked for is in `asked`.
 5. The *members* are the instances whose presence or any of whose ownerships is not expired, and I. One that has
    not been heard of since another of its name announced itself is that one's predecessor: it does not count, and
    what it owns counts as its successor's. Once I run, nobody is mine: my record may have been made anew, and then
@@ -35,8 +35,8 @@ from leasehold.model import OwnerId, Ownership, OwnershipListing, Presence, owne
 class View:
     """One instance's view of its group.
 
-    `held` are the partitions I hold and trust and that nobody has asked for; `reclaimable` those that are mine
-    by record only (rules 1 and 2); `free` those anybody may take; `others` those of live owners, by owner id;
+    `held` are the partitions I hold and trust and that no instance has asked for; `reclaimable` those that are mine
+    by record only (rules 1 and 2); `free` those that any instance may take; `others` those of live owners, by owner id;
     `asked` those I have asked for, with who owns them. All sorted. `members` are all who take part, with what
     they declare: where they are not given, the owners and I. `known` says whether others count me.
     `expired` are the owners whose partitions count as free for that reason alone, if no other owner is alive.

@@ -193,7 +193,7 @@ class ReadsAsOwner(Protocol):
         columns: Sequence[str] = EVENT_COLUMNS,
         batch_rows: int = 10_000,
     ) -> Iterator[pa.RecordBatch]:
-        """As `Hub.read`, and whoever else reads the partition at this level or below is disconnected.
+        """As `Hub.read`; any other reader of the partition at this level or below is disconnected.
 
         Raises `ReaderDisconnected` as soon as that happens to this read, also in the middle of it: the batches given
         before reach to the error's `position`.
@@ -208,7 +208,7 @@ class KeepsReceivers(Protocol):
     def attach(self, group_name: str, places: Mapping[str, int], timeout: float) -> None:
         """Attach to partitions as their owner, by the sequence number that comes next, and stay.
 
-        For an owner that has just claimed, before it reads the checkpoint: from then on whoever owned them receives
+        For an owner that has just claimed, before it reads the checkpoint: from then on their former owner receives
         nothing more, and what it has recorded by then is where to begin. Takes at most `timeout` seconds; what could
         not be attached to by then is attached to by the next read. Does nothing where owners need not be shut out so.
         """
@@ -225,7 +225,7 @@ class KeepsReceivers(Protocol):
 
 @runtime_checkable
 class TellsTimes(Protocol):
-    """What a hub may do beside: say when events came and for how long they are kept, to whoever only looks.
+    """What a hub may do beside: say when events came and for how long they are kept, to a caller that only looks.
 
     Neither method raises for a fault of the hub, or waits much longer than `timeout` seconds: what could not be found
     out by then, for whatever reason, is not known. Neither disturbs a reader.
@@ -261,7 +261,7 @@ class FirstEvent:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """What is written behind a partition's end, and may be read only when somebody else has finished.
+    """What is written behind a partition's end, and may be read only when a transaction of another client has ended.
 
     `count` numbers are taken; the first of them was enqueued at `since`, in seconds since the epoch, if that is known.
     """
@@ -272,7 +272,7 @@ class HeldBack:
 
 @runtime_checkable
 class HasGaps(Protocol):
-    """What a hub may do beside, where numbers below the end may have no event: tell whoever only looks what there is.
+    """What a hub may do beside, where numbers below the end may have no event: tell what there is, without reading.
 
     Neither method raises for a fault of the hub, or waits much longer than `timeout` seconds: what could not be found
     out by then is left out. Neither disturbs a reader.
@@ -307,7 +307,7 @@ def owner_reads(hub: Hub, group_name: str) -> ReadsAsOwner | None:
 class ProgressMirror(Protocol):
     """What a hub may do beside: show a group's progress in the service's own bookkeeping, for its own tools.
 
-    Whoever writes checkpoints asks with `isinstance` and calls it after a checkpoint was written. The copy is
+    The partition manager asks with `isinstance` and calls it after a checkpoint was written. The copy is
     never read by Leasehold: checkpoints are the authority.
     """
 

@@ -5,11 +5,11 @@ them two levels above all that the stores and the table have seen, and announces
 the table. Only then does it read where the table is, and only then does it write, at the level that it has claimed: a
 checkpoint goes back at a higher level only.
 
-    1  list       nobody is alive; whoever writes an ownership record from here on makes step 2 fail
+    1  list       no instance is alive; a write to an ownership record from here on makes step 2 fail
     2  claim      every partition, or nothing: from here on no former owner renews
     3  announce   in the checkpoints: from here on a former owner's checkpoint is refused
     4  announce   in the table: from here on a former owner's batch is refused, however long ago it was read
-    5  read       where the table is: nobody but this reset can change that now
+    5  read       where the table is: only this reset can change that now
     6  check      that an appended table will not hold events twice: refused with no place changed
     7  write      the checkpoints
     8  write      the watermarks, in one transaction
@@ -18,15 +18,15 @@ checkpoint goes back at a higher level only.
 Who may be doing what: an instance that was stopped, or hangs, is in the middle of a batch at any of these lines and
 knows nothing of the reset. If its transaction commits before step 4, step 5 reads what it wrote; after step 4 it is
 refused; if it has the table locked, the reset waits, and fails with `SinkUnavailable` with no place changed. An
-instance that starts meanwhile sees somebody there, asks for its share, and takes it when nobody answers, at a higher
-level.
+instance that starts meanwhile sees the reset's presence, asks for its share, and takes it when the reset does not
+answer, at a higher level.
 
 If the reset stops for a minute, or for good, at any line: until step 7 no place is changed. Within step 7, or between 7
-and 8, some checkpoints are set and the table is as it was: whoever goes on from there has its events dropped up to the
-watermark, which costs a second reading; or, where it was to go forward, is refused by a table that knows the ranges of
-its batches. That is why the checkpoints come first: the other way round, events that the table no longer counts as
-applied would not be read again. When the reset goes on, and another has taken a partition, its checkpoints and
-watermarks are refused for their level. In all these cases: run the same reset again.
+and 8, some checkpoints are set and the table is as it was: an instance that goes on from there has its events dropped
+up to the watermark, which costs a second reading; or, where it was to go forward, is refused by a table that knows the
+ranges of its batches. That is why the checkpoints come first: the other way round, events that the table no longer
+counts as applied would not be read again. When the reset goes on, and another has taken a partition, its checkpoints
+and watermarks are refused for their level. In all these cases: run the same reset again.
 """
 
 from __future__ import annotations

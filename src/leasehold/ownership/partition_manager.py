@@ -1,6 +1,6 @@
 """Holding partitions: presence, renewals, claims, hand-over, trust, checkpoints.
 
-Owns the dispatch cycle of one instance. Promises that a partition is reported as held only while nobody else can
+Owns the dispatch cycle of one instance. Promises that a partition is reported as held only while no other instance can
 have claimed it since (except by stealing it, which the fence makes harmless), that before anything of it
 is read its owner level is in the checkpoint record, and that one owner level is held without a gap: after
 a lapse of trust a partition comes back only at a higher level. Refuses to wait: `tick` is one dispatch
@@ -11,7 +11,7 @@ cycle, and who calls it looks at `due` to know when the next one is.
                        ▼                                         ▼
                    not held (found again by its nonce)       not held
                                                                  ▲ written down: relinquished,
-                                          held ──let_go──▶ leaving   or handed over to who asked
+                                          held ──let_go──▶ leaving   or handed over to the asker
 
 Concurrency. One thread runs `tick`; any thread may call `held`, `let_go`, `retire`, `update_checkpoints` and
 `note_progress`. What a cycle is made of is in modules of its own: `keeping` (renewals, giving up), `acquisition`
@@ -21,11 +21,11 @@ instance never meets itself at one. If this process stops for a minute
 - anywhere: its trust, counted from before the request, has run out when it wakes up; `held` is empty, and
   the next tick drops everything and claims what still is recorded as its own, at a higher level;
 - between claim and raising the level: another has claimed meanwhile, at a higher level; raising returns that
-  level and the partition is not held. If nobody has, trust has run out anyway;
+  level and the partition is not held. If no other instance has, trust has run out anyway;
 - between raising the level and reading: another has raised it further; what is read is dropped by the sink's
   fence as soon as the new owner's first batch is there, and counted by its watermark before that;
-- between letting go and writing that down: nobody reads the partition until the process goes on, or the record has
-  expired, or who asked for it has waited for the hand-over timeout;
+- between letting go and writing that down: no instance reads the partition until the process goes on, or the record has
+  expired, or the asker has waited for the hand-over timeout;
 - between asking and claiming: the owner has handed over, and the reservation has ended: another may have claimed.
 If a store hangs in a renewal, `held` still shrinks on time, since trust is computed from this process's clock.
 """
@@ -206,7 +206,7 @@ class PartitionManager:
         return self._last_progress - before > self.settings.stall_timeout
 
     def let_go(self, partition: str, owner_level: int, error: str = "") -> bool:
-        """Give up a partition whose work has ended: to who has asked for it, else to whoever's share it is.
+        """Give up a partition whose work has ended: to the asker, or free for the instance whose share it is.
 
         Its checkpoint must have been recorded. The next cycle, which then comes at once, writes it down. `error`
         says what made it impossible to go on. Returns whether the partition was held and trusted at that level.
@@ -227,7 +227,7 @@ class PartitionManager:
             self.attention.set()
 
     def finish(self, partition: str, owner_level: int) -> None:
-        """Give up a partition that has nothing more for this instance, and claim it no more, whoever has it."""
+        """Give up a partition that has nothing more for this instance, and claim it no more, also if it is free."""
         self._sight.finish(partition)
         self.let_go(partition, owner_level)
 

@@ -1,4 +1,4 @@
-"""A held partition as a handler sees it, and as somebody who pulls from it does.
+"""A held partition as a handler sees it, and as a program that pulls from it does.
 
 Owns the two doors to a `PartitionWork`, and no state: a handler may look and record, a puller may also receive and
 close. See `partition_work` for who may call what at the same time.
@@ -36,7 +36,7 @@ class PartitionContext:
 
     @property
     def trusted(self) -> bool:
-        """Whether nobody else can have acquired the partition, at this moment."""
+        """Whether no other instance can have acquired the partition, at this moment."""
         return self._work.trusted
 
     @property
@@ -47,8 +47,8 @@ class PartitionContext:
     def update_checkpoint(self, done: Event | EventBatch, data: Mapping[str, str] | None = None) -> bool:
         """Record that everything up to this event, or to the end of this batch, is processed.
 
-        `data` is kept with it, from text to text and at most 1,024 bytes as JSON, and is in `data` of whoever acquires
-        the partition next. It belongs to this checkpoint: the next one, of the policy too, has its own or none.
+        `data` is kept with it, from text to text and at most 1,024 bytes as JSON, and is in `data` of the next
+        owner of the partition. It belongs to this checkpoint: the next one, of the policy too, has its own or none.
 
         Returns False, with nothing written, when the partition is not held any more at this owner level. What is
         recorded already stays. Raises `ConfigError` for data that a store cannot keep, `UsageError` for an event that
@@ -78,8 +78,8 @@ class PartitionClient(PartitionContext):
                 client.update_checkpoint(batch)
 
     Close it when no more is given out, or before. As a context manager it closes itself; if the block raises, the
-    partition is given up with the error. Until it is closed nobody in this process gets the partition again, and the
-    processor does not end; one that is neither used nor closed for the stall timeout is given up.
+    partition is given up with the error. Until it is closed the partition is not given out again in this process, and
+    the processor does not end; one that is neither used nor closed for the stall timeout is given up.
 
     One thread receives at a time, by whichever of the ways. Others may look, record, and cancel meanwhile.
     """

@@ -1,4 +1,4 @@
-"""The watermark rules: which events of a batch are new, and which come from somebody who lost the partition.
+"""The watermark rules: which events of a batch are new, and which come from a former owner.
 
 Owns these rules and does no I/O: watermarks and ranges in, a plan out.
 
@@ -7,7 +7,7 @@ Owns these rules and does no I/O: watermarks and ranges in, a plan out.
    Neither number ever goes back, except by a person's reset.
 2. Ranges of one partition are taken in the order of their levels.
 3. A range whose level is below the watermark's is refused, all of it. Its owner had lost the partition
-   before it wrote; whoever came after starts where the watermark says.
+   before it wrote; the next owner starts where the watermark says.
 4. Of any other range the events at or below the watermark are dropped: they were applied before, by this
    owner or another.
 5. A range that is not refused raises the watermark to its level and to its last event, also when all its
@@ -16,19 +16,19 @@ Owns these rules and does no I/O: watermarks and ranges in, a plan out.
    range is the current owner's, and levels went back: a store was wiped or restored.
    That does not wear off: the partition is in dispute from then on, and every range of it is refused, at any
    level, until a person's reset. Or else each claim would raise the level by one until it is the table's, and
-   be let in, at a place that nobody has looked at.
-7. A range is either made of the rows that a transform has left (from the first to the last of them), or it is
-   said by who has read it whole. One that was read whole raises the watermark to its own end, whatever rows
-   are left of it. All rows of its batch have to lie within the ranges of their partition and level: others
-   come from another batch, and nothing of the batch is applied (`batch.arrange` sees to that).
-8. A range that was read whole and begins above the event behind the watermark leaves a gap: somebody took
+   be let in, at a place that no person has looked at.
+7. A range is either made of the rows that a transform has left (from the first to the last of them), or it is stated by
+   the reader that has read it whole. A range that was read whole raises the watermark to its own end, whatever rows are
+   left of it. All rows of its batch have to lie within the ranges of their partition and level: others come from
+   another batch, and nothing of the batch is applied (`batch.arrange` sees to that).
+8. A range that was read whole and begins above the event behind the watermark leaves a gap: a person took
    the table back behind the stores' back, or set a checkpoint forward. Nothing of the batch is applied.
 9. Nothing is missing, and the range is taken as it comes, where the partition has no watermark; where its
    reader says which events it leaves out on purpose, and those begin at or below the event behind the
    watermark; and where the last batch of the table was one whose ranges were made of rows, since then the last
    events before the range may have been filtered, in any partition: such a batch leaves no watermark whole.
 
-Whoever acts on a plan must hold the lock on the watermarks from before they were read until after the new
+A sink that acts on a plan must hold the lock on the watermarks from before they were read until after the new
 ones are written, or a plan is stale by the time it is carried out.
 """
 
@@ -103,7 +103,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Nobody has applied the events between `after` and the first of `range`."""
+    """No owner has applied the events between `after` and the first of `range`."""
 
     range: Range
     after: int
@@ -181,8 +181,8 @@ def check_gaps(table: str, plan: Plan) -> None:
 def judge(refusal: Refusal, record_level: int | None) -> None:
     """Rule 6: return if the refused range is a zombie's, raise `OwnerLevelWentBack` if it is the owner's.
 
-    `record_level` is the level in the partition's ownership record, `None` where there is no record. Whoever gets the
-    error marks the watermark as `disputed`, if it still is at `refusal.watermark_level`.
+    `record_level` is the level in the partition's ownership record, `None` where there is no record. The sink that gets
+    the error marks the watermark as `disputed`, if it still is at `refusal.watermark_level`.
     """
     mine = refusal.range.owner_level
     if not refusal.disputed and record_level is not None and record_level > mine:

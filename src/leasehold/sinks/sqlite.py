@@ -1,7 +1,7 @@
 """An entity table in a SQLite file: one transaction a batch, together with the watermarks that fence it.
 
 Owns the transaction and the order of what happens in it. Promises that a batch is applied whole or not at
-all, that no event is applied twice or left out, whoever brings the batch and however often, and that what
+all, that no event is applied twice or left out, whichever owner brings the batch and however often, and that what
 `apply` returned for is on disk. Works on Arrow tables and knows nothing of Spark.
 
 In the transaction, in this order: lock the database; make or check the tables; read the watermarks of the
@@ -9,9 +9,9 @@ batch's partitions and raise them to its owner levels; only then read what is kn
 rejected events, the memory of keys and the watermarks' new places.
 
 Concurrency: any number of threads and processes may apply batches to one table at once, also the same
-batch. BEGIN IMMEDIATE makes them follow one another, so whoever comes second finds the first one's
+batch. BEGIN IMMEDIATE makes them follow one another, so the second writer finds the first writer's
 watermarks. A process that is paused inside a transaction keeps the others waiting, for at most `timeout`
-seconds, after which they raise `SinkUnavailable`; when it goes on, it commits what nobody could have
+seconds, after which they raise `SinkUnavailable`; when it goes on, it commits what no other writer could have
 overtaken. One that is paused before its transaction finds out in it: its events are at or below the
 watermark, or its level is. One that is killed at any line before COMMIT has done nothing, and the next
 owner's batch starts where the watermark says; killed after COMMIT, its batch comes again and is dropped.
@@ -63,7 +63,7 @@ def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> S
 
 
 class _Unjudged(Exception):
-    """Ranges were refused, and nobody has said yet whether they are zombies'."""
+    """Ranges were refused, and it has not been asked yet whether they are zombies'."""
 
     def __init__(self, refusals: tuple[fence.Refusal, ...]) -> None:
         super().__init__(refusals)
@@ -108,7 +108,7 @@ class SqliteSink:
         arrangement = arrange(batch)
         checked = self._checked
         if not arrangement.stretches and self._none_whole and checked and checked[2].equals(batch.rows.schema):
-            return BatchResult()  # nothing to write, so nobody to wait for
+            return BatchResult()  # nothing to write, so no writer to wait for
         judged: set[fence.Range] = set()
         while True:
             try:
@@ -278,7 +278,7 @@ class SqliteSink:
             raise _Unjudged(unjudged)
         fence.check_gaps(self.spec.name, plan)
         nowhere = Watermark()
-        # Levels first: from here on, nobody with a lower one gets past the watermark.
+        # Levels first: from here on, no batch of a lower one gets past the watermark.
         raised = {
             lane: replace(stored.get(lane, nowhere), owner_level=mark.owner_level)
             for lane, mark in plan.watermarks.items()
@@ -315,7 +315,7 @@ class SqliteSink:
         return datetime.fromtimestamp(self._clock.wall(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
     def _log(self, result: BatchResult, *, certain: bool) -> None:
-        """A zombie that is fenced out is normal; a refusal that nobody has looked into may be a wiped store."""
+        """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store."""
         for each in result.refused:
             logger.log(
                 logging.INFO if certain else logging.WARNING,
@@ -325,7 +325,7 @@ class SqliteSink:
                 each.partition,
                 each.owner_level,
                 each.watermark_level,
-                "" if certain else ". Without a store nobody can say whether that is a former owner's late batch",
+                "" if certain else ". Without a store it cannot be said whether that is a former owner's late batch",
             )
 
     @contextmanager

@@ -1,11 +1,11 @@
 """What an executor does: read ranges of a hub as Arrow batches with the source's columns.
 
-Owns the executor's hub connections (one per URL and process, reused by later tasks) and the check that a
-range was complete. Reads what the offset says, always: whether a range still counts is for the sink to say. With one
-exception: a hub that has given a partition to another reader gives no more of it. Such a range ends early only if the
-checkpoint record has a higher owner level, so that no checkpoint can be written for what is missing. Else somebody
-reads it at the same level (the same task once more, another scan of the same batch): after a pause it is tried again,
-and if that does not help, it fails.
+Owns the executor's hub connections (one per URL and process, reused by later tasks) and the check that a range was
+complete. Reads what the offset says, always: whether a range still counts is for the sink to say. With one exception: a
+hub that has given a partition to another reader gives no more of it. Such a range ends early only if the checkpoint
+record has a higher owner level, so that no checkpoint can be written for what is missing. Else another reader has the
+same level (the same task once more, another scan of the same batch): after a pause it is tried again, and if that does
+not help, it fails.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def shared_store(url: str) -> Store:
 class ReadFor:
     """For whom the ranges are read: a consumer group, whose checkpoints are in the store at `checkpoint_store`.
 
-    Where it keeps none, its ownership records, at `ownership_store`, tell who has come after.
+    Where it keeps none, its ownership records, at `ownership_store`, tell whether a later owner has come.
     """
 
     consumer_group: str
@@ -106,8 +106,8 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """All events of the ranges, in order within each. Raises `DataLoss` where some are gone.
 
-    `identity` is that of the hub that the ranges were planned on. Without `read_for` nobody owns what is read, and
-    nobody is disconnected.
+    `identity` is that of the hub that the ranges were planned on. Without `read_for` what is read has no owner, and
+    no reader is disconnected.
     """
     hub = shared_hub(url, identity)
     wanted = [column for column in columns if column != "ownerLevel"] or ["sequenceNumber"]

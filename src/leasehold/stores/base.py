@@ -38,7 +38,7 @@ class StoreFeatures:
     clock_granularity    how many seconds too high the age of a record may be, by that clock
     presence             it keeps presence records and asks
     batches              many records are written in one request
-    fenced_checkpoints   a lower owner level is refused whoever wrote the record
+    fenced_checkpoints   a lower owner level is refused, whichever client wrote the record
     native_leases        its leases are the service's own: renewed one by one, not by their session
     shortest_lease       the shortest duration of a session of leases, in seconds
     longest_lease        the longest one; a session without an end is possible whatever this says
@@ -106,7 +106,7 @@ class KnowsNamesakes(Protocol):
 
 @runtime_checkable
 class OwnershipStore(Protocol):
-    """Who holds which partition of a consumer group, who is there, and who asks for what."""
+    """The owners of a consumer group's partitions, the presence of its instances, and their asks."""
 
     @property
     def features(self) -> StoreFeatures:
@@ -119,7 +119,7 @@ class OwnershipStore(Protocol):
         `as_of` and every `last_modified` come from one clock, the store's, so that the age of a record is
         `as_of - last_modified` whatever the clock of the caller says. A record that the store knows to be
         from before a restart of that clock is reported as infinitely old. A store without a clock of its own
-        gives 0 for all of these, and whoever lists finds out ages by what changes and what does not.
+        gives 0 for all of these, and the caller finds out ages by what changes and what does not.
 
         What others wrote never raises. A record that cannot be read, or says what cannot be (a capacity of zero, a
         level below zero), is in `unreadable`, with its ETag and age where these can be read, and nowhere else.
@@ -191,7 +191,7 @@ class CheckpointStore(Protocol):
         its sequence number, offset and data stay and its level becomes the higher of the two. A returned level
         above the one given means that a later owner has been there already. What is returned is on disk.
 
-        A checkpoint that cannot be read is not returned, and stays as it is: nobody knows where to go on. It takes
+        A checkpoint that cannot be read is not returned, and stays as it is: no instance knows where to go on. It takes
         a person, or an owner that is at work on the partition, to write another (`update_checkpoints`).
         """
         ...

@@ -4,7 +4,7 @@
     lease     free ──acquire──▶ held ──(release, break_leases, or its session dies)──▶ free
 
 A process opens one session and acquires leases for it. One heartbeat renews all of them, however many; when
-the process dies its session does, and each of its leases is free to whoever acquires it next: nothing has to
+the process dies its session does, and each of its leases is free to the next session that acquires it: nothing has to
 be swept first. The store's own clock decides when a session is dead. A holder, who cannot read that clock,
 trusts its leases for the duration less a margin, on its own monotonic clock, from before the call was sent.
 
@@ -56,8 +56,8 @@ class LeaseStore(Protocol):
     def heartbeat(self, session: LeaseSession) -> bool:
         """Let the session live for its whole duration from now, and all its leases with it.
 
-        False if it is dead. It stays so: its leases are lost, also those that nobody has taken yet, and whoever
-        wants them opens another session. One small write however many leases there are; a store with
+        False if it is dead. It stays so: its leases are lost, also those that no other session has taken yet, and an
+        owner that wants them opens another session. One small write however many leases there are; a store with
         `native_leases` renews, one by one, those that were acquired or renewed for the session through it.
         """
         ...
@@ -95,10 +95,10 @@ class LeaseStore(Protocol):
         ...
 
     def break_leases(self, scope: str, keys: Sequence[str]) -> list[Lease]:
-        """Free these keys whoever holds them, and return what was held: for repairs made by a person.
+        """Free these keys, whichever session holds them, and return what was held: for repairs made by a person.
 
         The former holder is told nothing. Its next `renew` does not return the lease, and its fence is refused
-        once somebody else has acquired the key.
+        once another session has acquired the key.
         """
         ...
 

@@ -3,26 +3,28 @@
     ~leasehold/leases/HASH OF SCOPE/HASH OF KEY     the fence, the session that holds it, and the id of its lease
 
 Owns the order of requests for one key, and which of them decides. The id is random for each acquisition and stays
-until the key is free again. A key is held by whom the metadata names, as long as the service says that the id written
-beside the name is that of its active lease: reading with an id asks for both at once. So each step takes effect in one
-conditional request, and of many who do something to a key at the same moment exactly one does:
+until the key is free again. The metadata names the holder of a key, who holds it as long as the service says that the
+id written beside the name is that of its active lease: reading with an id asks for both at once. So each step takes
+effect in one conditional request, and of many clients that act on a key at the same moment exactly one succeeds:
 
     take        1. lease the blob     2. read the fence under the lease     3. WRITE fence + 1 and the session under it,
                                                                                if nothing was written since
     keep        1. RENEW the lease, if nothing was written since; or lease it again by its id, if it has another length
     hand_over   1. WRITE fence + 1 and the heir, under the lease and if nothing was written since     2. its new length
-    give_up     1. WRITE nobody, under the lease and if nothing was written since                     2. release it
-    break_one   as give_up, by the id that is written there; what is leased by nobody: BREAK it, if nothing was written
+    give_up     1. WRITE no holder, under the lease and if nothing was written since                     2. release it
+    break_one   as give_up, by the id that is written there; an orphaned lease: BREAK it, if nothing was written
 
-Nobody ever ends a lease but by its id, save in the last case, where one that is being taken may be hit: its write is
-then refused, and `take` begins anew. The fence is written under the lease, where nobody else can write, one above what
-was read there, and the blob outlives the lease: so the fence rises across expiry, release, break and restart. Each
-write names the ETag that was read, so that one which arrives late, when its sender has sent it again, is refused.
+A client ends a lease by its id alone, save in the last case, where it may hit a lease that another client is taking:
+that client's write is then refused, and its `take` begins anew. The fence is written under the lease, where no other
+client can write, one above what was read there, and the blob outlives the lease: so the fence rises across expiry,
+release, break and restart. Each write names the ETag that was read, so that a late copy of a write that was sent twice
+is refused.
 
-What stops after 1 in `take`, or after 1 in `give_up`, leaves a blob that is leased by nobody. That mostly is a matter
-of milliseconds; who has met one unchanged for half of the time-out breaks it, once, and goes on taking. What stops
-after 1 in `hand_over` may leave an heir of a stated duration with a lease that has no end: who wants the key, and the
-heir's next renewal, give it the length that it should have.
+A client that stops after 1 in `take`, or after 1 in `give_up`, leaves the blob leased and without a holder: orphaned.
+That mostly is a matter of milliseconds; a client that finds the blob orphaned and unchanged for half of the time-out
+breaks the lease, once, and retries. A client that stops after 1 in `hand_over` may leave an heir of a stated duration
+with a lease that has no end: the next client that wants the key, or the heir's next renewal, gives it the length that
+it should have.
 """
 
 from __future__ import annotations
@@ -80,9 +82,9 @@ class LeasedBlobs:
         self._calls = calls
 
     def take(self, session: LeaseSession, scope: str, key: str, deadline: Deadline) -> Held | None:
-        """Take the key for the session. None if somebody holds it."""
+        """Take the key for the session. None if another session holds it."""
         blob, patience = self._blob(scope, key), deadline.left() / 2
-        nameless, since, broken = "", 0.0, False  # the ETag of what is leased by nobody, and how much time was left
+        nameless, since, broken = "", 0.0, False  # the ETag of an orphaned blob, and how much time was left
         while True:
             lease_id = str(uuid.uuid4())
             try:
@@ -162,7 +164,7 @@ class LeasedBlobs:
             BlobLeaseClient(blob, freed.id).release(**deadline.request())
             return freed.etag
 
-        self._attempt(deadline, release)  # refused, it has expired, or was broken by somebody who saw nobody there
+        self._attempt(deadline, release)  # refused, it has expired, or was broken by a client that saw it orphaned
         return True
 
     def hand_over(self, held: Held, to: LeaseSession, deadline: Deadline) -> Held | None:
@@ -179,7 +181,7 @@ class LeasedBlobs:
         return replace(new, etag=handed.etag)
 
     def break_one(self, scope: str, key: str, deadline: Deadline) -> Lease | None:
-        """Free the key whoever holds it, and return what was held."""
+        """Free the key, whichever session holds it, and return what was held."""
         while True:
             held, stands = self._holder(scope, key, deadline)
             if held is None:
@@ -193,7 +195,7 @@ class LeasedBlobs:
         return None
 
     def _end(self, blob: BlobClient, stands: BlobProperties, deadline: Deadline) -> None:
-        """Break the lease of a blob that was leased by nobody, if nothing was written since."""
+        """Break the lease of an orphaned blob, if nothing was written since."""
         etag = str(stands.etag)
 
         def end() -> str:
@@ -215,7 +217,7 @@ class LeasedBlobs:
     def _as_it_stands(self, held: Held, change: Callable[[Held], str | None], deadline: Deadline) -> Held | None:
         """Make a change that compares the ETag, if the lease is held as it says; return it with the ETag after.
 
-        The ETag may have moved though the lease is the same: somebody has touched the blob. Then look, and ask again.
+        The ETag may have moved though the lease is the same: a client has touched the blob. Then look, and ask again.
         """
         while True:
             if etag := change(held):
@@ -319,7 +321,7 @@ def _metadata(blob: BlobProperties | None) -> dict[str, str]:
 
 
 def _held(blob: BlobProperties | None, scope: str, key: str) -> Held | None:
-    """Who holds the blob, if it is leased and somebody is named there."""
+    """The holder of the blob, if it is leased and its metadata names one."""
     found = _metadata(blob)
     if blob is None or blob.lease.state != "leased" or not found.get(_SESSION):
         return None
