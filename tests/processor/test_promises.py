@@ -51,11 +51,11 @@ def test_what_is_known_of_a_url_is_what_the_store_says_of_itself() -> None:
     homes = {
         "memory": ("memory", "MemoryStore"),
         "sqlite": ("sqlite", "SqliteStore"),
-        "postgresql": ("postgres", "PostgresStore"),
-        "redis": ("redis", "RedisStore"),
-        "rediss": ("redis", "RedisStore"),
-        "azblob": ("azure_blob", "BlobStore"),
-        "aztable": ("azure_table", "TableStore"),
+        "postgresql": ("postgres.store", "PostgresStore"),
+        "redis": ("redis.store", "RedisStore"),
+        "rediss": ("redis.store", "RedisStore"),
+        "azblob": ("azure.blob", "BlobStore"),
+        "aztable": ("azure.table", "TableStore"),
     }
     assert BUILT_IN.keys() == BACKENDS.keys() == homes.keys() == URLS.keys()
     for scheme, (module, name) in homes.items():

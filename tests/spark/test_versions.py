@@ -183,7 +183,7 @@ def test_spark_connect_without_arrow_is_refused_by_name() -> None:
 def test_an_error_in_a_module_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.py").write_text("import json\n\njson.of_a_later_release\n")
     monkeypatch.setattr(leasehold.spark, "__path__", [*leasehold.spark.__path__, str(tmp_path)])
-    monkeypatch.setitem(leasehold.spark._HOMES, "Broken", "broken")
+    monkeypatch.setitem(leasehold.spark._HOMES, "Broken", "leasehold.spark.broken")
     with pytest.raises(ImportError, match=r"leasehold\.spark\.broken cannot be imported: .*of_a_later_release"):
         from leasehold.spark import Broken  # noqa: F401 -- it is the import that fails
 
