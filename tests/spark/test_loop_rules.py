@@ -13,8 +13,10 @@ from leasehold.errors import DataLoss, HubUnavailable, PartitionTaken, RangeTooL
 from leasehold.model import EventRange
 from leasehold.spark.loop.failures import Kind, pause_before_retry, sort_failure
 from leasehold.spark.loop.orders import Order, Receipt, batch_id, check_receipts, describe, task_order
+from leasehold.spark.loop.pace import GATHERING, MANY, Pace
 from leasehold.spark.loop.poison import FEW, TooMuchPoison, allowed, halves, sift
 from leasehold.spark.offsets import Range, Weights, next_waited, share
+from leasehold.testing.clock import ManualClock
 
 # Shares
 
@@ -192,3 +194,38 @@ def test_halves_are_all_of_it_and_no_more(spans: list[tuple[int, int]]) -> None:
     assert sorted(numbers) == [(one.partition, number) for one in whole for number in range(one.begin, one.end)]
     if sum(map(len, whole)) > 1:
         assert abs(sum(map(len, parts[0])) - sum(map(len, parts[1]))) <= 1
+
+
+# Looks
+
+
+def looked(pace: Pace, clock: ManualClock, events: Sequence[int], *, every: float = 0.01) -> list[bool]:
+    """What a pace says of what these looks find, one after the other."""
+    said = []
+    for found in events:
+        said.append(pace.gathers(found))
+        clock.advance(every)
+    return said
+
+
+def test_what_has_just_begun_to_come_is_looked_at_until_no_more_comes() -> None:
+    clock = ManualClock()
+    pace = Pace(clock)
+    assert looked(pace, clock, [100]) == [False], "events that were there at once are many: no pause, no waiting"
+    pace.pause(away=False)
+    assert looked(pace, clock, [250, 500, 500]) == [True, True, False]
+    pace = Pace(clock)
+    pace.pause(away=False)
+    assert looked(pace, clock, range(100, 1000, 100)).index(False) * 0.01 == pytest.approx(GATHERING, abs=0.011)
+    pace = Pace(clock)
+    pace.pause(away=False)
+    assert looked(pace, clock, [MANY]) == [False]
+
+
+def test_where_a_look_is_dear_nothing_is_looked_at_twice() -> None:
+    clock = ManualClock()
+    pace = Pace(clock)
+    with pace.looking():
+        clock.advance(0.3)
+    pace.pause(away=False)
+    assert not pace.gathers(100)

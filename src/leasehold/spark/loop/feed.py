@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from leasehold.errors import DataLoss, HubUnavailable, StoreUnavailable
@@ -62,8 +62,12 @@ class Feed:
 
     # Planning
 
-    def next(self) -> tuple[EventRange, ...]:
-        """The ranges of the next batch; none if nothing is due. They count as planned from now on."""
+    def next(self, gathers: Callable[[int], bool] = lambda events: False) -> tuple[EventRange, ...]:
+        """The ranges of the next batch; none if nothing is due. They count as planned from now on.
+
+        `gathers` is asked whether so many events are better looked at once more. Not asked where there is an end to
+        come to, nor where the settings say how many make a batch.
+        """
         now = self._share.clock.monotonic()
         if self._begun is not None and now - self._begun < self._settings.trigger_interval:
             return ()
@@ -78,7 +82,7 @@ class Feed:
         if planned.losses:  # the table may hold what is gone: a kill between its commit and the checkpoint
             planned = self._plan(held, self._share.applied())
         self._report_losses(planned)
-        if not planned.has_events or (self._bounds is None and self._too_few(planned, now)):
+        if not planned.has_events or (self._bounds is None and self._too_few(planned, now, gathers)):
             return ()
         self._last_batch = self._begun = now
         unread = {one.partition: self._properties[one.partition].end - one.start for one in planned.ranges}
@@ -122,11 +126,11 @@ class Feed:
             logger.warning("the hub is there again")
         self.hub_away = away
 
-    def _too_few(self, planned: Plan, now: float) -> bool:
-        wanted = self._options.min_events_per_trigger
-        if wanted is None or now - self._last_batch >= self._options.max_trigger_delay:
-            return False
-        return sum(map(len, planned.ranges)) < wanted
+    def _too_few(self, planned: Plan, now: float, gathers: Callable[[int], bool]) -> bool:
+        wanted, events = self._options.min_events_per_trigger, sum(map(len, planned.ranges))
+        if wanted is None:
+            return gathers(events)
+        return events < wanted and now - self._last_batch < self._options.max_trigger_delay
 
     def _report_losses(self, planned: Plan) -> None:
         for loss in planned.losses:

@@ -239,7 +239,7 @@ class MicroBatches:
             check_alive(self._jobs)
             feed.record()
             with pace.looking():
-                ranges = feed.next()
+                ranges = feed.next(pace.gathers)
             if ranges:
                 return self._begin(ranges)
             if self._settings.available_now and not feed.left_to_consume():

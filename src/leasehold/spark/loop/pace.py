@@ -3,6 +3,9 @@
 Owns the pause between two looks: short after something came, longer the longer nothing does. A look is a query of
 less than a millisecond in one hub and a request a partition in another, so looking takes a twentieth of the time, where
 that does not mean pauses of more than a tenth of a second, and never more than a fifth.
+
+Owns, too, when a few events that have just begun to come are looked at once more: a producer appends to one partition
+after the other, and a batch of the first of them makes all others wait for the next batch, which costs ten times that.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ SHORTEST, LONGEST = 0.01, 0.03
 """Seconds between two looks: at first, and at most where a look costs next to nothing."""
 AT_EASE = 0.1
 """Seconds between two looks that cost a little."""
+GATHERING = 0.05
+"""Seconds that the first of some events wait for the rest at most, while more come at every look."""
+MANY = 10_000
+"""So many events are a batch without waiting."""
 AWAY = 1.0
 """Seconds between two looks at a hub that is away."""
 
@@ -31,6 +38,8 @@ class Pace:
         self._clock = clock
         self._took = 0.0
         self._pause = SHORTEST
+        self._paused = False
+        self._gathering: tuple[float, int] | None = None
 
     @contextmanager
     def looking(self) -> Iterator[None]:
@@ -39,8 +48,25 @@ class Pace:
         yield
         self._took = self._clock.monotonic() - started
 
+    def gathers(self, events: int) -> bool:
+        """Whether so many events, which a look has found after a pause, are looked at once more before they are read.
+
+        Not where they were there at once: then events come faster than batches go. Nor where a look is dear.
+        """
+        if not self._paused or events >= MANY or self._took > SHORTEST:
+            return False
+        now = self._clock.monotonic()
+        since, before = self._gathering or (now, 0)
+        if events == before or now - since >= GATHERING:
+            return False
+        self._gathering = since, events
+        return True
+
     def pause(self, *, away: bool) -> float:
         """Seconds until the next look."""
+        self._paused = True
+        if self._gathering:
+            return SHORTEST
         self._pause = min(LONGEST, 1.2 * self._pause)
         return AWAY if away else max(self._pause, min(20 * self._took, AT_EASE), 4 * self._took)
 

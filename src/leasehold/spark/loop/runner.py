@@ -180,7 +180,7 @@ class BatchRunner:
 
     def _begin_next(self) -> Ahead | None:
         with self._pace.looking():
-            ranges = self._feed.next()
+            ranges = self._feed.next(self._pace.gathers)
         if not ranges:
             return None
         self._pace = Pace(self._share.clock)
