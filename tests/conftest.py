@@ -1,7 +1,10 @@
-"""What holds for all tests: Ctrl-C can be tested wherever they run, and a Java of Spark's starts quickly."""
+"""What holds for all tests: their order, Ctrl-C wherever they run, and a Java of Spark's that starts quickly."""
 
 import os
 import signal
+from pathlib import Path
+
+import pytest
 
 from tests import class_archive
 
@@ -17,3 +20,14 @@ if "COVERAGE_PROCESS_CONFIG" in os.environ and _WORKERS_END not in _submit:
 # A shell that runs something in the background has it ignore Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests start Javas take turns with those that mostly wait: neither kind gets all workers at once."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    busy = [file for file in files if {"faults", "spark"} & set(file.parts)]
+    rest = [file for file in files if file not in busy]
+    turns = [(place / len(kind), file) for kind in (busy, rest) for place, file in enumerate(kind)]
+    items[:] = [item for _, file in sorted(turns) for item in files[file]]

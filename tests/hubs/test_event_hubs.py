@@ -226,7 +226,7 @@ def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkey
         opened.append(partition)
         return Receiver(address, partition, *where)
 
-    monkeypatch.setattr("leasehold.hubs.event_hubs.hub.Receiver", counted)
+    monkeypatch.setattr("leasehold.hubs.event_hubs.kept.Receiver", counted)
     with EventHubsServer(memories, limits=Limits(idle_timeout=1.0)) as server:
         monkeypatch.setenv(VARIABLE, server.connection_string())
         fill(memories["hub-0"], "0", 5_000)

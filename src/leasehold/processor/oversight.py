@@ -32,6 +32,8 @@ _UNSAID = 5.0
 """Seconds from a stop until it is said what it waits for."""
 _GLANCE = 0.5
 """The longest time between two rounds, in seconds. What happens usually wakes it."""
+_LAST_LINES = 1.0
+"""Seconds that a thread gets that has noted its end, and has nothing left to do."""
 
 
 class Oversight:
@@ -112,7 +114,8 @@ class Oversight:
                     return False
                 self._end.wait(min(_GLANCE, left))
         if self._thread.ident is not None:
-            self._thread.join()
+            # Not for ever: a signal handler that has interrupted this very join waits for a lock that it holds.
+            self._thread.join(_LAST_LINES)
         return True
 
     def take(self, timeout: float | None, cancel: Cancellation | None) -> PartitionClient | None:
