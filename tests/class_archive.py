@@ -77,4 +77,4 @@ def make(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]) if len(sys.argv) > 1 else FILE)
+    make(Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else FILE)
