@@ -42,7 +42,7 @@ spark: .venv/.classes.jsa ## a short run on another PySpark, in an environment o
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
 
 peers: .venv/.classes.jsa ## the tests beside real parts from the system's packages, as far as they can be had
-	$(BIN)/pytest -m 'peers and not soak' $(ARGS)
+	$(BIN)/pytest -m peers $(ARGS)
 
 soak: .venv/.classes.jsa ## the slow campaigns
 	$(BIN)/pytest -m soak $(ARGS)

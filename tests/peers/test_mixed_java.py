@@ -22,7 +22,6 @@ from tests.stores.azurite import Azurite, started
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
-    pytest.mark.peers,
     # The official client leaves its socket to the garbage collector when it reconnects.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -75,6 +74,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path, azurite: Azurite, java
     gc.collect()
 
 
+@pytest.mark.peers
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("order", [("ours", "java"), ("java", "ours")], ids="-then-".join)
 def test_one_joins_the_other_and_each_outlives_the_other(fleet: WatchedFleet, order: tuple[str, str]) -> None:
