@@ -16,8 +16,8 @@ import pytest
 from leasehold.model import Checkpoint, Presence
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.postgres.connections import Connections
-from leasehold.testing.stores.contracts import claim, records
 from leasehold.testing.stores.groups import at_once, new_group
+from leasehold.testing.stores.ownership_records import claim, records
 from tests.peers.debian import environment, unpacked
 from tests.stores.azurite import free_port
 from tests.stores.conftest import postgres_server

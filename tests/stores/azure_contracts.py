@@ -12,7 +12,7 @@ import pytest
 
 from leasehold.model import ConsumerGroup
 from leasehold.stores import Store
-from leasehold.testing.stores.contracts import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
+from leasehold.testing.stores import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
 from leasehold.testing.stores.groups import FEWER_WORDS, groups_alike, new_group
 
 PATIENT = 60.0

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pytest
 
 from leasehold.stores import open_lease_store, open_store
-from leasehold.testing.stores.contracts import (
+from leasehold.testing.stores import (
     CheckpointStoreContract,
     LeaseStoreContract,
     LinearizableLeases,

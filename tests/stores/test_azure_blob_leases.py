@@ -13,12 +13,7 @@ from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure.blob_leases import BlobLeaseStore
-from leasehold.testing.stores.contracts import (
-    LeaseHoldsContract,
-    LeaseTimesAtOnce,
-    LeaseTimesContract,
-    LinearizableLeases,
-)
+from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
 from leasehold.testing.stores.lease_fixtures import LeaseFixtures, Names
 from tests.stores.azurite import Azurite
 from tests.stores.opened import closing_all

@@ -17,7 +17,7 @@ from leasehold.stores.azure.access import BLOB, TABLE, read_url
 from leasehold.stores.azure.blob import BlobStore
 from leasehold.stores.azure.table import TableStore
 from leasehold.stores.base import PipelineBinding, SchemaKeeper
-from leasehold.testing.stores.contracts import claim, records
+from leasehold.testing.stores.ownership_records import claim, records
 from tests.stores.azurite import ACCOUNT, KEY, Azurite, started
 from tests.stores.proxy import Proxy
 

@@ -14,12 +14,7 @@ from leasehold.stores.azure.access import TABLE, read_url
 from leasehold.stores.azure.calls import Deadline
 from leasehold.stores.azure.lease_entities import LARGEST_TRANSACTION, PARTITION, Row, Step, packed
 from leasehold.stores.azure.table_leases import TableLeaseStore
-from leasehold.testing.stores.contracts import (
-    LeaseHoldsContract,
-    LeaseTimesAtOnce,
-    LeaseTimesContract,
-    LinearizableLeases,
-)
+from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
 from leasehold.testing.stores.lease_fixtures import LeaseFixtures, Names
 from tests.stores.azurite import Azurite
 from tests.stores.opened import closing_all

@@ -13,7 +13,8 @@ from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores.contracts import CheckpointStoreContract, OwnershipStoreContract, claim, records
+from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract
+from leasehold.testing.stores.ownership_records import claim, records
 
 
 class TestOwnership(OwnershipStoreContract):

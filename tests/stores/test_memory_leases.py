@@ -11,7 +11,7 @@ from leasehold.stores import open_lease_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores.contracts import LeaseStoreContract
+from leasehold.testing.stores import LeaseStoreContract
 
 
 class TestLeases(LeaseStoreContract):

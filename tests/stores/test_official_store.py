@@ -26,7 +26,7 @@ from leasehold.ownership import PartitionManager
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure.blob import BlobStore
 from leasehold.stores.base import PipelineBinding
-from leasehold.testing.stores.contracts import claim, records
+from leasehold.testing.stores.ownership_records import claim, records
 from tests.processor.fleet import Hub
 from tests.stores.azurite import Azurite
 

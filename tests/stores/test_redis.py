@@ -19,8 +19,8 @@ from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.redis.leases import RedisLeaseStore
 from leasehold.stores.redis.store import RedisStore
-from leasehold.testing.stores.contracts import claim, records
 from leasehold.testing.stores.groups import at_once, groups_alike, new_group
+from leasehold.testing.stores.ownership_records import claim, records
 from tests.stores.server_contracts import (
     PATIENT,
     ServerCheckpoints,

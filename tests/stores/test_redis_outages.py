@@ -14,8 +14,8 @@ from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Presence
 from leasehold.stores.redis.leases import RedisLeaseStore
 from leasehold.stores.redis.store import RedisStore
-from leasehold.testing.stores.contracts import claim, records
 from leasehold.testing.stores.groups import new_group
+from leasehold.testing.stores.ownership_records import claim, records
 from tests.stores.servers import PATIENCE, RedisServer
 
 Outage = Callable[[RedisServer], AbstractContextManager[None]]

@@ -24,8 +24,8 @@ from leasehold.model import Ask, Checkpoint, ConsumerGroup, OwnerId, Ownership, 
 from leasehold.ownership import PartitionManager
 from leasehold.stores import Store, open_lease_store, open_store
 from leasehold.stores.base import PipelineBinding
-from leasehold.testing.stores.contracts import records
 from leasehold.testing.stores.groups import new_group
+from leasehold.testing.stores.ownership_records import records
 from tests.processor.fleet import Hub
 from tests.stores.servers import PostgresServer, RedisServer
 

@@ -24,7 +24,8 @@ from leasehold.stores import open_store
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.sqlite.store import SqliteStore
 from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores.contracts import CheckpointStoreContract, OwnershipStoreContract, claim, records
+from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract
+from leasehold.testing.stores.ownership_records import claim, records
 
 GROUP = ConsumerGroup("n", "h")
 PATIENT = 60.0

@@ -1,8 +1,9 @@
 """What an instance sees of its group in one cycle: the hub's partitions, the records of all, and whom they show alive.
 
 Owns the doubt in the store, the sightings where a store has no clock, and what is set aside as unreadable. Promises
-that a listing which came late, or a store that was away, gives every owner the time for one more cycle. Writes nothing,
-and is called by the thread that runs the cycles alone.
+that a listing which came late, or a store that was away, gives every owner the time for one more cycle. Writes nothing.
+Only the thread that runs the cycles calls it, but for `finish`, which any thread may call: it adds to a set, and a
+cycle that has read the set already sees the partition once more.
 """
 
 from __future__ import annotations

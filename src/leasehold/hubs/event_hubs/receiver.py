@@ -119,12 +119,12 @@ class Receiver:
         return True
 
     def rest(self, seconds: float) -> None:
-        """Nobody reads from it for now. It closes by itself unless somebody does `resume` in this time."""
+        """Stay open for the reader that comes back within `seconds`. Without a `resume` by then it closes."""
         with self._idle:
             self._idle_until = time.monotonic() + seconds
 
     def resume(self) -> bool:
-        """Somebody reads from it again. Returns whether it is still there."""
+        """A reader takes the receiver up again. Returns whether it is still open."""
         with self._idle:
             self._idle_until = math.inf
             return not self.closed
@@ -139,7 +139,7 @@ class Receiver:
 
     @property
     def disconnected_unheard(self) -> bool:
-        """Whether it was disconnected, and nobody has heard of it: no `take` has raised."""
+        """Whether it was disconnected, and no reader knows: no `take` has raised."""
         return self.disconnected and not self._heard
 
     @property
