@@ -174,6 +174,18 @@ def test_rows_with_a_reason_are_rejected_in_the_one_action(spark: SparkSession, 
         table(tmp_path, reject_by="n").apply_batch(df)
 
 
+def test_a_batch_of_rejects_alone_is_said_once(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    entities = table(tmp_path, reject_by="IF(n < 0, concat('below zero: ', n), NULL)")
+    df = events(spark, "tail STRING, n INT", ("a", -1), ("b", -2), ("c", 3), ("d", -4))
+    for number, said in enumerate((1, 1, 1, 2)):
+        entities.apply_batch(df.where(f"sequenceNumber = {number}"))
+        assert len(caplog.messages) == said, number
+    assert "all 1 rows of a batch were rejected" in caplog.messages[0]
+    assert "(the first: below zero: -1)" in caplog.messages[0]
+
+
 def test_text_that_is_not_utf8_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
     df = events(spark, "tail STRING, raw BINARY", ("a", b"fine"), ("b", b"\xff")).withColumn(
         "raw", F.expr("CAST(raw AS STRING)")

@@ -170,6 +170,11 @@ class BatchResult:
         """How many rows the refused ranges had."""
         return sum(each.rows for each in self.refused)
 
+    @property
+    def only_rejects(self) -> bool:
+        """Whether there were rows, and each of them was rejected: the transform or the schema may be wrong."""
+        return bool(self.rejected) and not (self.applied or self.replayed or self.refused or self.superseded)
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:

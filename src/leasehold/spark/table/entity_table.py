@@ -1,5 +1,4 @@
-"""`EntityTable`: a table of entities that a stream keeps up to date exactly once, for `MicroBatches` and
-`foreachBatch`.
+"""`EntityTable`: a table of entities, kept up to date exactly once by `MicroBatches` or `foreachBatch`.
 
 Owns what of the sink needs Spark: the evaluation of `sequence_by` and `delete_when`, and the way from a DataFrame to
 Arrow. All other rules are in `leasehold.sinks`. Refuses rows that do not carry the columns of the fence. Does not look
@@ -18,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
+from leasehold.printable import printable
 from leasehold.sinks import open_sink
 from leasehold.sinks.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.content import kind_of_order
@@ -99,7 +100,23 @@ class EntityTable:
         base: Path | None = None,
         timeout: float = 10.0,
     ) -> None:
-        self._arguments = {name: value for name, value in locals().items() if name != "self"}
+        self._again = partial(
+            EntityTable,
+            url,
+            table,
+            keys=keys,
+            mode=mode,
+            pipeline=pipeline,
+            consumer_group=consumer_group,
+            sequence_by=sequence_by,
+            delete_when=delete_when,
+            reject_by=reject_by,
+            keep=keep,
+            store=store,
+            group=group,
+            base=base,
+            timeout=timeout,
+        )
         check_release()
         spec = TableSpec(
             name=table,
@@ -127,11 +144,12 @@ class EntityTable:
         self._sink = open_sink(url, spec, base=base, timeout=timeout)
         self._met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
         self._totals = Totals()
+        self._only_rejects = False
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark Connect sends the function of `foreachBatch` to its server; totals start anew there."""
-        return _rebuilt, (self._arguments,)
+        return self._again, ()
 
     @property
     def totals(self) -> Totals:
@@ -306,6 +324,15 @@ class EntityTable:
         result = self._sink.apply(batch, level_of)
         with self._lock:
             self._totals = self._totals.plus(result)
+            began, self._only_rejects = self._only_rejects, result.only_rejects
+        if result.only_rejects and not began:
+            logger.warning(
+                "table %s: all %d rows of a batch were rejected, and none was applied; %s has them, with the reasons%s",
+                self._sink.spec.name,
+                result.rejected,
+                self._sink.spec.rejected,
+                "" if batch.rejected is None else f" (the first: {printable(str(batch.rejected['reason'][0]))})",
+            )
         return result
 
     def check(self, df: DataFrame) -> None:
@@ -371,7 +398,3 @@ class EntityTable:
             check_origin(origin, self._sink.spec, self.sink_identity)
             self._met = origin
         return origin
-
-
-def _rebuilt(arguments: dict[str, Any]) -> EntityTable:
-    return EntityTable(**arguments)
