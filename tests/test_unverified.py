@@ -8,7 +8,7 @@ import pytest
 
 from leasehold import backends
 from leasehold.hubs.kafka.options import parse_kafka_url
-from leasehold.stores.postgres.connections import Connections
+from leasehold.postgres.connections import Connections
 from leasehold.stores.redis.server import RedisServer
 
 

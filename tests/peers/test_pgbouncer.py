@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from leasehold.model import Checkpoint, Presence
+from leasehold.postgres.connections import Connections
 from leasehold.stores import open_lease_store, open_store
-from leasehold.stores.postgres.connections import Connections
 from leasehold.testing.stores.groups import at_once, new_group
 from leasehold.testing.stores.ownership_records import claim, records
 from tests.peers.debian import environment, unpacked

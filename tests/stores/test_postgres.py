@@ -15,9 +15,9 @@ import pytest
 
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable, UsageError
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership
+from leasehold.postgres.connections import MOST_CONNECTIONS, Connections
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.base import SchemaChange
-from leasehold.stores.postgres.connections import MOST_CONNECTIONS, Connections
 from leasehold.stores.postgres.leases import PostgresLeaseStore
 from leasehold.stores.postgres.schema import STORES, Component, Schema
 from leasehold.stores.postgres.store import PostgresStore

@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from leasehold.model import Lease, LeaseSession
+from leasehold.postgres.connections import Connections, Errors, Row
 from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 from leasehold.stores.names import legible
 from leasehold.stores.postgres import lease_statements as sql
-from leasehold.stores.postgres.connections import Connections, Row
 from leasehold.stores.postgres.schema import LEASES, Schema
+from leasehold.stores.table_versions import gone
 
 LONGEST = 3e9
 """Seconds, about a hundred years: a time that is certain to fit in a timestamp."""
@@ -44,7 +45,9 @@ class PostgresLeaseStore:
     features = StoreFeatures(shared=True, longest_lease=LONGEST)
 
     def __init__(self, url: str, *, timeout: float = 3.0) -> None:
-        self._connections = Connections(url, timeout, lambda connection: self._schema.prepare(connection))
+        self._connections = Connections(
+            url, timeout, lambda connection: self._schema.prepare(connection), errors=Errors(gone=gone)
+        )
         self._schema = Schema(LEASES, self._connections.shown)
 
     def __repr__(self) -> str:

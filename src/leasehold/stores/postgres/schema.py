@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 import psycopg
 
 from leasehold.errors import UsageError
+from leasehold.postgres.connections import Connection
 from leasehold.stores.base import SchemaChange
-from leasehold.stores.postgres.connections import Connection
 from leasehold.stores.table_versions import Steps, gone, makings, newer, older, removed, tables
 
 _LOCK = 0x6C656173  # "leas": one lock for all components, since any of them may make `leasehold_schema`

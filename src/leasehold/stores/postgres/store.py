@@ -29,16 +29,17 @@ from typing import Any, TypeVar
 
 from leasehold.errors import NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence, RecordKind
+from leasehold.postgres.connections import Connections, Errors, Row
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.checkpoint_data import data_of, data_text
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.postgres import statements as sql
-from leasehold.stores.postgres.connections import Connections, Row
 from leasehold.stores.postgres.schema import STORES, Schema
 from leasehold.stores.readable import listing, read
 from leasehold.stores.rules import raised, refusal
 from leasehold.stores.server_clock import brought_back, is_ahead
 from leasehold.stores.skipped import Skipped
+from leasehold.stores.table_versions import gone
 
 _Key = tuple[str, str, str, str]
 R = TypeVar("R", Ownership, Checkpoint, Ask)
@@ -50,7 +51,9 @@ class PostgresStore:
     features = StoreFeatures(shared=True)
 
     def __init__(self, url: str, *, timeout: float = 3.0) -> None:
-        self._connections = Connections(url, timeout, lambda connection: self._schema.prepare(connection))
+        self._connections = Connections(
+            url, timeout, lambda connection: self._schema.prepare(connection), errors=Errors(gone=gone)
+        )
         self._schema = Schema(STORES, self._connections.shown)
         self._skipped = Skipped(self._connections.shown)
 

@@ -39,8 +39,8 @@ from leasehold.backends import masked, say_unverified, unknown_option
 from leasehold.environment import secret_from
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable, lasting
 from leasehold.model import ConsumerGroup
+from leasehold.server_urls import bad_url, check_server_url
 from leasehold.stores.base import SchemaChange
-from leasehold.stores.server_urls import bad_url, check_server_url
 
 logger = logging.getLogger(__name__)
 

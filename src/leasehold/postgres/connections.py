@@ -1,9 +1,9 @@
 """Connections to a Postgres server: deadlines, threads, forks, and servers that go away.
 
-Owns every connection of a store and the translation of errors. Promises that a call ends within the time-out
-whatever the server does (also one that is stopped, or that no packet reaches any more), and that a server
-that is back is used again without anything being done about it. Refuses to send anything again by itself
-unless the server has said that it rolled it back.
+Owns every connection of a store or a sink and the translation of errors, into those that it names (`Errors`).
+Promises that a call ends within the time-out whatever the server does (also one that is stopped, or that no packet
+reaches any more), and that a server that is back is used again without anything being done about it. Refuses to send
+anything again by itself unless the server has said that it rolled it back.
 
 What these promises need of the server is set after connecting, and so are the `options` of the URL: a pooler in between
 (PgBouncer) takes no such parameter at the start. They are the session's, so the pooler has to give each client a
@@ -12,7 +12,7 @@ session of its own for as long as it is connected (`pool_mode = session`, PgBoun
 Concurrency. Any number of threads call at once; up to `MOST_CONNECTIONS` of them talk to the server, each on a
 connection that is its own meanwhile, and the others wait. One request is one statement and its own
 transaction, so that no lock outlives it: if this process stops for a minute, the server finishes the
-statement and waits for nobody; if the server stops, the call raises `StoreUnavailable` at its deadline and
+statement and waits for nobody; if the server stops, the call raises at its deadline that the server is unavailable and
 leaves the connection, and `statement_timeout` ends there what nobody waits for. A connection belongs to the
 process that made it: a forked child makes its own, and never closes or uses an inherited one.
 """
@@ -28,7 +28,7 @@ import re
 import select
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -39,10 +39,9 @@ from psycopg.rows import TupleRow
 
 from leasehold.backends import masked, say_unverified
 from leasehold.environment import secret_from
-from leasehold.errors import StoreError, StoreUnavailable, lasting
-from leasehold.stores.postgres.place import find_place, qualified
-from leasehold.stores.server_urls import bad_url, check_server_url
-from leasehold.stores.table_versions import gone
+from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, lasting
+from leasehold.postgres.place import RELATIONS, find_place, qualified
+from leasehold.server_urls import bad_url, check_server_url
 
 logger = logging.getLogger(__name__)
 
@@ -112,14 +111,42 @@ class _Process:
     slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(MOST_CONNECTIONS))
 
 
-class Connections:
-    """The connections of one store. `prepare` is run on each new one before it is used."""
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """What is raised where the server does not answer, where it refuses a statement, and where a table is gone."""
 
-    def __init__(self, url: str, timeout: float, prepare: Callable[[Connection], None]) -> None:
+    unavailable: type[LeaseholdError] = StoreUnavailable
+    broken: type[LeaseholdError] = StoreError
+    gone: Callable[[str], LeaseholdError] = lambda shown: StoreUnavailable(f"{shown}: a table of Leasehold is gone")
+
+
+STORE = Errors()
+
+
+class Connections:
+    """The connections of one store or sink. `prepare` is run on each new one before it is used.
+
+    `relations` are the tables and sequences by which the schema is found; `settings` of the session come on top of
+    those that the promises stand on.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        prepare: Callable[[Connection], None],
+        *,
+        errors: Errors = STORE,
+        relations: Sequence[str] = RELATIONS,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.shown = masked(url)
         self.timeout = timeout
         self._url = url
-        self._parameters, self._settings = _parameters(url, timeout)
+        self._errors = errors
+        self._relations = relations
+        self._parameters, stated = _parameters(url, timeout)
+        self._settings = {**stated, **(settings or {})}
         if (mode := _unverified(self._parameters)) is not None:
             say_unverified(logger, self.shown, f"sslmode={mode}")
         self._prepare = prepare
@@ -130,7 +157,10 @@ class Connections:
         return self.run(lambda connection: connection.execute(statement, values).fetchall())
 
     def run(self, use: Callable[[Connection], T]) -> T:
-        """Use a connection until the deadline; again, if the server rolled back so that others could go on."""
+        """Use a connection until the deadline; again, if the server rolled back so that others could go on.
+
+        Who knows that it takes longer sets the connection's `deadline` anew.
+        """
         deadline = time.monotonic() + self.timeout
         pause = 0.002
         while True:
@@ -139,7 +169,7 @@ class Connections:
                     return use(connection)
             except _RolledBack as rolled_back:
                 if time.monotonic() + pause >= deadline:
-                    raise StoreUnavailable(
+                    raise self._errors.unavailable(
                         f"{self.shown}: the server rolled back for others' sake until {self.timeout:g} s had passed "
                         f"({rolled_back})"
                     ) from rolled_back.__cause__
@@ -148,7 +178,7 @@ class Connections:
 
     def once(self, use: Callable[[Connection], T]) -> T:
         """Use a connection of its own that has not been prepared."""
-        alone = Connections(self._url, self.timeout, lambda _: None)
+        alone = Connections(self._url, self.timeout, lambda _: None, errors=self._errors, relations=self._relations)
         try:
             return alone.run(use)
         finally:
@@ -168,7 +198,7 @@ class Connections:
     def _connection(self, deadline: float) -> Iterator[Connection]:
         mine = self._processes.setdefault(os.getpid(), _Process())  # those of a parent are kept, and left alone
         if not mine.slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise StoreUnavailable(
+            raise self._errors.unavailable(
                 f"{self.shown}: other threads of this process used all {MOST_CONNECTIONS} connections for "
                 f"{self.timeout:g} s"
             )
@@ -239,7 +269,7 @@ class Connections:
         try:
             made.deadline = deadline
             made.execute(_SET, [json.dumps(self._settings)])
-            made.schema = find_place(made, self.shown)
+            made.schema = find_place(made, self.shown, self._relations)
             self._prepare(made)
         except BaseException:
             made.close()
@@ -251,22 +281,22 @@ class Connections:
         try:
             yield
         except _DeadlineMissed:
-            raise StoreUnavailable(
+            raise self._errors.unavailable(
                 f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?)"
             ) from None
         except _ROLLED_BACK as error:
             raise _RolledBack(_first_line(error)) from error
         except psycopg.errors.QueryCanceled as error:
-            raise StoreUnavailable(
+            raise self._errors.unavailable(
                 f"{self.shown}: the server gave up after {self.timeout:g} s ({_first_line(error)})"
             ) from error
         except _AWAY as error:
-            away = StoreUnavailable(f"{self.shown}: {_first_line(error)}")
+            away = self._errors.unavailable(f"{self.shown}: {_first_line(error)}")
             raise (lasting(away) if _UNKNOWN_HERE.search(str(error)) else away) from error
         except psycopg.errors.UndefinedTable as error:
-            raise gone(self.shown) from error
+            raise self._errors.gone(self.shown) from error
         except psycopg.Error as error:
-            raise StoreError(f"{self.shown}: {_first_line(error)}") from error
+            raise self._errors.broken(f"{self.shown}: {_first_line(error)}") from error
 
 
 class _RolledBack(Exception):

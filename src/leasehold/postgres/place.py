@@ -68,15 +68,15 @@ class _Found:
     trusted: bool
 
 
-def find_place(connection: psycopg.Connection[Any], shown: str) -> str:
-    """The schema that the tables are in, or are to be made in. Leaves the connection without a search path.
+def find_place(connection: psycopg.Connection[Any], shown: str, relations: Sequence[str] = RELATIONS) -> str:
+    """The schema that these tables are in, or are to be made in. Leaves the connection without a search path.
 
     Raises `UsageError` for a schema, a table or a sequence that is not to be trusted, and where there is no schema.
     """
     [[path]] = connection.execute(_PATH).fetchall()
     connection.execute(_NO_PATH)
     names = [name for name in path if name != "pg_catalog"]
-    rows = connection.execute(_LOOK, {"path": names, "names": list(RELATIONS)}).fetchall()
+    rows = connection.execute(_LOOK, {"path": names, "names": list(relations)}).fetchall()
     return place_among([_Found(*row) for row in rows], shown)
 
 
