@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,8 @@ keys = ["id"]
 master = "local[1]"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
+OF_JAVA = ("WARNING: Using incubator modules: jdk.incubator.vector",)
+"""What Java writes before it has read any setting."""
 FENCE = "hub, partition, sequenceNumber, ownerLevel"
 
 
@@ -154,12 +157,25 @@ def test_rejected_events_refusals_and_repairs(place: Place) -> None:
 def test_an_event_that_cannot_be_computed_is_rejected(place: Place) -> None:
     place.send("1", '{"id":"a","n":1}', '{"id":"b","n":2}', '{"id":"c","n":0}')
     place.write(fence=f"{FENCE}, IF(n > 0, n, CAST(raise_error('never zero') AS BIGINT)) AS checked")
-    account = place.run()
+    done = place.command("run", "p.toml", "--available-now", "--json", "--log-format", "json", "--owner-id", "blue")
+    assert done.returncode == 0, done.stderr
+    account = json.loads(done.stdout)
     assert (account["applied"], account["rejected"]) == (2, 1)
     assert place.query("SELECT id, n FROM entities ORDER BY id") == [("a", 1), ("b", 2)]
+    check_log([json.loads(line) for line in done.stderr.splitlines() if line not in OF_JAVA])
     ((number, body, reason),) = place.query("SELECT sequence_number, body, reason FROM entities_rejected")
     assert (number, body) == (2, b'{"id":"c","n":0}')
     assert "never zero" in str(reason)
+
+
+def check_log(lines: list[dict[str, Any]]) -> None:
+    """What a run says of one event that cannot be computed: who, where, in which batch."""
+    [rejected] = [line for line in lines if "cannot be computed:" in line["message"]]
+    assert (rejected["log.level"], rejected["leasehold.partition"]) == ("warning", "1")
+    assert rejected["leasehold.batch.id"]
+    assert {line.get("leasehold.owner.id", "")[:5] for line in lines} == {"", "blue/"}
+    assert {"ownership-claimed", "ownership-relinquished"} <= {line.get("event.action") for line in lines}
+    assert "starting Spark" in [line["message"] for line in lines]
 
 
 @pytest.mark.parametrize("place", HUBS, indirect=True)

@@ -2,8 +2,8 @@
 
 Owns exit codes and the printing of errors: 0 done; 1 a `LeaseholdError`, or anything else that went wrong;
 2 a command line that cannot be read; 130 Ctrl-C. An error is one message on stderr, with its notes below
-it; the traceback comes with `--debug`. A subcommand is imported when it is called and not before, so that
-`leasehold --help` is quick and works without any extra.
+it; the traceback comes with `--debug`. With `--log-format json` it is one record of the log. A subcommand is imported
+when it is called and not before, so that `leasehold --help` is quick and works without any extra.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Any
 import click
 
 from leasehold._version import __version__
+from leasehold.cli.log_options import logger, logs_json
 from leasehold.errors import LeaseholdError
+from leasehold.logs import of_error
 from leasehold.printable import printable_lines
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -77,6 +79,10 @@ class App(click.Group):
 
 
 def _print(ctx: click.Context, text: str, error: BaseException) -> None:
+    if logs_json(ctx):
+        whole = "\n".join((text, *getattr(error, "__notes__", ())))
+        logger.error("%s", whole, exc_info=error if ctx.params.get("debug") else None, extra=of_error(error))
+        return
     if ctx.params.get("debug"):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     for line in (f"leasehold: {text}", *getattr(error, "__notes__", ())):

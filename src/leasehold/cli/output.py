@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from leasehold.cli.log_options import log_options, logger, logs_json
 from leasehold.printable import printable, printable_json, printable_lines
 
 _UNLIMITED = 100_000  # columns of a page that is no terminal
@@ -103,7 +104,8 @@ class Result:
 class Output(ABC):
     """Where a command puts what it has to say."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, logs_json: bool = False) -> None:
+        self.logs_json = logs_json
         self.results = _console(stderr=False)
         self.messages = _console(stderr=True)
 
@@ -112,14 +114,17 @@ class Output(ABC):
         """Put a result on stdout."""
 
     def note(self, text: str) -> None:
-        """Put a remark on stderr."""
-        self.messages.print(Text(printable_lines(text)))
+        """Put a remark on stderr: a line of the log, where that is JSON."""
+        if self.logs_json:
+            logger.info("%s", text)
+        else:
+            self.messages.print(Text(printable_lines(text)))
 
     @contextmanager
     def progress(self, what: str, total: float) -> Iterator[Callable[[float], None]]:
         """A bar on stderr for the length of the block; call the yielded function with how much is done by now."""
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
-        if not self.messages.is_terminal:
+        if self.logs_json or not self.messages.is_terminal:
             yield lambda done: None
             return
         with Progress(*columns, TimeRemainingColumn(), console=self.messages, transient=True) as bar:
@@ -171,10 +176,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def output_option(command: F) -> F:
-    """The option `--json`; the command gets it as `output: Output`."""
+    """The options `--json` and `--log-format`; the command gets them as `output: Output`."""
 
     def made(ctx: click.Context, param: click.Parameter, as_json: bool) -> Output:
-        return JsonOutput() if as_json else TableOutput()
+        made_as = JsonOutput if as_json else TableOutput
+        return made_as(logs_json=logs_json(ctx))
 
     option = click.option("--json", "output", is_flag=True, callback=made, help="Print JSON, for programs.")
-    return option(command)
+    return option(log_options(command))

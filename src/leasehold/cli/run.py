@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasehold.cli.log_options import show_warnings
 from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.cli.set_option import set_option
 from leasehold.errors import MissingDependency
-from leasehold.printable import PrintableFormatter
 from leasehold.waiting import SignalEvent
 
 if TYPE_CHECKING:
@@ -71,11 +71,10 @@ def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[s
         if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
             raise MissingDependency("leasehold run", "spark") from error
         raise
-    logging.basicConfig(level=logging.WARNING)
+    show_warnings()
     # py4j repeats, with a traceback, every error that we tell: as itself, and in one place as the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         handler.addFilter(lambda record: not (record.name == "root" and "py4j" in Path(record.pathname).parts))
     stop = _stop_on_signals()
     pipeline = PipelineRun(
@@ -108,7 +107,8 @@ def _reporter(output: Output, now: Callable[[], float]) -> Callable[[Progress], 
             return
         last = now()
         with suppress(OSError, ValueError):  # who listened has left, and the run goes on
-            output.note(f"{time.strftime('%H:%M:%S')} {progress.note or _line(progress)}")
+            said = progress.note or _line(progress)
+            output.note(said if output.logs_json else f"{time.strftime('%H:%M:%S')} {said}")
 
     return report
 

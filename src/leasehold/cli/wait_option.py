@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from leasehold.cli.log_options import remark
 from leasehold.errors import LeaseholdError
 from leasehold.waiting import COMMAND, sentence, when_there
 
@@ -33,4 +34,4 @@ def patiently(ask: Callable[[], T], wait: float) -> T:
 
 
 def _say(error: LeaseholdError, patience: float) -> None:
-    click.echo(f"leasehold: {sentence(error, patience)}", err=True)
+    remark(sentence(error, patience))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError
+from leasehold.logs import log_notices, working_as
 from leasehold.notices import CycleFailed
 from leasehold.ownership.partition_manager import PartitionManager
 
@@ -27,6 +28,7 @@ class DispatchThread:
         self._clock = clock
         self._errors: Mapping[str, str] = {}
         self._alive = alive
+        log_notices(manager.notices, str(manager.owner_id))
         self._said = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leasehold-dispatch", daemon=True)
@@ -52,6 +54,10 @@ class DispatchThread:
         return self._thread.is_alive()
 
     def _run(self) -> None:
+        with working_as(str(self._manager.owner_id)):
+            self._work()
+
+    def _work(self) -> None:
         while not self._stop.is_set() and self._alive():
             self._manager.attention.clear()
             self._tick()

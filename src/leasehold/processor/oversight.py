@@ -10,6 +10,7 @@ while anything is waited for, except by who waits for an offer, in a condition.
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import math
 import threading
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from leasehold.errors import UsageError
+from leasehold.logs import about
 from leasehold.notices import Notice
 from leasehold.ownership.holds import Hold
 from leasehold.processor.cancelling import Cancellation, is_cancelled
@@ -166,6 +168,10 @@ class Oversight:
             if self._abandoned:
                 return
             self._abandoned = False
+        with about(owner=str(self._manager.owner_id)):
+            self._go_round()
+
+    def _go_round(self) -> None:
         try:
             self._begin_others()
         except RuntimeError as error:  # no more threads may be started
@@ -230,7 +236,8 @@ class Oversight:
                 self._offered.notify_all()  # one that is woken may have given up waiting, and takes nothing
             return
         pump = Pump(work, self._handlers, self._shared.delivery, self._shared.report, self.leave)
-        thread = threading.Thread(target=pump.run, name=f"leasehold-partition-{work.partition}")
+        known = contextvars.copy_context()  # whose work it is, for the log
+        thread = threading.Thread(target=known.run, args=(pump.run,), name=f"leasehold-partition-{work.partition}")
         with self._lock:
             self._pumps[work] = thread
         thread.start()

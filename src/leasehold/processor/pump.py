@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leasehold.errors import DataLoss, EndWentBack, is_transient
+from leasehold.logs import about
 from leasehold.model import Event
 from leasehold.processor.checkpointer import Place
 from leasehold.processor.delivery import DeliverySettings, EventBatch
@@ -76,6 +77,10 @@ class Pump:
 
     def run(self) -> None:
         """What the thread does."""
+        with about(partition=self._work.partition):
+            self._run_to_the_end()
+
+    def _run_to_the_end(self) -> None:
         try:
             self._run()
         except Exception as error:
@@ -122,7 +127,8 @@ class Pump:
     def _deliver(self) -> StopReason:
         while (batch := self._work.receive(self._work.until_checkpoint())) is not None:
             if batch:
-                self._hand_out(batch)
+                with about(batch=f"{batch.partition}/{batch.first}-{batch.last}"):
+                    self._hand_out(batch)
             self._work.checkpoint_if_due()
         assert self._work.stop_reason is not None
         return self._work.stop_reason

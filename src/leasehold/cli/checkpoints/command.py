@@ -9,6 +9,7 @@ import click
 
 from leasehold.backends import masked
 from leasehold.cli.checkpoints.place import Named, group_options, open_place
+from leasehold.cli.log_options import log_options, remark
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup
@@ -43,6 +44,7 @@ def checkpoints() -> None:
 @checkpoints.command("export")
 @click.argument("store")
 @group_options
+@log_options
 def export(store: str, named: Named) -> None:
     """Print the checkpoints of a consumer group, a JSON object a line. A store that is not there is not made.
 
@@ -63,7 +65,7 @@ def export(store: str, named: Named) -> None:
     for checkpoint in sorted(found, key=_in_order):
         click.echo(as_line(checkpoint))
     if not found:
-        click.echo(f"leasehold: there are no checkpoints of consumer group {group_of}", err=True)
+        remark(f"there are no checkpoints of consumer group {group_of}")
 
 
 @checkpoints.command("import")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
+from leasehold.logs import about
 from leasehold.sinks.batch import Batch
 from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
@@ -50,7 +51,8 @@ class Evaluation:
         events = sum(map(len, order.ranges))
         self._jobs.begin(order, group, f"leasehold {self._name}: {events:,} events ({describe(order.ranges)[:200]})")
         try:
-            return self._evaluated(order)
+            with about(batch=group):
+                return self._evaluated(order)
         finally:
             self._jobs.end()
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from leasehold.errors import ConfigError, LeaseholdError, StaleBatch, StoreUnavailable, UsageError
+from leasehold.logs import about
 from leasehold.model import EventRange
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.bodies import body_reader, body_schema
@@ -267,6 +268,10 @@ class MicroBatches:
             return
         feed, share = self._running()
         self._unwatch()
+        with about(batch=batch.id):
+            self._record(batch, feed, share)
+
+    def _record(self, batch: MicroBatch, feed: Feed, share: Share) -> None:
         try:
             self._jobs.end()
         except Exception:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from random import Random
 
 from leasehold.errors import LeaseholdError
+from leasehold.logs import about, at
 from leasehold.model import EventRange
 from leasehold.sinks.table import BatchResult
 from leasehold.spark.loop.evaluation import Evaluated
@@ -162,6 +163,10 @@ class BatchRunner:
 
     def _one(self, ahead: Ahead) -> Ahead | None:
         """See one batch through. Returns the one that follows, if it is begun already."""
+        with about(batch=batch_id(ahead.ranges)):
+            return self._see_through(ahead)
+
+    def _see_through(self, ahead: Ahead) -> Ahead | None:
         following: Ahead | None = None
         writing = False
         try:
@@ -326,7 +331,12 @@ class BatchRunner:
             self._after_failure(error, ahead, computing=False)
             return
         for one in sifted.poison:
-            logger.warning("%s is rejected: it cannot be computed: %s", describe([one.event]), one.error)
+            logger.warning(
+                "%s is rejected: it cannot be computed: %s",
+                describe([one.event]),
+                one.error,
+                extra=at(partition=one.event.partition),
+            )
 
     def _compute(self, order: Order) -> Evaluated:
         """Evaluate a part of a batch now, watched as a batch is."""
