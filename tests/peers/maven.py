@@ -14,8 +14,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+from tests.node_packages import locked
 from tests.peers.left_out import failed
-from tests.stores.azurite import locked
 
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>

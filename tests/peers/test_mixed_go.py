@@ -18,9 +18,10 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_worker import HUB
+from tests.node_packages import locked
 from tests.peers.left_out import failed
 from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet
-from tests.stores.azurite import Azurite, locked, started
+from tests.stores.azurite import Azurite, started
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [

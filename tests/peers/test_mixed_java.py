@@ -86,13 +86,4 @@ def test_one_joins_the_other_and_each_outlives_the_other(fleet: WatchedFleet, or
 @pytest.mark.parametrize("fleet", [True], indirect=True)
 @pytest.mark.parametrize("order", [("ours", "java"), ("java", "ours")], ids="-then-".join)
 def test_at_everybodys_default_times(fleet: WatchedFleet, order: tuple[str, str]) -> None:
-    first, second = order
-    fleet.alone(first, "a")
-    fleet.watch.begin()
-    fleet.launch(second, "b")
-    fleet.send_until_shared(2, 2)
-    fleet.rest(600.0)
-    fleet.check_join(10.0)
-    fleet.kill("b")
-    fleet.send_until_shared(PARTITIONS)
-    fleet.wait_read()
+    fleet.join_and_rest(*order)

@@ -104,3 +104,15 @@ class WatchedFleet(MixedFleet):
         self.send_until_shared(PARTITIONS)
         self.wait_read()
         self.wait_recorded()
+
+    def join_and_rest(self, first: str, second: str) -> None:
+        """At everybody's default times: one kind joins the other, ten minutes pass, and the second is killed."""
+        self.alone(first, "a")
+        self.watch.begin()
+        self.launch(second, "b")
+        self.send_until_shared(2, 2)
+        self.rest(600.0)
+        self.check_join(10.0)
+        self.kill("b")
+        self.send_until_shared(PARTITIONS)
+        self.wait_read()

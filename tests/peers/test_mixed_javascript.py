@@ -1,0 +1,91 @@
+"""JavaScript's event processor and ours in one consumer group, on Azurite and the local server."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
+
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from tests.faults.mixed_worker import HUB
+from tests.node_packages import install, node
+from tests.peers.left_out import failed
+from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet
+from tests.stores.azurite import Azurite, started
+
+logging.getLogger("azure").setLevel(logging.CRITICAL)
+pytestmark = [
+    # The official client leaves its socket to the garbage collector when it reconnects.
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+]
+PACKAGE = {
+    "private": True,
+    "dependencies": {
+        "@azure/event-hubs": "6.0.4",
+        "@azure/eventhubs-checkpointstore-blob": "2.0.0",
+        "@azure/storage-blob": "12.29.1",
+    },
+}
+PROGRAM = Path(__file__).with_name("official_processor.mjs")
+HOST = "127.0.0.1"
+"""What JavaScript calls the namespace of a server on this host, whatever its port."""
+
+
+@pytest.fixture(scope="module")
+def processor() -> list[str]:
+    """The command of a member, but for its folder and name. A module finds its packages from where it is."""
+    try:
+        folder = install("javascript-event-hubs-processor", PACKAGE)
+    except RuntimeError as error:
+        failed(f"JavaScript's event processor is left out: {error}")
+    return [str(node()), str(shutil.copy(PROGRAM, str(folder)))]
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[Azurite]:
+    server = started()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def fleet(
+    request: pytest.FixtureRequest, tmp_path: Path, azurite: Azurite, processor: list[str]
+) -> Iterator[WatchedFleet]:
+    default_times: bool = getattr(request, "param", False)
+    with EventHubsServer({HUB: MemoryHub(PARTITIONS)}) as server:
+        fleet = WatchedFleet(tmp_path, server, azurite, namespace=HOST, default_times=default_times)
+        told = {
+            "connection": server.connection_string(),
+            "hub": HUB,
+            "storage": azurite.connection_string,
+            "container": fleet.container,
+            **({} if default_times else {"interval": 1.0, "expiration": TAKE_OVER}),
+        }
+        (tmp_path / "javascript.json").write_text(json.dumps(told))
+        fleet.commands["javascript"] = [*processor, str(tmp_path)]
+        yield fleet
+        fleet.close()
+    gc.collect()
+
+
+@pytest.mark.peers
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("order", [("ours", "javascript"), ("javascript", "ours")], ids="-then-".join)
+def test_one_joins_the_other_and_each_outlives_the_other(fleet: WatchedFleet, order: tuple[str, str]) -> None:
+    fleet.join_and_outlive(*order)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fleet", [True], indirect=True)
+@pytest.mark.parametrize("order", [("ours", "javascript"), ("javascript", "ours")], ids="-then-".join)
+def test_at_everybodys_default_times(fleet: WatchedFleet, order: tuple[str, str]) -> None:
+    fleet.join_and_rest(*order)
