@@ -22,6 +22,7 @@ BENCHMARKS = (
     "leases",
     "stores",
     "balancing",
+    "metrics",
     "processor",
     "source",
     "hubs",

@@ -26,6 +26,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "send": ("leasehold.cli.send:send", "Send the rows of files to a hub, as events."),
     "run": ("leasehold.cli.run:run", "Run a pipeline on Spark."),
     "status": ("leasehold.cli.status:status", "Show who holds which partition, and how far it has come."),
+    "metrics": (
+        "leasehold.cli.metrics:metrics",
+        "Serve the metrics of pipelines to Prometheus, from outside of what runs.",
+    ),
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
     "init": ("leasehold.cli.init:init", "Make what a store keeps its records in, a topic or a log."),
     "checkpoints": (

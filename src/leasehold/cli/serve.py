@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 import threading
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import click
 from leasehold.backends import local_file_of
 from leasehold.cli.output import Output, Result, output_option
 from leasehold.errors import ConfigError, MissingDependency
+from leasehold.listening import is_loopback
 
 
 @click.command(short_help="Serve an embedded log to clients of Azure Event Hubs.")
@@ -48,7 +47,7 @@ def serve(hub: str, host: str, port: int, name: str | None, output: Output) -> N
         raise
     from leasehold.emulators.event_hubs import EventHubsServer
 
-    if not _is_loopback(host):
+    if not is_loopback(host):
         output.note(
             f"leasehold: warning: {host} may be reached from other machines. Whoever reaches it may read every event "
             "and send: nothing is encrypted, and no key is checked. Leave --host out to serve this machine alone"
@@ -65,12 +64,3 @@ def serve(hub: str, host: str, port: int, name: str | None, output: Output) -> N
             )
         )
         threading.Event().wait()
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens at `host`."""
-    try:
-        found = {address[4][0] for address in socket.getaddrinfo(host or None, None, flags=socket.AI_PASSIVE)}
-    except OSError:
-        return False  # the server will say why
-    return all(ipaddress.ip_address(str(one).partition("%")[0]).is_loopback for one in found)

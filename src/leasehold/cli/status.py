@@ -13,12 +13,11 @@ import click
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain, span
 from leasehold.cli.set_option import set_option
 from leasehold.cli.wait_option import patiently, wait_option
-from leasehold.operations.lag_times import GroupTimes, PartitionTimes, lag_times
-from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
-from leasehold.ownership.starting import KnowsWatermarks
+from leasehold.operations.lag_times import GroupTimes, PartitionTimes
+from leasehold.operations.progress import GroupProgress, PartitionProgress
 
 if TYPE_CHECKING:
-    from leasehold.pipeline_file import PipelineFile
+    from leasehold.operations.group_watch import WatchedGroup
 
 TIMEOUT = 5.0
 """How long to wait for what a hub says about times, in seconds."""
@@ -116,43 +115,24 @@ def status(file: Path, retention: str | None, wait: float, settings: tuple[str, 
       leasehold status flights.toml --json | jq .lagSeconds
     """
     from leasehold.clock import SystemClock
-    from leasehold.combinations import is_mixed
     from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
     from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.pipeline_group import open_group
     from leasehold.pipeline_values import parse_settings
-    from leasehold.store_choice import TablePlaces
-    from leasehold.stores import open_existing
 
     stated = None if retention is None else parse_duration(retention, "--retention")
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    ownership = pipeline.ownership.settings()
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
 
-    def look() -> GroupProgress:
-        stores = pipeline.open_stores(open_existing, lambda: TablePlaces(_table(pipeline), hub.identity))
-        group = hub.consumer_group(pipeline.source.consumer_group)
-        return group_progress(
-            hub,
-            group,
-            stores.ownership,
-            stores.checkpoints,
-            ownership.partition_expiration,
-            stores.ours,
-            foreign_expiration=ownership.expiration_of_others(mixed=is_mixed(hub.url)),
-        )
+    def look() -> tuple[WatchedGroup, GroupProgress]:
+        group = open_group(pipeline, hub=hub)
+        return group, group.progress()
 
-    progress = patiently(look, wait)
-    kept = pipeline.retention if stated is None else stated
-    times = lag_times(hub, progress.partitions, SystemClock().wall(), retention=kept, timeout=TIMEOUT)
+    group, progress = patiently(look, wait)
+    group = replace(group, retention=group.retention if stated is None else stated, timeout=TIMEOUT)
+    times = group.times(progress, SystemClock().wall())
     output.show(describe(pipeline.name, progress, times))
-
-
-def _table(pipeline: PipelineFile) -> KnowsWatermarks:
-    """The table of a pipeline that keeps no checkpoints, which then knows the places."""
-    from leasehold.sinks import open_sink
-
-    return open_sink(pipeline.sink_url, pipeline.table_spec())
 
 
 def describe(name: str, progress: GroupProgress, times: GroupTimes | None = None) -> Result:

@@ -81,7 +81,7 @@ def lag_times(
 
 def oldest_unread(row: PartitionProgress) -> int:
     """The sequence number of the first event that has not been read, or that is left of those."""
-    return max(row.checkpoint or 0, row.begin)
+    return max(row.place, row.begin)
 
 
 def times_of(

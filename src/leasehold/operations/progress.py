@@ -6,6 +6,7 @@ clock nobody can tell at one look who is alive: there every owner counts as aliv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,17 @@ from leasehold.balancing import Member, target
 from leasehold.balancing.suspects import SUSPECT_AFTER, stands_still
 from leasehold.balancing.view import Limits, is_expired
 from leasehold.hubs.base import Hub
-from leasehold.model import ConsumerGroup, Ownership, OwnershipListing, PartitionProperties, Presence, RecordKind
+from leasehold.model import (
+    ConsumerGroup,
+    EventPosition,
+    Ownership,
+    OwnershipListing,
+    PartitionProperties,
+    PositionKind,
+    Positions,
+    Presence,
+    RecordKind,
+)
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 
@@ -22,7 +33,9 @@ class PartitionProgress:
     """One partition: who holds it and how far it has come. Ages in seconds; None where there is nothing yet.
 
     `owner` is `""` where nobody holds it; `alive` says whether its holder renewed within the expiration.
-    `checkpoint` is the sequence number to go on from, `lag` the number of events from there to `end`.
+    `unheld` is for how long nobody has held it: 0 while a live owner does, infinity if nobody ever has. `checkpoint` is
+    the sequence number to go on from, `start` where a first owner would begin, as far as the starting position alone
+    tells (else 0), and `lag` the number of events from there to `end`.
     `asked_by` waits for it to be handed over. `failures` owners in a row came to a bad end while the checkpoint
     stood still, the latest by `last_error`; `suspect` says that they are enough for it to be taken last. `unreadable`
     says why its ownership record cannot be read, where it cannot.
@@ -41,6 +54,13 @@ class PartitionProgress:
     failures: int = 0
     last_error: str = ""
     unreadable: str = ""
+    start: int = 0
+    unheld: float | None = None
+
+    @property
+    def place(self) -> int:
+        """The sequence number that comes next for the group, whether the hub still has it or not."""
+        return max(self.begin, self.start) if self.checkpoint is None else self.checkpoint
 
     @property
     def suspect(self) -> bool:
@@ -77,10 +97,13 @@ def group_progress(
     ours: Callable[[Collection[str]], tuple[str, ...]] = tuple,
     *,
     foreign_expiration: float | None = None,
+    positions: Positions | None = None,
 ) -> GroupProgress:
     """How the group is getting on now. `ours` tells which of the hub's partitions count.
 
     `expiration` in seconds, and `foreign_expiration` for records that other SDKs' processors wrote, if it is another.
+    `positions` are where the group starts: what comes before is not unread. Only the hub knows where a time or an
+    offset is, and it is not asked: there everything counts.
     """
     granularity = ownership.features.clock_granularity
     patience = expiration + granularity
@@ -90,7 +113,7 @@ def group_progress(
     found = hub.partition_properties()
     known = {partition: found[partition] for partition in ours(found)}
     ages = ownership.features.own_clock
-    rows = _partitions(listing, known, checkpoints, group, limits, ages=ages)
+    rows = _partitions(listing, known, checkpoints, group, limits, positions or Positions(), ages=ages)
     instances = _instances(listing, rows, patience, ages=ages)
     return GroupProgress(tuple(rows), instances, _unserved(rows, instances))
 
@@ -101,6 +124,7 @@ def _partitions(
     checkpoints: CheckpointStore,
     group: ConsumerGroup,
     limits: Limits,
+    positions: Positions,
     *,
     ages: bool,
 ) -> list[PartitionProgress]:
@@ -115,6 +139,8 @@ def _partitions(
         following = checkpoint.next_sequence_number if checkpoint else None
         still = checkpoint is not None and stands_still(record, checkpoint)
         alive = bool(record.owner_id) and not (ages and is_expired(record, listing.as_of, limits.of(record)))
+        start = _start(positions.of(partition), properties)
+        reads_from = start if following is None else following
         rows.append(
             PartitionProgress(
                 partition=partition,
@@ -125,14 +151,37 @@ def _partitions(
                 checkpoint=following,
                 begin=properties.begin,
                 end=properties.end,
-                lag=max(0, properties.end - max(following or 0, properties.begin)),
+                lag=max(0, properties.end - max(reads_from, properties.begin)),
                 asked_by=asks.get((partition, record.owner_level), "") if alive else "",
                 failures=record.failures if still else 0,
                 last_error=record.last_error if still else "",
                 unreadable=unreadable.get(partition, ""),
+                start=start,
+                unheld=_unheld(records.get(partition), listing.as_of, limits, alive=alive)
+                if ages and partition not in unreadable
+                else None,
             )
         )
     return rows
+
+
+def _start(position: EventPosition, properties: PartitionProperties) -> int:
+    """Where a first owner begins, as far as the position alone tells; else 0."""
+    if position.kind is PositionKind.LATEST:
+        return properties.end
+    if position.kind is PositionKind.SEQUENCE_NUMBER:
+        return min(position.sequence_number + (not position.inclusive), properties.end)
+    return 0
+
+
+def _unheld(record: Ownership | None, as_of: float, limits: Limits, *, alive: bool) -> float:
+    """For how many seconds nobody has held a partition."""
+    if record is None:
+        return math.inf
+    if alive:
+        return 0.0
+    age = as_of - record.last_modified
+    return max(0.0, age - limits.of(record) if record.owner_id else age)
 
 
 def _instances(

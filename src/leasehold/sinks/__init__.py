@@ -11,14 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leasehold.backends import load_backend
-from leasehold.sinks.base import Sink
+from leasehold.sinks.base import Sink, TableContents, TellsContents
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
 
 if TYPE_CHECKING:
     from leasehold.sinks.batch import Batch
 
-__all__ = ["Batch", "BatchResult", "RefusedRange", "Sink", "TableSpec", "Watermark", "open_sink"]
+__all__ = [
+    "Batch",
+    "BatchResult",
+    "RefusedRange",
+    "Sink",
+    "TableContents",
+    "TableSpec",
+    "TellsContents",
+    "Watermark",
+    "open_sink",
+]
 
 BACKENDS = {"sqlite": "leasehold.sinks.sqlite:open_sqlite_sink"}
 

@@ -12,7 +12,8 @@ No method waits longer for another writer than the time-out that the sink was op
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult, TableSpec
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "LevelOf",
     "Sink",
+    "TableContents",
+    "TellsContents",
     "Watermarked",
 ]
 
@@ -95,4 +98,24 @@ class Sink(Watermarked, Protocol):
 
     def close(self) -> None:
         """Give back what this thread holds. The sink may be used again afterwards."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableContents:
+    """How much a table holds: its rows, and the events that were set aside beside it."""
+
+    rows: int
+    rejected: int
+
+
+@runtime_checkable
+class TellsContents(Protocol):
+    """What a sink may do beside: say how much it holds, to somebody who only looks."""
+
+    def contents(self) -> TableContents:
+        """How much the table holds now; nothing where it has not been made yet. Makes and changes nothing.
+
+        It may be a good estimate where counting takes long.
+        """
         ...

@@ -40,7 +40,7 @@ from leasehold.errors import (
     UsageError,
 )
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks.base import Sink
+from leasehold.sinks.base import Sink, TableContents, TellsContents
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
@@ -63,6 +63,14 @@ class SinkContract(SinkFixtures):
         assert sink.watermarks(HUB) == {"0": Watermark(4, 1), "1": Watermark(0, 2)}
         assert sink.watermarks("another") == {}
         assert sink.row_count() == 3
+
+    def test_how_much_it_holds_is_told_and_nothing_is_made_for_it(self, open_table: Open) -> None:
+        sink = open_table(UPSERT)
+        if not isinstance(sink, TellsContents):
+            pytest.skip("this sink does not tell how much it holds")
+        assert sink.contents() == TableContents(0, 0)
+        sink.apply(batch(Row("a", 1, 3), Row("b", 2, 4)))
+        assert sink.contents() == TableContents(2, 0)
 
     def test_what_was_applied_is_there_for_others(self, open_table: Open, contents: Contents) -> None:
         first = open_table(UPSERT)

@@ -1,0 +1,194 @@
+"""A consumer group as seen from outside, look after look: a snapshot of each, with a verdict on every partition.
+
+Owns what a look asks, and what is remembered between two: the window that verdicts need, and when a partition was last
+seen to get on. Everything comes from the hub, the stores and the table, so that it is there when nobody runs, and for
+partitions that nobody holds. A look takes one request for the ownership, one for the checkpoints, one for the table
+(now and then: see below), and what the hub needs to tell its ends and the age of the first unread events. Reads only.
+
+What the table holds is counted again only when twenty times as long has passed as counting took, so that a large table
+costs a twentieth of one processor at most. A table that is away leaves its own figures out and nothing else.
+
+For one thread. It may stop for as long as it likes at any line: the next look finds the time that has passed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from leasehold.clock import Clock, SystemClock
+from leasehold.errors import LeaseholdError
+from leasehold.hubs.base import HasGaps, Hub
+from leasehold.model import ConsumerGroup, Positions
+from leasehold.operations.lag_times import GroupTimes, PartitionTimes, lag_times
+from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
+from leasehold.operations.verdicts import Judgement, Look, Verdict, Window, judged, worst
+from leasehold.sinks.base import TableContents
+from leasehold.stores.base import CheckpointStore, OwnershipStore
+
+logger = logging.getLogger(__name__)
+
+WINDOW = 300.0
+"""Seconds for which a partition is watched before it is said to lag or to stall."""
+_IDLE_SHARE = 20  # a count of the table is left alone for so many times as long as it took
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedGroup:
+    """What there is to look at. `expiration`, `foreign_expiration` and `retention` as `group_progress` takes them.
+
+    `balanced` is False where instances have fixed shares, of which no record says who holds them. `timeout`: how long
+    to wait for what the hub says of times, in seconds. `table` says what the table holds, None where nobody can tell.
+    """
+
+    pipeline: str
+    hub: Hub
+    group: ConsumerGroup
+    ownership: OwnershipStore
+    checkpoints: CheckpointStore
+    expiration: float
+    foreign_expiration: float | None = None
+    ours: Callable[[Collection[str]], tuple[str, ...]] = tuple
+    balanced: bool = True
+    positions: Positions = field(default_factory=Positions)
+    retention: float | None = None
+    table: Callable[[], TableContents | None] = lambda: None
+    timeout: float = 2.0
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether what producers have written may have to wait for the end of a transaction."""
+        return isinstance(self.hub, HasGaps)
+
+    def progress(self) -> GroupProgress:
+        """How the group is getting on: two requests to the stores, and one look at the hub's ends."""
+        return group_progress(
+            self.hub,
+            self.group,
+            self.ownership,
+            self.checkpoints,
+            self.expiration,
+            self.ours,
+            foreign_expiration=self.foreign_expiration,
+            positions=self.positions,
+        )
+
+    def times(self, progress: GroupProgress, now: float) -> GroupTimes:
+        """How far behind that is in time. `now` in seconds since the epoch."""
+        return lag_times(self.hub, progress.partitions, now, retention=self.retention, timeout=self.timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition at a look. `got_on` is when it was last seen to get on, or to have nothing unread, or else since
+    when it has been watched: seconds since the epoch."""
+
+    progress: PartitionProgress
+    times: PartitionTimes
+    judgement: Judgement
+    got_on: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """How it is getting on."""
+        return self.judgement.verdict
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """A group at one look, `at` seconds since the epoch; the look took `took` seconds. `table` is None where nobody can
+    tell what it holds."""
+
+    watched: WatchedGroup
+    at: float
+    took: float
+    progress: GroupProgress
+    times: GroupTimes
+    partitions: tuple[PartitionState, ...]
+    table: TableContents | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the group is getting on: the worst that is known of its partitions."""
+        return worst(one.verdict for one in self.partitions)
+
+    @property
+    def lag(self) -> int:
+        """How many events are unread in all."""
+        return sum(one.times.unread for one in self.partitions)
+
+    def count(self, fits: Callable[[PartitionState], bool]) -> int:
+        """How many partitions are so."""
+        return sum(1 for one in self.partitions if fits(one))
+
+
+class GroupWatch:
+    """Looks at one group, and remembers what it saw. `window` in seconds."""
+
+    def __init__(self, watched: WatchedGroup, *, window: float = WINDOW, clock: Clock | None = None) -> None:
+        self._watched = watched
+        self._window = window
+        self._clock = clock or SystemClock()
+        self._windows: dict[str, Window] = {}
+        self._places: dict[str, tuple[int, float]] = {}
+        self._table: TableContents | None = None
+        self._count_again = 0.0
+        self._said = ""
+
+    def look(self) -> GroupSnapshot:
+        """Look now. Raises what the hub and the stores raise; what was remembered stays."""
+        started = self._clock.monotonic()
+        progress = self._watched.progress()
+        at, now = self._clock.monotonic(), self._clock.wall()
+        times = self._watched.times(progress, now)
+        partitions = tuple(
+            PartitionState(row, time, self._judged(row, time, at), self._got_on(row, time, now))
+            for row, time in zip(progress.partitions, times.partitions, strict=True)
+        )
+        table = self._contents()
+        took = self._clock.monotonic() - started
+        return GroupSnapshot(self._watched, now, took, progress, times, partitions, table)
+
+    def _judged(self, row: PartitionProgress, times: PartitionTimes, at: float) -> Judgement:
+        balanced = self._watched.balanced
+        window = self._windows.setdefault(row.partition, Window(self._window))
+        look = Look(at, row.place, row.end, times.unread, row.alive or not balanced, row.unheld if balanced else None)
+        return judged(
+            window.add(look),
+            window=self._window,
+            patience=self._watched.expiration,
+            owner=row.owner,
+            bad_ends=row.failures if row.suspect else 0,
+            error=row.last_error,
+        )
+
+    def _got_on(self, row: PartitionProgress, times: PartitionTimes, now: float) -> float:
+        place, at = self._places.get(row.partition, (None, 0.0))
+        if place != row.place or not times.unread:
+            self._places[row.partition] = row.place, now
+            return now
+        return at
+
+    def _contents(self) -> TableContents | None:
+        started = self._clock.monotonic()
+        if started >= self._count_again:
+            try:
+                self._table = self._watched.table()
+                self._said = ""
+            except LeaseholdError as error:
+                self._table = None
+                if self._said != str(error):  # once while it stays so
+                    logger.warning("%s: what its table holds cannot be told: %s", self._watched.pipeline, error)
+                    self._said = str(error)
+            ended = self._clock.monotonic()
+            self._count_again = ended + _IDLE_SHARE * (ended - started)
+        return self._table
+
+
+def by_verdict(states: Sequence[PartitionState]) -> Mapping[Verdict, int]:
+    """How many partitions have which verdict, all verdicts named."""
+    counts = dict.fromkeys(Verdict, 0)
+    for one in states:
+        counts[one.verdict] += 1
+    return counts

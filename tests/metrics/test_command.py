@@ -1,0 +1,217 @@
+"""`leasehold metrics`, as a process beside those that it watches, and once."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from leasehold.cli.app import app
+from leasehold.errors import ConfigError
+from leasehold.hubs.log.hub import LogHub
+from leasehold.listening import Address
+from leasehold.metrics.server import Answer, HttpServer
+from leasehold.operations.verdicts import Verdict
+from tests.metrics.groups import of, samples
+from tests.processor.plain import until
+
+PIPELINE = """
+name = "{name}"
+
+[source]
+hub = "log:///hub.db"
+consumer_group = "{group}"
+
+[ownership]
+store = "sqlite:///store.db"
+load_balancing_interval = "0.5s"
+partition_expiration = "2.5s"
+request_timeout = "0.8s"
+margin = "0.15s"
+
+[sink]
+url = "sqlite:///table.db"
+table = "seen"
+mode = "append"
+keep = ["partition", "sequenceNumber"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    hub = LogHub.create(tmp_path / "hub.db", partitions=2)
+    for partition in hub.partition_ids():
+        hub.append(pa.table({"body": pa.array([b"x"] * 100, pa.binary())}), partition=partition)
+    (tmp_path / "flights.toml").write_text(PIPELINE.format(name="flights", group="$Default"))
+    (tmp_path / "orders.toml").write_text(PIPELINE.format(name="orders", group="others"))
+    return tmp_path
+
+
+def ran(*arguments: object) -> tuple[int, str, str]:
+    said = CliRunner().invoke(app, ["metrics", *(str(argument) for argument in arguments)])
+    return said.exit_code, said.stdout, said.stderr
+
+
+def made(folder: Path) -> None:
+    assert CliRunner().invoke(app, ["init", f"sqlite:///{folder}/store.db"]).exit_code == 0
+
+
+def test_once_prints_what_the_records_show(folder: Path) -> None:
+    made(folder)
+    code, page, _ = ran(folder / "flights.toml", folder / "orders.toml", "--once")
+    told = samples(page)
+    assert code == 0
+    assert (of(told, "group_lag_events"), told['leasehold_group_lag_events{pipeline="orders"}']) == (200, 200)
+    assert of(told, "group_verdict") == Verdict.STOPPED  # nobody has ever held a partition
+    assert (of(told, "table_rows"), of(told, "table_rejected_events")) == (0, 0)
+    assert not (folder / "table.db").exists()
+
+
+def test_once_as_json_says_why(folder: Path) -> None:
+    made(folder)
+    code, said, _ = ran(folder / "flights.toml", "--once", "--json")
+    [page] = [json.loads(line) for line in said.splitlines()]
+    assert (code, page["verdict"], page["lag"], page["secondsLeft"]) == (0, "stopped", 200, None)
+    assert [one["why"] for one in page["partitions"]] == ["nobody has ever held it, and 100 events are unread"] * 2
+
+
+def test_a_store_that_is_not_there_yet_is_down_and_not_made(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    code, page, _ = ran(folder / "flights.toml", "--once")
+    assert (code, samples(page)) == (1, {'leasehold_group_up{pipeline="flights"}': 0})
+    assert not (folder / "store.db").exists()
+    assert "there is no store" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("listen", "rule"), [("9464", "HOST:PORT"), ("127.0.0.1:70000", "HOST:PORT"), ("::1:80", "HOST:PORT")]
+)
+def test_an_address_that_is_none_is_refused(folder: Path, listen: str, rule: str) -> None:
+    code, _, said = ran(folder / "flights.toml", "--listen", listen)
+    assert (code, rule in said) == (1, True)
+
+
+def test_two_pipelines_of_one_name_are_refused(folder: Path) -> None:
+    code, _, said = ran(folder / "flights.toml", folder / "flights.toml", "--once")
+    assert (code, "another of these files has it too" in said) == (1, True)
+
+
+def test_without_its_extra_the_command_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("prometheus_client", "leasehold.metrics"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    code, _, said = ran(folder / "flights.toml", "--once")
+    assert (code, "pip install 'leasehold[metrics]'" in said) == (1, True)
+
+
+# as processes
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def asked(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - an address of this machine
+        body: bytes = answer.read()
+    return body.decode()
+
+
+def test_it_sees_two_processes_share_and_one_die_and_nobody_left(folder: Path) -> None:
+    """All figures are there before anybody runs, while both do, and when nobody does any more."""
+    from leasehold.stores.sqlite.store import SqliteStore
+
+    command = ["-m", "leasehold", "metrics", str(folder / "flights.toml"), "--listen", "127.0.0.1:0", "--window", "2s"]
+    worker = ["-m", "tests.faults.plain_worker", str(folder)]
+    with running(*command) as metrics:
+        assert metrics.stdout is not None
+        url = re.search(r"http://\S+/metrics", metrics.stdout.readline())
+        assert url is not None
+        assert samples(asked(url[0])) == {'leasehold_group_up{pipeline="flights"}': 0}
+        SqliteStore(folder / "store.db").create_schema()
+        seen: list[set[str]] = []
+
+        def told(name: str, **labels: str) -> float | None:
+            found = samples(asked(url[0]))
+            seen.append(set(found))
+            return of(found, name, **labels)
+
+        until(lambda: told("group_verdict") == Verdict.STOPPED, "a verdict before anybody runs")
+        before = seen[-1]
+        with running(*worker, "a", "2.5") as first, running(*worker, "b", "2.5"):
+            until(lambda: told("group_instances") == 2, "both")
+            until(lambda: told("group_partitions", state="owned") == 2, "all partitions to be held")
+            until(lambda: told("group_lag_events") == 0, "all events")
+            until(lambda: told("table_rows") == 200, "all rows")
+            assert told("group_verdict") == Verdict.OK
+            moves = told("partition_acquisitions_total", partition="0")
+            first.send_signal(signal.SIGKILL)
+            until(lambda: told("group_instances") == 1, "one to be missed")
+            until(lambda: told("group_partitions", state="owned") == 2, "its partition to be taken over")
+        hub = LogHub(folder / "hub.db")
+        hub.append(pa.table({"body": pa.array([b"x"] * 7, pa.binary())}), partition="0")
+        until(lambda: told("group_verdict") == Verdict.STOPPED, "nobody to be left")
+        assert told("group_lag_events") == 7
+        assert (moves or 0) >= 1
+        assert all(one == before for one in seen[seen.index(before) :])
+        status = json.loads(asked(url[0].replace("/metrics", "/status")))
+        assert re.search("expired|nobody has held it", status[0]["partitions"][0]["why"])
+        metrics.send_signal(signal.SIGINT)
+        assert metrics.wait(30) == 130
+
+
+def test_another_address_than_loopback_is_warned_of(folder: Path) -> None:
+    with running("-m", "leasehold", "metrics", str(folder / "flights.toml"), "--listen", "0.0.0.0:0") as process:
+        assert process.stderr is not None
+        assert "may be reached from other machines" in process.stderr.readline()
+
+
+# the server
+
+
+def test_a_port_in_use_is_told_and_a_failing_path_is_one_answer() -> None:
+    def failing() -> Answer:
+        raise RuntimeError("no")
+
+    with HttpServer(Address("127.0.0.1", 0), {"/fails": failing, "/works": lambda: Answer(b"yes")}) as server:
+        assert asked(f"{server.url}/works?x=1") == "yes"
+        for path, status in (("/fails", 500), ("/", 404)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                asked(f"{server.url}{path}")
+            assert refused.value.code == status
+            refused.value.close()
+        with pytest.raises(ConfigError, match="cannot be listened at"):
+            HttpServer(server.address, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "loopback"),
+    [
+        ("127.0.0.1:9464", "127.0.0.1", 9464, True),
+        ("[::1]:0", "::1", 0, True),
+        ("localhost:80", "localhost", 80, True),
+        ("0.0.0.0:9464", "0.0.0.0", 9464, False),  # noqa: S104 - nobody listens there
+        ("[::]:1", "::", 1, False),
+    ],
+)
+def test_addresses(text: str, host: str, port: int, loopback: bool) -> None:
+    address = Address.parse(text)
+    assert (address.host, address.port, address.is_loopback, str(address)) == (host, port, loopback, text)
