@@ -15,18 +15,18 @@ function here runs inside a transaction of the caller's, which locks the databas
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 
-from leasehold.errors import AlreadyInUse, SinkError
-from leasehold.sinks import rejected, remembered_order
+from leasehold.sinks import claims, rejected
+from leasehold.sinks.claims import TableRecord
 from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.ordering import UNKNOWN, Claim, Key
-from leasehold.sinks.shape import exists, ordered_keys, quoted
-from leasehold.sinks.table import TableSpec, folded
+from leasehold.sinks.remembered_order import TableOrder
+from leasehold.sinks.shape import exists, quoted
+from leasehold.sinks.table import TableSpec
 from leasehold.sinks.upgrades import FORMAT, bring_up_to_date, widen
 
 SCHEMA = (
@@ -45,52 +45,30 @@ _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
 
 def claim(connection: sqlite3.Connection, spec: TableSpec) -> str:
     """Make the table this pipeline's if it is nobody's, bring it up to date, and return the identity of the sink."""
-    keys = json.dumps([folded(key) for key in ordered_keys(spec)])
     row = connection.execute(
         "SELECT format, pipeline, mode, keys, sink_id FROM leasehold_table WHERE name = ?", (spec.name,)
     ).fetchone()
     if row is None:
-        return _claim_new(connection, spec, keys)
-    version, pipeline, mode, its_keys, sink_id = row
-    if version > FORMAT:
-        raise SinkError(
-            f"the table {spec.name} was written by a later version of Leasehold (format {version}, this one knows "
-            f"{FORMAT}): upgrade this installation"
-        )
-    if pipeline != spec.pipeline:
-        raise AlreadyInUse(
-            f"the table {spec.name} belongs to the pipeline {pipeline!r}, and {spec.pipeline!r} wants to write to it. "
-            "Give each pipeline a table of its own, or the two the same name if they are one"
-        )
-    if (mode, its_keys) != (spec.mode, keys):
-        raise AlreadyInUse(
-            f"the table {spec.name} was made with mode {mode} and keys {_words(its_keys)}, and is asked for with "
-            f"mode {spec.mode} and keys {_words(keys)}. Use what it was made with, or a new table"
-        )
-    if version < FORMAT:
+        return _claim_new(connection, spec)
+    record = TableRecord(*row)
+    claims.check_record(spec, record, FORMAT)
+    if record.format < FORMAT:
         bring_up_to_date(connection, spec)
-    return str(sink_id)
+    return record.sink_id
 
 
-def _claim_new(connection: sqlite3.Connection, spec: TableSpec, keys: str) -> str:
-    for other in (spec.rejected, folded(spec.name).removesuffix("_rejected")):
+def _claim_new(connection: sqlite3.Connection, spec: TableSpec) -> str:
+    for other in claims.neighbours(spec):
         taken = connection.execute("SELECT name FROM leasehold_table WHERE name = ?", (other,)).fetchone()
-        if taken and folded(other) != folded(spec.name):
-            raise AlreadyInUse(
-                f"the table {spec.name} cannot be beside the entity table {taken[0]}: the rejected events of one "
-                "would be the other. Choose another name"
-            )
+        if taken:
+            raise claims.too_near(spec, taken[0])
     widen(connection)  # another table of an earlier release may have been here first
     sink_id = str(uuid.uuid4())
     connection.execute(
         "INSERT INTO leasehold_table (name, format, pipeline, mode, keys, sink_id) VALUES (?, ?, ?, ?, ?, ?)",
-        (spec.name, FORMAT, spec.pipeline, spec.mode, keys, sink_id),
+        (spec.name, FORMAT, spec.pipeline, spec.mode, claims.keys_text(spec), sink_id),
     )
     return sink_id
-
-
-def _words(keys: str) -> str:
-    return ", ".join(json.loads(keys)) or "none"
 
 
 def check_still_there(connection: sqlite3.Connection, spec: TableSpec) -> None:
@@ -98,11 +76,7 @@ def check_still_there(connection: sqlite3.Connection, spec: TableSpec) -> None:
     made = connection.execute("SELECT 1 FROM leasehold_table WHERE name = ? AND made", (spec.name,)).fetchone()
     gone = [name for name in (spec.name, *_companion(spec)) if not exists(connection, name)]
     if made and gone:
-        raise SinkError(
-            f"the table {gone[0]} has been dropped, and the watermarks of {spec.name} are still there: the events that "
-            "it held would never come again. Restore the database; or drop the entity table too, if it is still "
-            "there, and fill it anew: leasehold reset PIPELINE.toml --to earliest"
-        )
+        raise claims.was_dropped(spec, gone[0])
 
 
 def forget_dropped(connection: sqlite3.Connection, spec: TableSpec) -> None:
@@ -110,14 +84,14 @@ def forget_dropped(connection: sqlite3.Connection, spec: TableSpec) -> None:
     if exists(connection, spec.name):
         return
     connection.execute("UPDATE leasehold_table SET made = 0 WHERE name = ?", (spec.name,))
-    remembered_order.forget(connection, spec)
+    forget_order(connection, spec)
     for name in _companion(spec):
         connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
 
 
 def forget_keys(connection: sqlite3.Connection, spec: TableSpec) -> None:
     """Forget what is known of keys, and what they were ordered by."""
-    remembered_order.forget(connection, spec)
+    forget_order(connection, spec)
     for name in _companion(spec):
         if exists(connection, name):
             connection.execute(f"DELETE FROM {quoted(name)}")
@@ -149,20 +123,14 @@ def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[s
     }
 
 
-def check_reader(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[str]) -> None:
-    """Refuse a second consumer group of a hub: its watermarks would let all events through once more."""
-    for hub in hubs:
-        row = connection.execute(
-            "SELECT consumer_group FROM leasehold_watermark "
-            "WHERE pipeline = ? AND entity_table = ? AND hub = ? AND consumer_group <> ? LIMIT 1",
-            (spec.pipeline, spec.name, hub, spec.consumer_group),
-        ).fetchone()
-        if row:
-            raise AlreadyInUse(
-                f"the table {spec.name} has been filled from this hub by the consumer group {row[0]!r}, and "
-                f"{spec.consumer_group!r} would apply the same events a second time. Use the group {row[0]!r}, or "
-                "another table"
-            )
+def reader_beside(connection: sqlite3.Connection, spec: TableSpec, hub: str) -> str | None:
+    """Another consumer group that the table has been filled by from this hub."""
+    row = connection.execute(
+        "SELECT consumer_group FROM leasehold_watermark "
+        "WHERE pipeline = ? AND entity_table = ? AND hub = ? AND consumer_group <> ? LIMIT 1",
+        (spec.pipeline, spec.name, hub, spec.consumer_group),
+    ).fetchone()
+    return None if row is None else str(row[0])
 
 
 def set_watermarks(connection: sqlite3.Connection, spec: TableSpec, marks: Mapping[Lane, Watermark]) -> None:
@@ -183,6 +151,32 @@ def leave_none_whole(connection: sqlite3.Connection, spec: TableSpec) -> None:
         "UPDATE leasehold_watermark SET whole = 0 "
         "WHERE pipeline = ? AND entity_table = ? AND consumer_group = ? AND whole",
         (spec.pipeline, spec.name, spec.consumer_group),
+    )
+
+
+def recorded_order(connection: sqlite3.Connection, spec: TableSpec) -> TableOrder:
+    """What is recorded of the order of the table's rows."""
+    row = connection.execute(
+        "SELECT ordered_by, sequence_by, deletes FROM leasehold_table WHERE name = ?", (spec.name,)
+    ).fetchone()
+    expression, kind, deletes = row
+    return TableOrder(expression, kind, None if deletes is None else bool(deletes))
+
+
+def record_order(connection: sqlite3.Connection, spec: TableSpec, order: TableOrder) -> None:
+    """Note what the rows just written were ordered by."""
+    recorded = recorded_order(connection, spec)
+    if (now := recorded.after(order)) != recorded:
+        connection.execute(
+            "UPDATE leasehold_table SET ordered_by = ?, sequence_by = ?, deletes = ? WHERE name = ?",
+            (now.expression, now.kind, now.deletes, spec.name),
+        )
+
+
+def forget_order(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Rule 3 of `remembered_order`, as far as the record goes."""
+    connection.execute(
+        "UPDATE leasehold_table SET ordered_by = NULL, sequence_by = NULL, deletes = NULL WHERE name = ?", (spec.name,)
     )
 
 

@@ -1,6 +1,6 @@
 """What orders the rows of an upserted table is part of the table.
 
-Owns the record of it, beside the memory of keys. That memory says of each key which event has written it last, in
+Owns the rules of it, beside the memory of keys. That memory says of each key which event has written it last, in
 terms of `sequence_by`: what one expression remembers says nothing to another, and older events would win, or none.
 
 1. The expression (its text, whatever the white space), the kind of its values, and whether there is a `delete_when`
@@ -13,12 +13,11 @@ terms of `sequence_by`: what one expression remembers says nothing to another, a
    left alone. Events that the hub no longer has count no more.
 4. What an earlier release or a writer without a `TableSpec.sequence_by` has left unsaid is recorded when it is said.
 
-Every function here runs inside a transaction of the caller's, which locks the database from its first statement.
+Does no I/O: what is recorded comes in as a value.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 
 from leasehold.errors import ConfigError, SchemaMismatch
@@ -41,6 +40,10 @@ class TableOrder:
     kind: str | None
     deletes: bool | None
 
+    def after(self, order: TableOrder) -> TableOrder:
+        """Rules 1 and 4: what is recorded once rows were written in this `order`, which `check_order` has let pass."""
+        return TableOrder(order.expression if self.expression is None else self.expression, order.kind, order.deletes)
+
 
 def order_of(spec: TableSpec, kind: str | None, *, deletes: bool) -> TableOrder:
     """The order of a batch with values of this kind, None for no values. Raises `ConfigError`."""
@@ -51,16 +54,14 @@ def order_of(spec: TableSpec, kind: str | None, *, deletes: bool) -> TableOrder:
     return TableOrder("" if kind is None else spec.sequence_by, kind, deletes)
 
 
-def check_spec(connection: sqlite3.Connection, spec: TableSpec) -> None:
+def check_spec(recorded: TableOrder, spec: TableSpec) -> None:
     """Refuse another `sequence_by` than the table's as early as it can be told. Raises `ConfigError`."""
-    recorded = _recorded(connection, spec)
     if recorded.expression is not None and recorded.expression != (spec.sequence_by or ""):
         raise _changed(spec, recorded, spec.sequence_by or "")
 
 
-def check_order(connection: sqlite3.Connection, spec: TableSpec, order: TableOrder) -> None:
+def check_order(recorded: TableOrder, spec: TableSpec, order: TableOrder) -> None:
     """Rule 2. Raises `ConfigError`, and `SchemaMismatch` for values that cannot be compared with those remembered."""
-    recorded = _recorded(connection, spec)
     by_value = recorded.kind is not None
     if recorded.expression is not None or by_value:
         if by_value != (order.kind is not None):
@@ -77,30 +78,6 @@ def check_order(connection: sqlite3.Connection, spec: TableSpec, order: TableOrd
         raise ConfigError(
             "delete_when", None, f"the table {spec.name} has been filled {was} it so far, and this is {now}", _REMEDY
         )
-
-
-def record(connection: sqlite3.Connection, spec: TableSpec, order: TableOrder) -> None:
-    """Rules 1 and 4: note what the rows just written were ordered by, which `check_order` has let pass."""
-    connection.execute(
-        "UPDATE leasehold_table SET ordered_by = coalesce(ordered_by, ?), sequence_by = ?, deletes = ? "
-        "WHERE name = ? AND (ordered_by, sequence_by, deletes) IS NOT (coalesce(ordered_by, ?), ?, ?)",
-        (order.expression, order.kind, order.deletes, spec.name, order.expression, order.kind, order.deletes),
-    )
-
-
-def forget(connection: sqlite3.Connection, spec: TableSpec) -> None:
-    """Rule 3, as far as the record goes."""
-    connection.execute(
-        "UPDATE leasehold_table SET ordered_by = NULL, sequence_by = NULL, deletes = NULL WHERE name = ?", (spec.name,)
-    )
-
-
-def _recorded(connection: sqlite3.Connection, spec: TableSpec) -> TableOrder:
-    row = connection.execute(
-        "SELECT ordered_by, sequence_by, deletes FROM leasehold_table WHERE name = ?", (spec.name,)
-    ).fetchone()
-    expression, kind, deletes = row
-    return TableOrder(expression, kind, None if deletes is None else bool(deletes))
 
 
 def _changed(spec: TableSpec, recorded: TableOrder, now: str | None) -> ConfigError:

@@ -19,7 +19,7 @@ from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.batch import check_fence_names, check_names
-from leasehold.sinks.table import FENCE_COLUMNS, TableSpec, folded
+from leasehold.sinks.table import FENCE_COLUMNS, TableSpec, folded, ordered_keys
 from leasehold.sinks.values import Kind, kind_of
 
 _EXACT_DIGITS = 15  # SQLite keeps this many decimal digits of a number exactly
@@ -47,11 +47,6 @@ def exists(connection: sqlite3.Connection, name: str) -> bool:
     """Whether there is a table or view of this name."""
     query = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
     return connection.execute(query, (name,)).fetchone() is not None
-
-
-def ordered_keys(spec: TableSpec) -> tuple[str, ...]:
-    """The key columns in one order, however the spec writes them."""
-    return tuple(sorted(spec.keys, key=folded))
 
 
 def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> Layout:

@@ -121,6 +121,11 @@ class TableSpec:
         return f"leasehold_key_{self.name}" if self.keys else None
 
 
+def ordered_keys(spec: TableSpec) -> tuple[str, ...]:
+    """The key columns in one order, however the spec writes them."""
+    return tuple(sorted(spec.keys, key=folded))
+
+
 _QUOTED_OR_SPACE = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)|\s+""", re.DOTALL)
 
 

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from leasehold.errors import KeyFromTwoPartitions, SinkError
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.ordering import Step
-from leasehold.sinks.shape import Layout, ordered_keys
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.shape import Layout
+from leasehold.sinks.table import TableSpec, ordered_keys
 
 _CHUNK = 1000
 

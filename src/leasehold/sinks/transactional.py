@@ -1,0 +1,281 @@
+"""What every sink with transactions does the same: a batch is one transaction, with the watermarks that fence it.
+
+Owns the order of what happens in the transaction. Promises that a batch is applied whole or not at all, that no event
+is applied twice or left out, whichever owner brings the batch and however often. Works on Arrow tables and knows
+nothing of Spark, nor of SQL: a database brings a `TableTransaction`.
+
+In the transaction, in this order: see whose the table is; make or check the tables; lock the watermarks of the batch's
+partitions, read them and raise them to its owner levels; only then read what is known of its keys; write rows,
+rejected events, the memory of keys and the watermarks' new places.
+
+Whether a refused range is a zombie's is asked of the ownership store, which may take seconds. That is never
+done under the lock: the transaction is rolled back, the question put, and the transaction started anew.
+A zombie stays one, so the answer keeps.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from leasehold.clock import Clock, SystemClock
+from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
+from leasehold.sinks import claims, fence
+from leasehold.sinks.base import LevelOf
+from leasehold.sinks.batch import Arrangement, Batch, arrange
+from leasehold.sinks.content import kind_of_order
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.remembered_order import check_order, check_spec, order_of
+from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.transactions import TableTransaction
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=TableTransaction)
+
+
+class _Unjudged(Exception):
+    """Ranges were refused, and it has not been asked yet whether they are zombies'."""
+
+    def __init__(self, refusals: tuple[fence.Refusal, ...]) -> None:
+        super().__init__(refusals)
+        self.refusals = refusals
+
+
+class TransactionalSink(ABC, Generic[T]):
+    """The entity table of `spec` in a database with transactions; `where` names the database in messages."""
+
+    def __init__(self, spec: TableSpec, where: str, clock: Clock | None) -> None:
+        self.spec = spec
+        self._where = where
+        self._clock = clock or SystemClock()
+        self._identity: str | None = None
+        self._none_whole = False  # as far as this object knows: then a batch of nothing has nothing to say
+        self._fitted: pa.Schema | None = None  # the schema of the last batch that was applied
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[T]:
+        """A transaction on the table, committed at the end of the block and rolled back if it raises."""
+
+    def _committed(self, transaction: T) -> None:
+        """Whatever `transaction` has found out holds from now on: a rollback would have undone tables too."""
+
+    def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
+        """Apply what is new in `batch`, in one transaction.
+
+        A range below the watermark's owner level is dropped if `level_of` says that it is a zombie's, and else
+        raises `OwnerLevelWentBack`; without `level_of` it is dropped with a warning. Raises `SchemaMismatch`,
+        `KeyFromTwoPartitions`, `StaleBatch` and `EventsMissing` with nothing applied.
+        """
+        if not self.spec.keys and (batch.sequence_by is not None or batch.delete is not None):
+            raise ConfigError(
+                "mode", self.spec.mode, "appended events have no order and are never deleted", "Use upsert"
+            )
+        arrangement = arrange(batch)
+        fitted = self._fitted
+        if not arrangement.stretches and self._none_whole and fitted and fitted.equals(batch.rows.schema):
+            return BatchResult()  # nothing to write, so no writer to wait for
+        judged: set[fence.Range] = set()
+        while True:
+            try:
+                with self._claimed() as transaction:
+                    transaction.fit(batch.rows.schema)
+                    result = self._apply(transaction, batch, arrangement, judged if level_of else None)
+            except _Unjudged as unjudged:
+                assert level_of is not None
+                for refusal in unjudged.refusals:
+                    self._judge(refusal, level_of)
+                    judged.add(refusal.range)
+                continue
+            self._fitted = batch.rows.schema
+            self._none_whole = batch.ranges is None
+            self._log(result, certain=level_of is not None)
+            return result
+
+    def _judge(self, refusal: fence.Refusal, level_of: LevelOf) -> None:
+        """Return if the range is a zombie's; else put the partition into dispute, for good, and raise."""
+        lane = refusal.range.lane
+        try:
+            fence.judge(refusal, level_of(*lane))
+        except OwnerLevelWentBack:
+            with self._claimed() as transaction:
+                transaction.lock_watermarks([lane])
+                mark = transaction.watermarks([lane[0]]).get(lane)
+                if mark is not None and mark.owner_level == refusal.watermark_level:  # else a reset came between
+                    transaction.set_watermarks({lane: replace(mark, disputed=True)})
+            raise
+
+    def check(self, schema: pa.Schema) -> None:
+        """Make the table, or compare it with what is there, before there is any row.
+
+        Raises `SchemaMismatch`, and `ConfigError` for another `sequence_by` than the table's.
+        """
+        with self._claimed() as transaction:
+            check_spec(transaction.recorded_order(), self.spec)
+            transaction.fit(schema)
+        self._fitted = schema
+
+    def identity(self) -> str:
+        """The UUID of this pipeline's table, made on first use and lost only with the database."""
+        with self._claimed() as transaction:
+            return transaction.claim()
+
+    def watermarks(self, hub: str) -> dict[str, Watermark]:
+        """The watermark of each partition of `hub` that has one."""
+        with self._claimed() as transaction:
+            marks = transaction.watermarks([hub])
+        return {partition: mark for (_, partition), mark in marks.items()}
+
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
+        """Write the watermarks of these partitions as they are given, also lower ones: for a person's reset.
+
+        The rows of the table stay, and events above a lowered watermark are applied again. `anew` says that all
+        events of the hub will be: then what is known of keys is forgotten, with what they were ordered by, and the
+        outcome is that of a first reading into the table (`remembered_order`, rule 3). If the table has been
+        dropped, it will be made anew.
+
+        Raises `UsageError`, with nothing changed, where a higher owner level has been, since its owner goes on from
+        there; and where a watermark is lowered below events that an appended table holds, and would hold twice.
+        """
+        with self._claimed() as transaction:
+            stored = self._check_set(
+                transaction, hub, {partition: mark.owner_level for partition, mark in marks.items()}
+            )
+            self._check_appended(transaction, stored, marks)
+            transaction.forget_dropped()
+            if anew:
+                transaction.forget_keys()
+            transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
+
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        """Raise the `UsageError` that `set_watermarks` would."""
+        with self._claimed() as transaction:
+            stored = self._check_set(
+                transaction, hub, {partition: mark.owner_level for partition, mark in marks.items()}
+            )
+            self._check_appended(transaction, stored, marks)
+
+    def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
+        """Announce owner levels, so that batches of lower ones are refused; return the watermarks as they now stand.
+
+        A partition that has no watermark gets one, before the first event. Raises `UsageError`, with nothing changed,
+        where a higher level has been.
+        """
+        with self._claimed() as transaction:
+            stored = self._check_set(transaction, hub, levels)
+            raised = {
+                partition: replace(stored.get(partition, Watermark()), owner_level=level)
+                for partition, level in levels.items()
+            }
+            transaction.set_watermarks({(hub, name): mark for name, mark in raised.items()})
+        return {**stored, **raised}
+
+    def _check_set(self, transaction: T, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
+        """The watermarks of `hub`, after a look whether those of these partitions may be set at these levels."""
+        transaction.lock_watermarks(None)
+        self._check_reader(transaction, [hub])
+        marks = transaction.watermarks([hub])
+        stored = {partition: mark for (_, partition), mark in marks.items()}
+        for partition, level in levels.items():
+            if partition in stored and (highest := stored[partition].owner_level) > level:
+                raise UsageError(
+                    f"partition {partition}: the watermarks of the table {self.spec.name} are to be set at owner "
+                    f"level {level}, and level {highest} has been here meanwhile. Nothing was changed. "
+                    "Stop every instance and try again"
+                )
+        return stored
+
+    def _check_appended(self, transaction: T, stored: Mapping[str, Watermark], marks: Mapping[str, Watermark]) -> None:
+        name = self.spec.name
+        if self.spec.keys or not transaction.has_rows():
+            return
+        for partition, mark in marks.items():
+            before = stored.get(partition)
+            if before is not None and mark.sequence_number < before.sequence_number:
+                raise UsageError(
+                    f"partition {partition}: the table {name} holds its events up to sequence number "
+                    f"{before.sequence_number}, and reading them again would append them twice. Empty the table first: "
+                    f"DELETE FROM {name}"
+                )
+
+    def _apply(
+        self,
+        transaction: T,
+        batch: Batch,
+        arrangement: Arrangement,
+        judged: set[fence.Range] | None,
+    ) -> BatchResult:
+        ranges = [stretch.range for stretch in arrangement.stretches]
+        hubs = sorted({each.hub for each in ranges})
+        self._check_reader(transaction, hubs)
+        transaction.lock_watermarks(None if batch.ranges is None else {each.lane for each in ranges})
+        stored = transaction.watermarks(hubs)
+        plan = fence.plan(stored, ranges)
+        fence.check_disputes(plan)
+        unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)
+        if unjudged:
+            raise _Unjudged(unjudged)
+        fence.check_gaps(self.spec.name, plan)
+        nowhere = Watermark()
+        # Levels first: from here on, no batch of a lower one gets past the watermark.
+        raised = {
+            lane: replace(stored.get(lane, nowhere), owner_level=mark.owner_level)
+            for lane, mark in plan.watermarks.items()
+            if lane not in stored or mark.owner_level > stored[lane].owner_level
+        }
+        transaction.set_watermarks(raised)
+
+        kept = arrangement.admitted(plan)
+        kind = kind_of_order(batch)
+        table_order = order_of(self.spec, kind, deletes=batch.delete is not None)
+        check_order(transaction.recorded_order(), self.spec, table_order)
+        written = transaction.write(batch, kept, plan, table_order, self._clock.wall())
+        transaction.set_watermarks(plan.watermarks)
+        if batch.ranges is None:
+            transaction.leave_none_whole()
+        sizes = {stretch.range: stretch.end - stretch.begin for stretch in arrangement.stretches}
+        refused = tuple(
+            RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])
+            for each in plan.refused
+        )
+        return BatchResult(written.applied, kept.replayed, refused, written.superseded, written.rejected)
+
+    def _log(self, result: BatchResult, *, certain: bool) -> None:
+        """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store."""
+        for each in result.refused:
+            logger.log(
+                logging.INFO if certain else logging.WARNING,
+                "table %s: dropped %d rows of partition %s, read under owner level %d: level %d has been here%s",
+                self.spec.name,
+                each.rows,
+                each.partition,
+                each.owner_level,
+                each.watermark_level,
+                "" if certain else ". Without a store it cannot be said whether that is a former owner's late batch",
+            )
+
+    def _check_reader(self, transaction: T, hubs: Iterable[str]) -> None:
+        for hub in hubs:
+            if (group := transaction.reader_beside(hub)) is not None:
+                raise claims.another_reader(self.spec, group)
+
+    @contextmanager
+    def _claimed(self) -> Iterator[T]:
+        """A transaction on this pipeline's table, in the database where it has been since this object first saw it.
+
+        A database that was deleted under a running instance may be there again, empty: made by another one that
+        was started meanwhile. Going on in it would leave out all that the first one held.
+        """
+        with self._transaction() as transaction:
+            identity = transaction.claim()
+            if self._identity not in (None, identity):
+                raise claims.was_replaced(self.spec, self._where)
+            yield transaction
+        self._identity = identity  # only now: a rollback undoes a new one
+        self._committed(transaction)

@@ -1,0 +1,83 @@
+"""What a database does in one transaction on an entity table and what is kept beside it.
+
+Owns the contract between `TransactionalSink`, which has the rules and the order of a batch, and each database's own
+way. Every method runs inside the transaction, and what `lock_watermarks` has locked nobody else changes until its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from leasehold.sinks.fence import Lane, Plan, Watermark
+from leasehold.sinks.remembered_order import TableOrder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from leasehold.sinks.batch import Batch, Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How many rows were written or deleted, were older than what is known of their key, and were set aside."""
+
+    applied: int
+    superseded: int
+    rejected: int
+
+
+class TableTransaction(Protocol):
+    """One transaction on the table of one `TableSpec`."""
+
+    def claim(self) -> str:
+        """Make the table this pipeline's if it is nobody's, and return the identity of the sink."""
+        ...
+
+    def recorded_order(self) -> TableOrder:
+        """What is recorded of the order of the table's rows; it stays so until the transaction ends."""
+        ...
+
+    def reader_beside(self, hub: str) -> str | None:
+        """Another consumer group than the spec's that the table has been filled by from this hub."""
+        ...
+
+    def lock_watermarks(self, lanes: Collection[Lane] | None) -> None:
+        """Keep these watermarks from changing, also those that are missing; None: all of this table's."""
+        ...
+
+    def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
+        """The watermarks of all partitions of these hubs that have one."""
+        ...
+
+    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
+        """Write watermarks as they are given."""
+        ...
+
+    def leave_none_whole(self) -> None:
+        """Note that nobody knows what the last batch has read: rule 9 of the fence."""
+        ...
+
+    def fit(self, schema: pa.Schema) -> None:
+        """Check the table for rows of this schema, and make what is missing. Raises `SchemaMismatch`."""
+        ...
+
+    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
+        """Write the rows of `batch` that are kept, rejected events and the memory of keys, after `fit`.
+
+        `now` is the time, in seconds since 1970, that rejected events are marked with.
+        """
+        ...
+
+    def forget_dropped(self) -> None:
+        """If the entity table has been dropped, forget that it was there, and what is known of its keys."""
+        ...
+
+    def forget_keys(self) -> None:
+        """Forget what is known of keys, and what they were ordered by."""
+        ...
+
+    def has_rows(self) -> bool:
+        """Whether the table is there and has a row."""
+        ...
