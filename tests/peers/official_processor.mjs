@@ -22,7 +22,7 @@ const client = new EventHubConsumerClient("$Default", told.connection, told.hub,
   },
 });
 
-client.subscribe(
+const subscription = client.subscribe(
   {
     async processEvents(events, context) {
       if (!events.length) return;
@@ -36,3 +36,9 @@ client.subscribe(
   },
   { maxBatchSize: 20, maxWaitTimeInSeconds: 0.1, startPosition: earliestEventPosition },
 );
+
+process.once("SIGTERM", async () => {
+  await subscription.close();
+  await client.close();
+  process.exit(0);
+});

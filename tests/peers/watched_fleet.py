@@ -81,12 +81,18 @@ class WatchedFleet(MixedFleet):
         assert self.watch.longest <= longest
         assert self.twice() <= 2 * BATCH
 
+    def leave(self, name: str) -> None:
+        """Ask it to end, and wait until it has. A program may end by the signal once it has closed its client."""
+        process = self.processes.pop(name)
+        process.terminate()
+        assert process.wait(self.patience) in (0, 143, -15), (self.folder / f"log-{name}").read_text()
+
     def close(self) -> None:
         self.watch.close()
         super().close()
 
     def join_and_outlive(self, first: str, second: str) -> None:
-        """One kind joins the other; then the first is killed, and later the second."""
+        """One kind joins the other; then the first is killed, and later the second, which comes back and is stopped."""
         self.alone(first, "a")
         self.watch.begin()
         self.launch(second, "b")
@@ -103,6 +109,13 @@ class WatchedFleet(MixedFleet):
         self.kill("b")
         self.send_until_shared(PARTITIONS)
         self.wait_read()
+        self.launch(second, "d")
+        self.send_until_shared(2, 2)
+        self.watch.begin()
+        self.leave("d")
+        self.send_until_shared(PARTITIONS)
+        self.wait_read()
+        print(f"stop of {second}: {self.watch.longest:.1f} s without a receiver")
         self.wait_recorded()
 
     def join_and_rest(self, first: str, second: str) -> None:

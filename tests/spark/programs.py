@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from leasehold.hubs.log.hub import LogHub
-from leasehold.model import Event
+from leasehold.model import Event, Ownership
 from leasehold.spark import EntityTable
 from leasehold.stores.sqlite.store import SqliteStore
 
@@ -80,3 +80,8 @@ class Program:
 
     def checkpoints(self) -> dict[str, int]:
         return {one.partition: one.next_sequence_number for one in self.store.list_checkpoints(self.group)}
+
+    def record(self) -> Ownership:
+        """The one ownership record of the group."""
+        (record,) = self.store.list_ownership(self.group).records
+        return record

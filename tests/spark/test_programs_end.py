@@ -45,9 +45,9 @@ def test_a_clean_stop_records_the_last_batch(program: Program) -> None:
     query = program.start(rows, table.apply, interval="10 minutes", available_now=False)
     until(lambda: table.row_count() == 10, "the batch to be applied")
     query.stop()
-    until(lambda: program.checkpoints() == {"0": 10}, "the record of it", 10)
-    (record,) = program.store.list_ownership(program.group).records
-    assert (record.owner_id, record.failures, record.last_error) == ("", 0, "")
+    until(lambda: program.checkpoints() == {"0": 10}, "the record of it")
+    until(lambda: program.record().owner_id == "", "the partition to be given up, which follows it")
+    assert (program.record().failures, program.record().last_error) == (0, "")
     retain_nothing_of_the_first(program)
     program.start(rows, table.apply, scratch="new").awaitTermination()
     assert program.numbers() == list(range(15))

@@ -76,7 +76,7 @@ def bench(spark: SparkSession, tmp_path: Path) -> Bench:
     return Bench(spark, tmp_path, LogHub.create(tmp_path / "hub.db", partitions=3))
 
 
-def until(condition: Callable[[], object], what: str, patience: float = 30) -> None:
+def until(condition: Callable[[], object], what: str, patience: float = 60) -> None:
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, f"waited {patience:g} s for {what}"

@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
@@ -62,7 +64,8 @@ func main() {
 		}
 		must(read.Sync())
 	}
-	ctx := context.Background()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
 	go func() {
 		for {
 			partition := processor.NextPartitionClient(ctx)
@@ -70,14 +73,17 @@ func main() {
 				return
 			}
 			go func() {
-				defer partition.Close(ctx)
+				defer partition.Close(context.Background())
 				if err := work(ctx, partition, write); err != nil {
 					log.Printf("partition %s: %v", partition.PartitionID(), err)
 				}
 			}()
 		}
 	}()
-	must(processor.Run(ctx))
+	if err := processor.Run(ctx); ctx.Err() == nil {
+		must(err)
+	}
+	must(client.Close(context.Background()))
 }
 
 func work(
