@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from leasehold.sinks import Sink, TableSpec, open_sink
-from leasehold.testing.sinks import SinkContract
+from leasehold.testing.sinks import RejectedContract, SinkContract
 from tests.sinks.events import look
 
 
-class TestSqliteSink(SinkContract):
+class OnSqlite:
+    """What both suites are given."""
+
     @pytest.fixture
     def open_table(self, tmp_path: Path) -> Callable[[TableSpec], Sink]:
         return lambda spec: open_sink("sqlite:///table.db", spec, base=tmp_path)
@@ -26,3 +28,11 @@ class TestSqliteSink(SinkContract):
     def set_aside(self, tmp_path: Path) -> Callable[[], list[tuple[str, int]]]:
         query = "SELECT partition, sequence_number FROM entities_rejected ORDER BY 1, 2"
         return lambda: look(tmp_path / "table.db", query)
+
+
+class TestSqliteSink(OnSqlite, SinkContract):
+    pass
+
+
+class TestRejectedRowsOfSqlite(OnSqlite, RejectedContract):
+    pass

@@ -18,6 +18,7 @@ import pytest
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.set_aside import Selection
 from leasehold.sinks.table import BatchResult
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 from tests.sinks.test_processes import ROOT
@@ -51,6 +52,19 @@ def test_an_old_table_is_read_and_gone_on_with(old: Old, version: int) -> None:
     late = [E("d", "late", number=6, level=4, version=2), E("c", "new", 2, "1", 4, 5, version=6)]
     assert table.apply(batch(late, by_version=True, deletes=True)) == BatchResult(applied=1, superseded=1)
     assert look(path) == [("a", "first", 1), ("c", "new", 2)]
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_what_an_old_table_has_rejected_is_listed_and_tried_again(old: Old, version: int) -> None:
+    path = old(version)
+    kept = sink(path).rejected_rows.rows(Selection(), 9)
+    assert kept
+    events = sorted({row.event for row in kept})
+    mended = batch([E("new", f"{one}", None, one.partition, one.sequence_number, version=0) for one in events],
+                   by_version=True, deletes=True)  # fmt: skip
+    result = sink(path).rejected_rows.retry(mended, events)
+    assert result.applied + result.superseded == len(events)
+    assert sink(path).rejected_rows.rows(Selection(), 9) == []
 
 
 @pytest.mark.parametrize("version", FORMATS)

@@ -31,6 +31,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Serve the metrics of pipelines to Prometheus, from outside of what runs.",
     ),
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
+    "rejected": (
+        "leasehold.cli.rejected:rejected",
+        "List the rejected events of a pipeline, try them again, or drop them.",
+    ),
     "init": ("leasehold.cli.init:init", "Make what a store keeps its records in, a topic or a log."),
     "checkpoints": (
         "leasehold.cli.checkpoints.command:checkpoints",

@@ -60,12 +60,13 @@ def span(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its key in JSON, its title in a table, and how a value is written there."""
+    """One column: its key in JSON, its title in a table, and how a value is written there. `hidden`: in JSON alone."""
 
     key: str
     title: str
     right: bool = False
     text: Callable[[Any], str] = plain
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +86,25 @@ class Table:
         """The rows as a table for a terminal; a value that does not fit goes on in the next line."""
         table = RichTable(box=None, pad_edge=False, header_style="bold", show_edge=False)
         for column in self.columns:
-            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+            if not column.hidden:
+                table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
         for row in self.rows:
-            cells = zip(self.columns, row, strict=True)
+            cells = [(column, value) for column, value in zip(self.columns, row, strict=True) if not column.hidden]
             table.add_row(*(Text(printable(column.text(value))) for column, value in cells))  # Text: no markup in data
         return table
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All that a command has to say: `facts` and `table` go to programs, `table` and `summary` to people."""
+    """All that a command has to say: `facts` and tables go to programs, tables and `summary` to people.
+
+    `others` are further tables; people see those that have rows.
+    """
 
     summary: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
     table: Table | None = None
+    others: Sequence[Table] = ()
 
 
 class Output(ABC):
@@ -138,6 +144,10 @@ class TableOutput(Output):
     def show(self, result: Result) -> None:
         if result.table is not None:
             self.results.print(result.table.rendered())
+        for other in result.others:
+            if other.rows:
+                self.results.print()
+                self.results.print(other.rendered())
         if result.summary:
             self.results.print(Text(printable_lines(result.summary)))
 
@@ -147,8 +157,9 @@ class JsonOutput(Output):
 
     def show(self, result: Result) -> None:
         document = dict(result.facts)
-        if result.table is not None:
-            document[result.table.key] = result.table.records()
+        for table in (result.table, *result.others):
+            if table is not None:
+                document[table.key] = table.records()
         click.echo(printable_json(document))
 
 

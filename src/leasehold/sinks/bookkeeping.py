@@ -7,6 +7,7 @@ Owns these tables, and their SQL:
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last; also after the
                            entity was deleted, so that a late older event does not bring it back
     <table>_rejected       the events that were set aside (`rejected`)
+    leasehold_dropped      of those, what a person has dropped (`sqlite_rejected`, which makes it when it is needed)
 
 Promises that a table has one owner: another pipeline, mode or set of keys is refused. Refuses to go on
 when the entity table is gone and its watermarks are not: what was applied would be missing for good. Every
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 
 from leasehold.sinks import claims, rejected
@@ -184,12 +185,28 @@ def known_claims(
     connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key], *, by_value: bool
 ) -> dict[Key, Claim]:
     """What earlier batches left in the memory of keys, for these keys only."""
+    if not by_value:
+        return {key: (hub, partition) for key, hub, partition, _, _ in _known(connection, spec, keys)}
+    return {
+        key: UNKNOWN if value is None else (value, partition, hub, number)
+        for key, hub, partition, number, value in _known(connection, spec, keys)
+    }
+
+
+def known_places(connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key]) -> dict[Key, Claim]:
+    """The event that has written each of these keys last: its hub, partition and sequence number."""
+    return {key: (hub, partition, number) for key, hub, partition, number, _ in _known(connection, spec, keys)}
+
+
+def _known(
+    connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key]
+) -> Iterator[tuple[Key, str, str, int, object]]:
+    """Of each of these keys that is known: hub, partition, sequence number and value of `sequence_by`."""
     columns = _key_columns(spec)
     width = len(columns)
     match = " AND ".join(f"k.{column} = w.column{place}" for place, column in enumerate(columns, 1))
     wanted = ", ".join(f"k.{column}" for column in columns)
     one = f"({', '.join('?' * width)})"
-    known: dict[Key, Claim] = {}
     for start in range(0, len(keys), _KEYS_A_QUERY):
         some = keys[start : start + _KEYS_A_QUERY]
         query = (
@@ -197,12 +214,7 @@ def known_claims(
             f"FROM (VALUES {', '.join([one] * len(some))}) w CROSS JOIN {quoted(_companion(spec)[0])} k ON {match}"
         )
         for row in connection.execute(query, [value for key in some for value in key]):
-            hub, partition, number, value = row[width:]
-            if not by_value:
-                known[row[:width]] = (hub, partition)
-            else:
-                known[row[:width]] = UNKNOWN if value is None else (value, partition, hub, number)
-    return known
+            yield (row[:width], *row[width:])
 
 
 def remember_keys(connection: sqlite3.Connection, spec: TableSpec, rows: Iterable[tuple[object, ...]]) -> None:

@@ -13,9 +13,11 @@ outlives the batch, also for keys whose entity was deleted.
 3. An event that could not be written has not written its key: whoever acts on a step calls `accept` only
    for what was written.
 4. What was remembered without a value of `sequence_by` is older than anything that has one.
+5. An event that comes after its time (it was rejected, and is tried again) is judged like any other with
+   `sequence_by`. Without, it counts if what is known of its key is an event of its partition that is not later.
 
 A claim is what events are compared by: `(hub, partition)` without `sequence_by`, and
-`(value, partition, hub, sequence number)` with it.
+`(value, partition, hub, sequence number)` with it; for rule 5 `(hub, partition, sequence number)`.
 """
 
 from __future__ import annotations
@@ -106,3 +108,35 @@ class KeyOrder:
             fresh[key] = index
             winners.append(index)
         return Step(winners, end - start - len(winners), end, fresh)
+
+
+class PastOrder(KeyOrder):
+    """Rule 5 without `sequence_by`: the claims, and what is known, are `(hub, partition, sequence number)`.
+
+    `conflicts` are the events judged so far that are in conflict with another partition, each with that one: they are
+    neither winners nor superseded, and the judgement goes on behind them.
+    """
+
+    def __init__(self, keys: Sequence[Key], claims: Sequence[Claim], known: Mapping[Key, Claim]) -> None:
+        super().__init__(keys, claims, known, by_value=False)
+        self.conflicts: dict[int, tuple[str, str]] = {}
+
+    def judge(self, start: int, end: int) -> Step:
+        """Judge the events `[start, end)` as if all that win will be written. Changes nothing but `conflicts`."""
+        keys, claims, latest = self._keys, self._claims, self._latest
+        fresh: dict[Key, int] = {}
+        winners: list[int] = []
+        superseded = 0
+        for index in range(start, end):
+            self.conflicts.pop(index, None)
+            key = keys[index]
+            last = fresh.get(key, latest.get(key))
+            if last is not None and claims[last][:2] != claims[index][:2]:
+                hub, partition, _ = claims[last]
+                self.conflicts[index] = (hub, partition)
+            elif last is not None and claims[index] < claims[last]:
+                superseded += 1
+            else:
+                fresh[key] = index
+                winners.append(index)
+        return Step(winners, superseded, end, fresh)

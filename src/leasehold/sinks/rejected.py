@@ -60,6 +60,11 @@ def replace(
         f"DELETE FROM {quoted(spec.rejected)} WHERE hub = ? AND partition = ? AND sequence_number BETWEEN ? AND ?",
         [(*each.range.lane, max(each.after + 1, each.range.first), each.range.last) for each in read],
     )
+    insert(connection, spec, rows, at)
+
+
+def insert(connection: sqlite3.Connection, spec: TableSpec, rows: Sequence[Rejected], at: str) -> None:
+    """Set `rows` aside, of events that have none."""
     connection.executemany(
         f"INSERT INTO {quoted(spec.rejected)} (hub, partition, sequence_number, place, body, reason, source, "
         "rejected_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

@@ -34,7 +34,9 @@ from leasehold.sinks.content import content_of
 from leasehold.sinks.contents import contents_of_file
 from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.remembered_order import TableOrder
+from leasehold.sinks.set_aside import RejectedRows
 from leasehold.sinks.shape import Layout, exists, fit, quoted
+from leasehold.sinks.sqlite_rejected import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 from leasehold.sinks.transactions import Outcome
@@ -80,6 +82,11 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
         """How much the table holds. Makes nothing, not even the file."""
         with self._explained(), self._inner():
             return contents_of_file(self._path, self.spec, self._timeout)
+
+    @property
+    def rejected_rows(self) -> RejectedRows:
+        """The rejected rows of the table, to be listed, tried again or dropped."""
+        return SqliteRejectedRows(self.spec, self._claimed, lambda: _text_of(self._clock.wall()))
 
     def close(self) -> None:
         """Close this thread's connection. The sink may be used again afterwards."""
@@ -136,6 +143,16 @@ class _SqliteTransaction:
         self._connection = connection
         self._spec = spec
         self.checked = checked
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._connection
+
+    def layout(self, schema: pa.Schema) -> Layout:
+        """How rows of this schema are written, after `fit`."""
+        self.fit(schema)
+        assert self.checked is not None
+        return self.checked.layout
 
     def claim(self) -> str:
         return bookkeeping.claim(self._connection, self._spec)

@@ -1,5 +1,6 @@
 """The contract of sinks, as tests: at least one for each sentence of `leasehold.sinks.base`."""
 
 from leasehold.testing.sinks.contracts import SinkContract
+from leasehold.testing.sinks.rejected import RejectedContract
 
-__all__ = ["SinkContract"]
+__all__ = ["RejectedContract", "SinkContract"]

@@ -1,0 +1,309 @@
+"""`leasehold rejected`: the events that were set aside are listed, shown, tried again or dropped.
+
+Owns what is shown; `operations.rejected` has the rules. `leasehold rejected PIPELINE.toml` is `rejected list`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain
+from leasehold.cli.set_option import set_option
+from leasehold.errors import ConfigError, MissingDependency
+
+if TYPE_CHECKING:
+    from leasehold.pipeline_file import PipelineFile
+    from leasehold.sinks.set_aside import RejectedRow, RejectedRows, Selection
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SHOWN = 160
+"""Characters of a reason or a body in a table."""
+REASONS = (
+    Column("reason", "Reason"),
+    Column("rows", "Rows", right=True),
+    Column("first", "First"),
+    Column("last", "Last"),
+)
+
+
+def _short(value: object) -> str:
+    text = plain(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+ROWS = (
+    Column("hub", "Hub", hidden=True),
+    Column("partition", "Partition"),
+    Column("sequenceNumber", "Event", right=True, text=str),
+    Column("place", "Row", right=True, text=str),
+    Column("rejectedAt", "Rejected at"),
+    Column("reason", "Reason", text=_short),
+    Column("body", "Body", text=_short),
+    Column("bodyEncoding", "Encoding", hidden=True),
+    Column("source", "Source", hidden=True),
+)
+DROPPED = (
+    *ROWS[:4],
+    Column("reason", "Was rejected", text=_short),
+    Column("droppedFor", "Was dropped", text=_short),
+    Column("droppedAt", "Dropped at"),
+)
+LOST = (
+    *ROWS[:3],
+    Column("reason", "Cannot be tried again"),
+)
+
+
+class _Rejected(click.Group):
+    """A group whose `list` may be left out."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = not args or args[0] in self.commands
+        return super().resolve_command(ctx, args if known else ["list", *args])
+
+
+def _selection(command: F) -> F:
+    """The options that choose events; the command gets them as `chosen: Selection | None`, None without any."""
+    options = (
+        click.option(
+            "--event",
+            "events",
+            multiple=True,
+            metavar="PARTITION:NUMBER",
+            help="This event, by its partition and sequence number. May be given more than once.",
+        ),
+        click.option("--reason-has", metavar="TEXT", help="Those with this text in their reason."),
+        click.option("--hub", metavar="ID", help="Those of the hub of this identity, where the table has several."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _file_and_settings(command: F) -> F:
+    return click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))(
+        set_option(output_option(command))
+    )
+
+
+@click.group(cls=_Rejected, short_help="List the rejected events of a pipeline, try them again, or drop them.")
+def rejected() -> None:
+    """List the rejected events of a pipeline, try them again, or drop them.
+
+    \b
+    Example:
+      leasehold rejected flights.toml
+      leasehold rejected show flights.toml --event 3:1042
+      leasehold rejected retry flights.toml --reason-has "the field delay"
+      leasehold rejected drop flights.toml --event 3:1042 --because "a test message"
+    """
+
+
+@rejected.command("list")
+@_selection
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many rows and reasons.")
+@_file_and_settings
+def list_(
+    file: Path,
+    events: tuple[str, ...],
+    reason_has: str | None,
+    hub: str | None,
+    limit: int,
+    settings: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Count the rejected rows by reason, and list them. What this shows first, `list`, may be left out.
+
+    Row counts the rows that the transform has made of an event, from 0. A body is cut here, and whole in `show` and in
+    JSON; one that is not UTF-8 text is in base64 there, and `bodyEncoding` says so.
+    """
+    pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    reasons = rows.reasons(chosen, limit)
+    listed = rows.rows(chosen, limit)
+    counts = Table("reasons", REASONS, [[one.reason, one.rows, one.first, one.last] for one in reasons])
+    records = [_record(row) for row in listed]
+    table = Table("rejected", ROWS, [[record[column.key] for column in ROWS] for record in records])
+    if not listed:
+        summary = "nothing that is rejected is like that" if events or reason_has or hub else "nothing is rejected"
+        output.show(Result(summary, {"pipeline": pipeline.name}, None, (counts, table)))
+        return
+    all_reasons = len(reasons) < limit
+    summary = f"{counted(sum(one.rows for one in reasons), 'rejected row')} of {pipeline.name}"
+    summary += "" if all_reasons else f", of the {limit} most frequent reasons"
+    summary += f"; the first {limit} are listed" if len(listed) == limit else ""
+    output.show(Result(summary, {"pipeline": pipeline.name}, counts, (table,)))
+
+
+@rejected.command()
+@_selection
+@_file_and_settings
+def show(
+    file: Path,
+    events: tuple[str, ...],
+    reason_has: str | None,
+    hub: str | None,
+    settings: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Show rejected rows whole: reason, body, and what else the event had. At most 100."""
+    _, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    for row in rows.rows(chosen, 100):
+        record = _record(row)
+        said = [f"partition {row.event.partition}, event {row.event.sequence_number}, row {row.place}"]
+        said += [f"rejected at {row.rejected_at}: {_line(row.reason)}", f"body: {_line(str(record['body']))}"]
+        said += [f"with: {_line(row.source)}"] if row.source not in (None, "{}") else []
+        output.show(Result(summary="\n".join(said) + "\n", facts=record))
+
+
+@rejected.command()
+@_selection
+@click.option("--all", "everything", is_flag=True, help="All rejected events.")
+@_file_and_settings
+def retry(
+    file: Path,
+    events: tuple[str, ...],
+    reason_has: str | None,
+    hub: str | None,
+    everything: bool,
+    settings: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Send rejected events through the transform of the file as it is now, into the table.
+
+    What they become changes in one transaction with the rejected rows. A later event of the same key, once applied, is
+    never replaced; a table with mode append gets the rows added. What is rejected again stays, with its new reason.
+    Instances may be running. Needs Spark, as `leasehold run` does.
+    """
+    _check_chosen(events, reason_has, hub, everything)
+    pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    try:
+        from leasehold.spark.retrying import Retransform
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
+            raise MissingDependency("leasehold rejected retry", "spark") from error
+        raise
+    from leasehold.operations.rejected import retry as retry_all
+
+    with Retransform(pipeline) as transform:
+        done = retry_all(rows, chosen, transform, lambda seen: output.note(f"{counted(seen, 'rejected row')} tried"))
+    result = done.result
+    facts = {
+        "applied": result.applied,
+        "superseded": result.superseded,
+        "rejected": result.rejected,
+        "filtered": result.filtered,
+        "unread": result.unread,
+        "gone": result.gone,
+    }
+    words = {
+        "superseded": "older than what was there",
+        "filtered": "filtered by the transform",
+        "unread": "going to be read again anyway",
+        "gone": "no longer rejected",
+    }
+    said = [f"{counted(result.applied, 'row')} applied", f"{result.rejected:,} rejected still"]
+    said += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]
+    said += [f"{counted(len(done.lost), 'event')} that cannot be tried again"] if done.lost else []
+    lost = [[one.event.hub, one.event.partition, one.event.sequence_number, one.reason] for one in done.lost]
+    output.show(Result(", ".join(said), facts, None, (Table("lost", LOST, lost),)))
+
+
+@rejected.command()
+@_selection
+@click.option("--all", "everything", is_flag=True, help="All rejected events.")
+@click.option("--because", metavar="TEXT", required=True, help="Why they are not wanted. It is noted with each.")
+@_file_and_settings
+def drop(
+    file: Path,
+    events: tuple[str, ...],
+    reason_has: str | None,
+    hub: str | None,
+    everything: bool,
+    because: str,
+    settings: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Drop rejected rows for good. Which they were, when and why is noted, without their bodies: see `dropped`."""
+    from leasehold.operations.rejected import drop as drop_all
+
+    _check_chosen(events, reason_has, hub, everything)
+    _, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    count = drop_all(rows, chosen, because)
+    output.show(Result(summary=f"{counted(count, 'rejected row')} dropped", facts={"dropped": count}))
+
+
+@rejected.command()
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many rows.")
+@_file_and_settings
+def dropped(file: Path, limit: int, settings: tuple[str, ...], output: Output) -> None:
+    """List the rejected rows that were dropped, the latest first, and why."""
+    _, rows, _ = _opened(file, settings, (), None, None)
+    found = [
+        [
+            *(one.event.hub, one.event.partition, one.event.sequence_number, one.place),
+            *(one.reason, one.dropped_for, one.dropped_at),
+        ]
+        for one in rows.dropped(limit)
+    ]
+    summary = f"the last {counted(len(found), 'row')} that were dropped" if found else "nothing was dropped"
+    output.show(Result(summary, {}, None, (Table("dropped", DROPPED, found),)))
+
+
+def _opened(
+    file: Path, settings: tuple[str, ...], events: tuple[str, ...], reason_has: str | None, hub: str | None
+) -> tuple[PipelineFile, RejectedRows, Selection]:
+    from leasehold.operations.rejected import parse_event, rejected_rows_of
+    from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.pipeline_values import parse_settings
+    from leasehold.sinks import open_sink
+    from leasehold.sinks.set_aside import Selection
+
+    chosen = Selection(frozenset(map(parse_event, events)) if events else None, reason_has, hub)
+    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
+    return pipeline, rejected_rows_of(open_sink(pipeline.sink_url, pipeline.table_spec())), chosen
+
+
+def _check_chosen(events: tuple[str, ...], reason_has: str | None, hub: str | None, everything: bool) -> None:
+    if everything == bool(events or reason_has or hub):
+        raise ConfigError(
+            "--all" if everything else "--event",
+            None,
+            "say either which events, or that all are meant",
+            "Give --event, --reason-has or --hub; or --all alone",
+        )
+
+
+def _line(text: str | None) -> str:
+    """The text on one line of the page, whatever it holds."""
+    from leasehold.printable import printable
+
+    return printable(text or "")
+
+
+def _record(row: RejectedRow) -> dict[str, object]:
+    """A row as JSON has it."""
+    body, encoding = row.body, "text"
+    if isinstance(row.body, bytes):
+        try:
+            body = row.body.decode()
+        except UnicodeDecodeError:
+            body, encoding = base64.b64encode(row.body).decode(), "base64"
+    return {
+        "hub": row.event.hub,
+        "partition": row.event.partition,
+        "sequenceNumber": row.event.sequence_number,
+        "place": row.place,
+        "rejectedAt": row.rejected_at,
+        "reason": row.reason,
+        "body": body,
+        "bodyEncoding": encoding,
+        "source": row.source,
+    }

@@ -1,0 +1,198 @@
+"""Sends rejected events through a pipeline's transform again.
+
+Owns what of `operations.rejected.retry` needs Spark: the session, the events as a DataFrame, and the search for those
+that still cannot be computed, which is the loop's (`loop/poison.py`). The transform is that of the pipeline file as it
+is now, with its schema and expressions. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+
+from leasehold.errors import PipelineFailed
+from leasehold.hubs import open_hub
+from leasehold.model import EventRange
+from leasehold.operations.rejected import Lost, Recomputed
+from leasehold.pipeline_file import PipelineFile, naming
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.set_aside import EventId, RejectedRow
+from leasehold.spark.batch import BatchTransform
+from leasehold.spark.kept_events import event_ids, events_of_hub, kept_events, whole_rows, with_levels
+from leasehold.spark.loop.failures import Kind, sort_failure
+from leasehold.spark.loop.jobs import is_connect
+from leasehold.spark.loop.poison import halves
+from leasehold.spark.options import COLUMNS
+from leasehold.spark.session import open_session
+from leasehold.spark.table.entity_table import EntityTable
+from leasehold.spark.table.expressions import with_rejected
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Retransform:
+    """The transform of `file` for rejected events, on the session `spark`; without one, a session of its own.
+
+    Call it with rejected rows; it gives what `operations.rejected.retry` wants. Use it in a `with`. Raises what a run
+    raises at its start where the file, the transform or the table is wrong.
+    """
+
+    def __init__(self, file: PipelineFile, spark: SparkSession | None = None) -> None:
+        self._file = file
+        self._own = spark is None
+        sink = file.sink
+        with naming(f"{file.path}: sink."):
+            self._table = EntityTable(
+                file.sink_url,
+                sink.table,
+                keys=sink.keys,
+                mode=sink.mode,
+                pipeline=file.name,
+                consumer_group=file.source.consumer_group,
+                sequence_by=sink.sequence_by,
+                delete_when=sink.delete_when,
+                keep=sink.keep,
+            )
+        self._hub = open_hub(file.hub_url)
+        conf = dict(file.spark)
+        master = conf.pop("master", "local[2]")
+        self._spark = spark or open_session(f"leasehold rejected {file.name}", conf, master)
+        try:
+            self._transform = BatchTransform(file, self._spark)
+            transformed = self._transform.dry_run()
+            self._table.check(transformed)
+            self._used = set(COLUMNS)
+            if not is_connect(self._spark):
+                from leasehold.spark.classic import used_columns
+
+                self._used = used_columns(transformed, COLUMNS)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Retransform:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let hub and table go, and end a session of its own."""
+        self._hub.close()
+        self._table.close()
+        if self._own:
+            with suppress(Py4JError, ConnectionError):
+                self._spark.stop()
+
+    def __call__(self, rows: Sequence[RejectedRow]) -> Iterator[Recomputed | Lost]:
+        """What the transform makes of the events of these rows, in pieces of whole events."""
+        events = dict.fromkeys(row.event for row in rows)
+        whole = whole_rows(rows, self._used)
+        found = kept_events(list(whole.values()))
+        if missing := [event for event in events if event not in whole]:
+            found = pa.concat_tables([found, events_of_hub(self._hub, missing)])
+        there = set(event_ids(found))
+        yield from (Lost(event, self._why_lost(event)) for event in events if event not in there)
+        if not there:
+            return
+        levels = {name: mark.owner_level for name, mark in self._table.watermarks(self._hub.identity).items()}
+        yield from self._computed(with_levels(found, levels))
+
+    def _why_lost(self, event: EventId) -> str:
+        kept = "and the table does not keep all that the transform uses of it"
+        if event.hub != self._hub.identity:
+            return f"it is an event of another hub, {event.hub}, {kept}"
+        return f"the hub has removed it, {kept}"
+
+    def _computed(self, events: pa.Table) -> Iterator[Recomputed]:
+        events = events.select(COLUMNS)
+        good, rejected = self._read(events)
+        poison: dict[EventId, str] = {}
+        for ids, batch in self._sifted(good, poison):
+            if ids:
+                yield Recomputed(batch, ids)
+        if poison:
+            rows = _rows_of(events, list(poison))
+            reasons = [f"cannot be computed: {error}" for error in poison.values()]
+            told = rows.append_column("reason", pa.array(reasons, pa.string()))
+            rejected = told if rejected is None else pa.concat_tables([rejected, told])
+        if rejected is not None:
+            yield Recomputed(with_rejected(self._evaluate(good.slice(0, 0)), rejected), event_ids(rejected))
+
+    def _sifted(self, good: pa.Table, poison: dict[EventId, str]) -> Iterator[tuple[list[EventId], Batch]]:
+        """What can be computed, each event once; what cannot goes into `poison`, with the error.
+
+        As the loop searches (`loop/poison.py`), with another limit: these events stay as they are, and some of them
+        were rejected since they could not be computed.
+        """
+        todo = [
+            tuple(EventRange(one.hub, one.partition, 0, one.sequence_number, one.sequence_number + 1) for one in ids)
+            for ids in [sorted(event_ids(good))]
+            if ids
+        ]
+        while todo:
+            some = todo.pop()
+            ids = [EventId(one.hub, one.partition, one.begin) for one in some]
+            try:
+                batch = self._evaluate(_rows_of(good, ids))
+            except Exception as error:
+                failure = sort_failure(error, computing=True)
+                if failure.kind is not Kind.COMPUTING:
+                    raise
+                if len(some) > 1:
+                    todo += reversed(halves(some))
+                    continue
+                poison[ids[0]] = failure.message
+                if len(poison) > self._file.transform.max_poison:
+                    raise PipelineFailed(
+                        f"more than {self._file.transform.max_poison} of {good.num_rows} events cannot be computed: "
+                        f"{failure.message}. Those stay as they were. Mend the transform, or what it asks; or choose "
+                        "fewer events, or raise [transform] max_poison"
+                    ) from error
+            else:
+                yield ids, batch
+
+    def _read(self, events: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+        """The events with the columns of their bodies, and those whose body cannot be read, with the reason."""
+        reader = self._transform.bodies()
+        if reader is None:
+            return events, None
+        (batch,) = events.combine_chunks().to_batches()
+        read = reader.read(batch.column("body"))
+        names = [*read.columns.schema.names, *batch.schema.names]
+        good = pa.Table.from_arrays([*read.columns.columns, *batch.columns], names=names)
+        if read.reasons is None:
+            return good, None
+        bad = events.append_column("reason", read.reasons).filter(read.reasons.is_valid())
+        return good.filter(read.reasons.is_null()), bad if bad.num_rows else None
+
+    def _evaluate(self, events: pa.Table) -> Batch:
+        schema = self._transform.read_schema(COLUMNS, inline=False)
+        frame = _frame(self._spark, events, schema)
+        return self._table.evaluate(self._table.prepare(self._transform(frame)))
+
+
+def _rows_of(events: pa.Table, ids: Sequence[EventId]) -> pa.Table:
+    places = {event: place for place, event in enumerate(event_ids(events))}
+    return events.take(pa.array([places[event] for event in ids], pa.int64()))
+
+
+def _frame(spark: SparkSession, events: pa.Table, schema: Any) -> DataFrame:
+    """These rows as a DataFrame of one task, on every release of Spark, and by its usual Python workers."""
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, events.schema) as writer:
+        writer.write_table(events)
+    told = stream.getvalue().to_pybytes()
+
+    def give(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in numbers:
+            pass
+        yield from pa.ipc.open_stream(told)
+
+    return spark.range(0, 1, 1, 1).mapInArrow(give, schema)

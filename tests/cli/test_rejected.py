@@ -1,0 +1,123 @@
+"""`leasehold rejected`: what it lists, shows and drops. Trying again needs Spark: tests/spark/test_retrying.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from leasehold.cli.app import app
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.table import TableSpec
+
+PIPELINE = """
+name = "flights"
+[source]
+hub = "log:///hub.db"
+[ownership]
+store = "sqlite:///leasehold.db"
+[sink]
+url = "sqlite:///entities.db"
+table = "flights"
+keys = ["id"]
+"""
+BODIES = (b'{"id": 1', b"\x1b[2J\xe2\x80\xae", b"\xff")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "flights.toml").write_text(PIPELINE)
+    sink = SqliteSink(tmp_path / "entities.db", TableSpec(name="flights", pipeline="flights", keys=("id",)))
+    count = len(BODIES)
+    fence = {
+        "hub": ["h"] * count,
+        "partition": ["3"] * count,
+        "sequenceNumber": pa.array(range(count), pa.int64()),
+        "ownerLevel": pa.array([1] * count, pa.int64()),
+    }
+    good = {name: column[:1] for name, column in fence.items()} | {"sequenceNumber": pa.array([9], pa.int64())}
+    rows = pa.table({"id": ["a"], **good})
+    reasons = ["not JSON", "not JSON", "not \x1b[1mUTF-8"]
+    sink.apply(Batch(rows, pa.table({**fence, "body": BODIES, "reason": reasons, "publisher": [None, "p", "q"]})))
+    sink.close()
+    return tmp_path
+
+
+def invoke(place: Path, *arguments: str) -> Result:
+    first, *rest = arguments
+    words = [first, str(place / "flights.toml")] if first else [str(place / "flights.toml")]
+    return CliRunner().invoke(app, ["rejected", *words, *rest])
+
+
+def document(place: Path, *arguments: str) -> dict[str, object]:
+    said = invoke(place, *arguments, "--json")
+    assert said.exit_code == 0, said.output
+    found: dict[str, object] = json.loads(said.stdout)
+    return found
+
+
+def test_rows_and_reasons_are_listed_with_and_without_the_word(place: Path) -> None:
+    assert invoke(place, "").stdout == invoke(place, "list").stdout
+    said = invoke(place, "")
+    assert said.exit_code == 0
+    assert "3 rejected rows of flights" in said.stdout
+    assert "\x1b" not in said.stdout
+    assert "‮" not in said.stdout
+    assert r"\x1b[2J\u202e" in said.stdout
+    listed = document(place, "")
+    assert [(one["reason"], one["rows"]) for one in listed["reasons"]] == [("not JSON", 2), ("not \x1b[1mUTF-8", 1)]  # type: ignore[attr-defined]
+    rows = listed["rejected"]
+    assert isinstance(rows, list)
+    assert [(row["partition"], row["sequenceNumber"], row["place"], row["hub"]) for row in rows] == [
+        ("3", number, 0, "h") for number in range(3)
+    ]
+    assert [(row["body"], row["bodyEncoding"]) for row in rows] == [
+        ('{"id": 1', "text"),
+        ("\x1b[2J‮", "text"),
+        ("/w==", "base64"),
+    ]
+    assert json.loads(rows[1]["source"]) == {"publisher": "p"}
+
+
+def test_a_choice_is_listed_alone(place: Path) -> None:
+    chosen = document(place, "", "--event", "3:1", "--event", "3:2", "--reason-has", "JSON")["rejected"]
+    assert isinstance(chosen, list)
+    assert [row["sequenceNumber"] for row in chosen] == [1]
+    assert "nothing that is rejected is like that" in invoke(place, "", "--hub", "another").stdout
+    assert "the first 1 are listed" in invoke(place, "", "--limit", "1").stdout
+    wrong = invoke(place, "", "--event", "3")
+    assert wrong.exit_code == 1
+    assert "an event is PARTITION:SEQUENCE_NUMBER" in wrong.stderr
+
+
+def test_a_body_is_shown_whole_and_printable(place: Path) -> None:
+    said = invoke(place, "show", "--event", "3:1")
+    assert said.stdout.splitlines()[0] == "partition 3, event 1, row 0"
+    assert r"body: \x1b[2J\u202e" in said.stdout
+    assert '"publisher":"p"' in said.stdout
+    assert document(place, "show", "--event", "3:2")["body"] == "/w=="
+
+
+def test_rows_are_dropped_with_a_reason_that_is_kept(place: Path) -> None:
+    assert "say either which events" in invoke(place, "drop", "--because", "no").stderr
+    assert "say either which events" in invoke(place, "drop", "--because", "no", "--all", "--event", "3:1").stderr
+    assert invoke(place, "drop", "--event", "3:1").exit_code == 2  # without a reason
+    assert document(place, "drop", "--event", "3:1", "--event", "9:9", "--because", "a test")["dropped"] == 1
+    assert "2 rejected rows dropped" in invoke(place, "drop", "--all", "--because", "too old").stdout
+    assert "nothing is rejected" in invoke(place, "").stdout
+    noted = document(place, "dropped")["dropped"]
+    assert isinstance(noted, list)
+    assert sorted((one["sequenceNumber"], one["droppedFor"]) for one in noted) == [
+        (0, "too old"),
+        (1, "a test"),
+        (2, "too old"),
+    ]
+    assert "a test" in invoke(place, "dropped").stdout
+
+
+def test_retry_wants_to_know_which(place: Path) -> None:
+    assert "say either which events" in invoke(place, "retry").stderr

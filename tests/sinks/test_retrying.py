@@ -1,0 +1,161 @@
+"""A retry that is killed at any step, and beside processes that apply batches: either state, never both or none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.sinks import bookkeeping, rejected
+from leasehold.sinks.ordering import PastOrder
+from leasehold.sinks.set_aside import EventId, RetryResult
+from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.writing import RowWriter
+from tests.sinks.events import E, batch, look, sink
+from tests.sinks.test_ranges import of, read
+
+ROOT = Path(__file__).parents[2]
+STEPS = {
+    "before the rows": (bookkeeping, "watermarks"),
+    "rows": (RowWriter, "write"),
+    "rejected rows": (rejected, "insert"),
+    "memory of keys": (bookkeeping, "remember_keys"),
+}
+NUMBERS = range(1, 60, 2)
+"""The events that are tried again."""
+
+
+def events() -> list[EventId]:
+    return [EventId("h", "0", number) for number in NUMBERS]
+
+
+def mended(level: int = 1) -> list[E]:
+    return [E(f"k{number % 10}", f"retried {number}", number=number, level=level) for number in NUMBERS]
+
+
+def filled(path: Path) -> SqliteSink:
+    """Events of even numbers are in the table, those of odd ones rejected."""
+    table = sink(path)
+    unparsed = [E("?", number=number) for number in NUMBERS]
+    good = [E(f"k{number % 10 + 1}", f"{number}", number=number) for number in range(0, 60, 2)]
+    table.apply(of([read(0, 60)], good, unparsed))
+    return table
+
+
+def retry_and_die(path: Path, step: str) -> None:
+    """What the process does that is killed when it has come to a step; the last step is COMMIT."""
+    if step == "committed":
+        sink(path).rejected_rows.retry(batch(mended()), events())
+    else:
+        owner, name = STEPS[step]
+        whole = getattr(owner, name)
+
+        def dying(*arguments: object, **named: object) -> None:
+            whole(*arguments, **named)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(owner, name, dying)
+        sink(path).rejected_rows.retry(batch(mended()), events())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def retry_until_told(path: Path) -> None:
+    """Tries all again, one event at a time, until none is rejected: others may do so as well."""
+    table = sink(path, timeout=30.0)
+    for event, row in zip(events(), mended(), strict=True):
+        result = table.rejected_rows.retry(batch([row]), [event])
+        assert result.rejected == result.unread == result.filtered == 0
+        print(result.applied, result.superseded, result.gone, flush=True)
+
+
+def apply_more(path: Path) -> None:
+    """An instance that runs beside: more events of the same keys."""
+    table = sink(path, timeout=30.0)
+    for number in range(60, 120):
+        key = f"k{number % 10}"
+        assert table.apply(of([read(number, number + 1)], [E(key, f"{number}", number=number)])).applied == 1
+        print(number, flush=True)
+
+
+def process(call: str, *arguments: object) -> subprocess.Popen[str]:
+    program = f"import sys; from pathlib import Path; from tests.sinks import test_retrying as t; t.{call}"
+    words = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+EXPECTED = sorted([(f"k{last}", f"retried {number}") for last, number in ((1, 51), (3, 53), (5, 55), (7, 57), (9, 59))])
+
+
+@pytest.mark.parametrize("step", [*STEPS, "committed"])
+def test_a_retry_that_is_killed_leaves_all_or_nothing(tmp_path: Path, step: str) -> None:
+    path = tmp_path / "t.db"
+    filled(path).close()
+    before = look(path), look(path, "SELECT * FROM flights_rejected")
+    died = process("retry_and_die(Path(sys.argv[1]), sys.argv[2])", path, step)
+    died.communicate(timeout=60)
+    assert died.returncode == -signal.SIGKILL
+    table = sink(path)
+    result = table.rejected_rows.retry(batch(mended()), events())
+    if step == "committed":
+        assert result == RetryResult(gone=len(NUMBERS))
+    else:
+        assert result.applied + result.superseded == len(NUMBERS)
+        assert before[1]
+    assert look(path, "SELECT * FROM flights_rejected") == []
+    assert sorted(look(path, "SELECT tail, status FROM flights")) == EXPECTED
+
+
+def test_retries_in_processes_beside_an_instance(tmp_path: Path) -> None:
+    """Two try the same events, while another process applies later events of the same keys."""
+    path = tmp_path / "t.db"
+    filled(path).close()
+    call = "retry_until_told(Path(sys.argv[1]))"
+    started = [process(call, path), process(call, path), process("apply_more(Path(sys.argv[1]))", path)]
+    told = [one.communicate(timeout=120)[0] for one in started]
+    assert [one.returncode for one in started] == [0, 0, 0]
+    counts = [list(map(int, line.split())) for text in told[:2] for line in text.splitlines()]
+    assert sum(applied + superseded for applied, superseded, _ in counts) == len(NUMBERS)
+    assert sum(gone for _, _, gone in counts) == len(NUMBERS)
+    assert look(path, "SELECT * FROM flights_rejected") == []
+    # Whatever came first, the last event of each key is that of the instance.
+    latest = sorted((f"k{number % 10}", f"{number}") for number in range(110, 120))
+    assert sorted(look(path, "SELECT tail, status FROM flights")) == latest
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("01"), st.integers(0, 5)), max_size=8),
+    st.dictionaries(st.sampled_from("ab"), st.tuples(st.sampled_from("01"), st.integers(0, 5))),
+    st.integers(1, 8),
+)
+def test_the_order_of_late_events_is_that_of_the_rule(
+    given_events: list[tuple[str, str, int]], memory: dict[str, tuple[str, int]], size: int
+) -> None:
+    """Rule 5 of `ordering`, one event after the other in plain Python; however the events are cut into steps."""
+    order = PastOrder(
+        [(key,) for key, _, _ in given_events],
+        [("h", partition, number) for _, partition, number in given_events],
+        {(key,): ("h", *place) for key, place in memory.items()},
+    )
+    winners: list[int] = []
+    superseded = start = 0
+    while start < len(given_events):
+        step = order.judge(start, min(start + size, len(given_events)))
+        order.accept(step)
+        winners += step.winners
+        superseded += step.superseded
+        start = step.stop
+    last, won, conflicts = dict(memory), [], []
+    for index, (key, partition, number) in enumerate(given_events):
+        if key in last and last[key][0] != partition:
+            conflicts.append(index)
+        elif key not in last or last[key][1] <= number:
+            last[key] = partition, number
+            won.append(index)
+    assert (winners, sorted(order.conflicts)) == (won, conflicts)
+    assert superseded == len(given_events) - len(won) - len(conflicts)
