@@ -19,7 +19,7 @@ MENDED = "SELECT id, CAST(-1 AS BIGINT) AS n, hub, partition, sequenceNumber, ow
 def test_retry_beside_an_instance(new_fleet: Callable[..., Fleet]) -> None:
     """Bodies of one of the kinds that nobody could read are mended; the instance goes on, and knows nothing of it."""
     fleet = new_fleet(mode="append", limit=40)
-    fleet.send(30)
+    fleet.send(60)
     blue = fleet.launch("blue")
     query = "SELECT count(*) FROM entities_rejected WHERE reason LIKE '%a text%'"
 
@@ -29,7 +29,7 @@ def test_retry_beside_an_instance(new_fleet: Callable[..., Fleet]) -> None:
         except sqlite3.Error:  # the table is not there yet
             return 0
 
-    fleet.until(lambda: count("SELECT count(*) FROM entities") >= 30 * len(fleet.hub.partition_ids()), "all is read")
+    fleet.until(lambda: count("SELECT count(*) FROM entities") >= 60 * len(fleet.hub.partition_ids()), "all is read")
     bad = count(query)
     assert bad
     before = count("SELECT count(*) FROM entities")

@@ -110,7 +110,8 @@ def test_a_mended_schema_brings_bodies_into_the_table_behind_later_events(place:
     assert done == Retried(RetryResult(applied=2, superseded=1, rejected=1), ())
     assert place.rows() == [("a", 7), ("b", 2), ("c", 3)]
     (left,) = place.rejected(place.file())
-    assert (left.body, left.reason) == (b"not JSON", "the body is not a JSON object")
+    assert left.body == b"not JSON"
+    assert left.reason.startswith("the body is not a JSON object")
     assert place.retry(place.file(), Selection(frozenset({("0", 0)}))) == Retried(RetryResult(), ())
 
 

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "leasehold.cli.rejected:rejected",
         "List the rejected events of a pipeline, try them again, or drop them.",
     ),
+    "check": ("leasehold.cli.check:check", "Look at all that a pipeline needs, before its first start."),
     "init": ("leasehold.cli.init:init", "Make what a store keeps its records in, a topic or a log."),
     "checkpoints": (
         "leasehold.cli.checkpoints.command:checkpoints",

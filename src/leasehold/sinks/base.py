@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from leasehold.sinks.batch import Batch
 
 __all__ = [
+    "ComparesSchema",
     "LevelOf",
     "Sink",
     "TableContents",
@@ -117,5 +118,18 @@ class TellsContents(Protocol):
         """How much the table holds now; nothing where it has not been made yet. Makes and changes nothing.
 
         It may be a good estimate where counting takes long.
+        """
+        ...
+
+
+@runtime_checkable
+class ComparesSchema(Protocol):
+    """What a sink may do beside: look whether a table could be written to, for `leasehold check`."""
+
+    def compare(self, schema: pa.Schema | None) -> bool:
+        """Check as `Sink.check` does, and that this user may write, with no row and no entity table made or changed.
+
+        Returns whether the table is there. What a database needs beside its tables may be made. Without `schema` its
+        columns are not compared. Raises what `Sink.check` and `Sink.apply` raise.
         """
         ...

@@ -7,7 +7,7 @@ Owns these tables, and their SQL:
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last; also after the
                            entity was deleted, so that a late older event does not bring it back
     <table>_rejected       the events that were set aside (`rejected`)
-    leasehold_dropped      of those, what a person has dropped (`sqlite_rejected`, which makes it when it is needed)
+    leasehold_dropped      of those, what a person has dropped (`sqlite_beside`, which makes it when it is needed)
 
 Promises that a table has one owner: another pipeline, mode or set of keys is refused. Refuses to go on
 when the entity table is gone and its watermarks are not: what was applied would be missing for good. Every

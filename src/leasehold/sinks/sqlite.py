@@ -36,7 +36,8 @@ from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside import RejectedRows
 from leasehold.sinks.shape import Layout, exists, fit, quoted
-from leasehold.sinks.sqlite_rejected import SqliteRejectedRows
+from leasehold.sinks.sqlite_beside.looking import compare
+from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 from leasehold.sinks.transactions import Outcome
@@ -69,6 +70,10 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
             timeout=timeout,
         )
         self._checked: _Checked | None = None  # replaced whole, so threads may race for it
+
+    def compare(self, schema: pa.Schema | None) -> bool:
+        """As `check`, with nothing made or changed. Whether the table is there."""
+        return compare(self._path, self.spec, self._claimed, schema)
 
     def row_count(self) -> int:
         """How many rows the table has; 0 if it has not been made yet."""

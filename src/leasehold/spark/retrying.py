@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -23,6 +23,7 @@ from leasehold.pipeline_file import PipelineFile, naming
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.set_aside import EventId, RejectedRow
 from leasehold.spark.batch import BatchTransform
+from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import event_ids, events_of_hub, kept_events, whole_rows, with_levels
 from leasehold.spark.loop.failures import Kind, sort_failure
 from leasehold.spark.loop.jobs import is_connect
@@ -33,7 +34,7 @@ from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.expressions import with_rejected
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 class Retransform:
@@ -112,7 +113,7 @@ class Retransform:
 
     def _computed(self, events: pa.Table) -> Iterator[Recomputed]:
         events = events.select(COLUMNS)
-        good, rejected = self._read(events)
+        good, rejected = read_bodies(self._transform, events)
         poison: dict[EventId, str] = {}
         for ids, batch in self._sifted(good, poison):
             if ids:
@@ -158,41 +159,11 @@ class Retransform:
             else:
                 yield ids, batch
 
-    def _read(self, events: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """The events with the columns of their bodies, and those whose body cannot be read, with the reason."""
-        reader = self._transform.bodies()
-        if reader is None:
-            return events, None
-        (batch,) = events.combine_chunks().to_batches()
-        read = reader.read(batch.column("body"))
-        names = [*read.columns.schema.names, *batch.schema.names]
-        good = pa.Table.from_arrays([*read.columns.columns, *batch.columns], names=names)
-        if read.reasons is None:
-            return good, None
-        bad = events.append_column("reason", read.reasons).filter(read.reasons.is_valid())
-        return good.filter(read.reasons.is_null()), bad if bad.num_rows else None
-
     def _evaluate(self, events: pa.Table) -> Batch:
-        schema = self._transform.read_schema(COLUMNS, inline=False)
-        frame = _frame(self._spark, events, schema)
+        frame = frame_of(self._spark, events, self._transform.read_schema(COLUMNS, inline=False))
         return self._table.evaluate(self._table.prepare(self._transform(frame)))
 
 
 def _rows_of(events: pa.Table, ids: Sequence[EventId]) -> pa.Table:
     places = {event: place for place, event in enumerate(event_ids(events))}
     return events.take(pa.array([places[event] for event in ids], pa.int64()))
-
-
-def _frame(spark: SparkSession, events: pa.Table, schema: Any) -> DataFrame:
-    """These rows as a DataFrame of one task, on every release of Spark, and by its usual Python workers."""
-    stream = pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, events.schema) as writer:
-        writer.write_table(events)
-    told = stream.getvalue().to_pybytes()
-
-    def give(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in numbers:
-            pass
-        yield from pa.ipc.open_stream(told)
-
-    return spark.range(0, 1, 1, 1).mapInArrow(give, schema)

@@ -40,7 +40,7 @@ from leasehold.errors import (
     UsageError,
 )
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks.base import Sink, TableContents, TellsContents
+from leasehold.sinks.base import ComparesSchema, Sink, TableContents, TellsContents
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
@@ -196,6 +196,28 @@ class SinkContract(SinkFixtures):
         open_table(UPSERT).check(schema)
         with pytest.raises(SchemaMismatch):
             open_table(UPSERT).check(schema.append(pa.field("another", pa.int64())))
+
+    def test_compare_makes_and_changes_nothing(self, open_table: Open, contents: Contents) -> None:
+        """For a sink that implements `ComparesSchema`."""
+        sink, schema = open_table(UPSERT), table_of([]).schema
+        if not isinstance(sink, ComparesSchema):
+            pytest.skip("this sink does not compare")
+        assert not sink.compare(None)
+        assert not sink.compare(schema)
+        with pytest.raises(SchemaMismatch):
+            sink.compare(schema.remove(schema.get_field_index("entity")))
+        assert sink.row_count() == 0
+        sink.apply(batch(Row("a", 1, 0)))
+        assert sink.compare(None)
+        assert sink.compare(schema)
+        for call in (sink.compare, sink.check):
+            with pytest.raises(SchemaMismatch):
+                call(schema.append(pa.field("another", pa.int64())))
+        ordered = open_table(ORDERED)
+        assert isinstance(ordered, ComparesSchema)
+        with pytest.raises(ConfigError):
+            ordered.compare(None)
+        assert (contents(), sink.watermarks(HUB)) == ([("a", 1)], {"0": Watermark(0, 1)})
 
     def test_another_sequence_by_is_refused(self, open_table: Open) -> None:
         open_table(ORDERED).apply(batch(Row("a", 1, 0), by_version=True))

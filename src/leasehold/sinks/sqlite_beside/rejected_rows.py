@@ -1,6 +1,6 @@
 """The rejected rows of a table in SQLite: listed, tried again, dropped.
 
-Owns the SQL of it and the transactions; the rules are in `set_aside` and `retrying`. The table of the rows is made by
+Owns the SQL of it and the transactions; the rules are in `set_aside`. The table of the rows is made by
 `rejected`. What was dropped is noted in `leasehold_dropped`, one table for all of a database.
 
 Concurrency: beside any number of instances that apply batches. A retry and a batch follow one another, since both take
@@ -21,13 +21,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
-from leasehold.sinks import bookkeeping, rejected, retrying
+from leasehold.sinks import bookkeeping, rejected
 from leasehold.sinks.batch import Batch, arrange
 from leasehold.sinks.content import Content, content_of, kind_of_order
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.ordering import Key, PastOrder
 from leasehold.sinks.remembered_order import TableOrder, check_order, order_of
-from leasehold.sinks.set_aside import DroppedRow, EventId, ReasonCount, RejectedRow, RetryResult, Selection
+from leasehold.sinks.set_aside import DroppedRow, EventId, ReasonCount, RejectedRow, RetryResult, Selection, retrying
 from leasehold.sinks.shape import Layout, exists, quoted
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.writing import Order, RowWriter

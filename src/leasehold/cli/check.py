@@ -1,0 +1,133 @@
+"""`leasehold check`: what a pipeline needs is looked at before its first start."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
+from leasehold.cli.set_option import set_option
+from leasehold.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from leasehold.operations.checking import Finding
+    from leasehold.pipeline_file import PipelineFile
+
+COLUMNS = (
+    Column("part", "Part"),
+    Column("place", "From"),
+    Column("ok", "", text=lambda ok: "ok" if ok else "TO DO"),
+    Column("said", "Found"),
+    Column("remedy", "What to do"),
+)
+SPARK_TIMEOUT = 120.0
+"""Seconds that a job of Spark may take."""
+
+
+@click.command(short_help="Look at all that a pipeline needs, before its first start.")
+@click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))
+@click.option("--no-spark", is_flag=True, help="Leave out what needs Spark: the transform, a task's view, the sample.")
+@click.option(
+    "--sample", type=click.IntRange(min=0), default=100, show_default=True, help="Events of each partition to try."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a hub, store or database may take to answer.",
+)
+@click.option(
+    "--spark-timeout",
+    type=click.FloatRange(min=1),
+    default=SPARK_TIMEOUT,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a job of Spark may take.",
+)
+@set_option
+@output_option
+@click.pass_context
+def check(
+    ctx: click.Context,
+    file: Path,
+    no_spark: bool,
+    sample: int,
+    timeout: float,
+    spark_timeout: float,
+    settings: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Look at all that a pipeline needs, before its first start.
+
+    The hub, the stores and the table are asked from here and, with Spark, from a task: whether they answer in time and
+    let this user write, partitions, retention, where a start would begin, versions. The transform is tried on the last
+    events of the hub, and what it gives is compared with the table. No table is made and no event written; whether a
+    store can be written to is tried with a presence record, which is taken back.
+
+    A line each, ok or what to do. The exit code is 1 if something has to be done.
+
+    \b
+    Example:
+      leasehold check flights.toml
+      leasehold check flights.toml --json | jq '.checks[] | select(.ok | not)'
+    """
+    from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.pipeline_values import parse_settings
+
+    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
+    found = _from_here(pipeline, timeout)
+    if not no_spark:
+        try:
+            from leasehold.spark.checking import look_with_spark
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
+                raise MissingDependency("leasehold check (or give --no-spark)", "spark") from error
+            raise
+        found += look_with_spark(pipeline, timeout=timeout, spark_timeout=spark_timeout, sample=sample)
+    todo = sum(not one.ok for one in found)
+    rows = [[one.part, one.place, one.ok, one.said, "" if one.ok else one.remedy] for one in found]
+    summary = (
+        f"{pipeline.name} can start" if not todo else f"{counted(todo, 'thing')} to do before {pipeline.name} starts"
+    )
+    facts = {"pipeline": pipeline.name, "ready": not todo}
+    output.show(Result(summary, facts, Table("checks", COLUMNS, rows)))
+    if todo:
+        ctx.exit(1)
+
+
+def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
+    """All that needs no Spark."""
+    from leasehold.model import Positions
+    from leasehold.operations.checking import DRIVER, asked, look_at_hub, look_at_store, look_at_table
+    from leasehold.sinks import open_sink
+    from leasehold.stores import open_store
+    from leasehold.stores.base import TellsWhetherMade
+
+    hub, group = pipeline.hub_url, pipeline.source.consumer_group
+    start = Positions.parse(pipeline.source.starting_position, "source.starting_position")
+    look = partial(
+        look_at_hub, hub, DRIVER, start=start, share=pipeline.ownership.partitions, retention=pipeline.retention,
+        timeout=timeout / 2,
+    )  # fmt: skip
+    found = asked("hub", DRIVER, look, timeout)
+    stores = {"ownership store": pipeline.ownership_url, "checkpoint store": pipeline.checkpoint_url}
+    for part, url in stores.items():
+        if url is not None:
+            probe = partial(look_at_store, part, url, DRIVER, hub, group, timeout=timeout)
+            found += asked(part, DRIVER, probe, timeout)
+
+    def look_at_the_table() -> list[Finding]:
+        checkpoints = None
+        if pipeline.checkpoint_url is not None:
+            opened = open_store(pipeline.checkpoint_url, timeout=timeout)
+            if not isinstance(opened, TellsWhetherMade) or opened.is_made():
+                checkpoints = opened
+        sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
+        return list(look_at_table(sink, checkpoints, hub, group, str(pipeline.path))())
+
+    return found + asked("table", DRIVER, look_at_the_table, timeout)

@@ -1,0 +1,186 @@
+"""What is looked at before a pipeline's first start, and what has to be done first: one finding each.
+
+Owns the questions that need no Spark, and the time that each may take. Every question is asked in a thread of its own:
+one that has no answer in time is a finding, and the thread is left behind, so that a part which is away holds up
+nobody. Asked from the driver and, by the same functions, from a task. Nothing is made or changed, but for a presence
+record of the time of the question, by which it is seen whether this user may write.
+
+Concurrency: instances may be running; they see a presence without partitions for a moment, in a consumer group of its
+own that nobody reads (`PROBE_GROUP`). Killed at any line, that record is left, and expires like that of an instance.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from leasehold.backends import masked
+from leasehold.errors import LeaseholdError
+from leasehold.hubs import open_hub
+from leasehold.hubs.base import Hub, TellsTimes
+from leasehold.model import OwnerId, PositionKind, Positions, Presence
+from leasehold.ownership.starting import check_levels
+from leasehold.sinks.base import ComparesSchema, Sink
+from leasehold.stores import open_store
+from leasehold.stores.base import CheckpointStore, TellsWhetherMade
+
+TIMEOUT = 10.0
+"""Seconds that a part has to answer."""
+PROBE_GROUP = "leasehold-check"
+"""The consumer group in which it is tried whether a store can be written to."""
+DRIVER, TASK = "driver", "task"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found out about one part, asked from the driver or from a task; where it is not `ok`, what to do."""
+
+    part: str
+    place: str
+    ok: bool
+    said: str
+    remedy: str = ""
+
+
+Look = Callable[[], Iterable[Finding]]
+
+
+def asked(part: str, place: str, look: Look, timeout: float) -> list[Finding]:
+    """What `look` finds, or that it failed, or that it had no answer within `timeout` seconds."""
+    found: list[Finding] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            for one in look():
+                found.append(one)
+        except LeaseholdError as error:
+            found.append(_failed(part, place, " ".join(str(error).split()), getattr(error, "__notes__", ())))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what was found
+            found.append(_failed(part, place, f"{type(error).__name__}: {error}", ()))
+        done.set()
+
+    threading.Thread(target=run, name=f"check {part}", daemon=True).start()
+    if done.wait(timeout):
+        return list(found)
+    late = _failed(part, place, f"gave no answer within {timeout:g} s", ())
+    return [*found, replace(late, remedy="Start it, correct its URL, or wait longer: --timeout")]
+
+
+def _failed(part: str, place: str, said: str, notes: Iterable[str]) -> Finding:
+    return Finding(part, place, False, said, " ".join(notes) or "See the message")
+
+
+def look_at_hub(
+    url: str,
+    place: str,
+    *,
+    start: Positions | None = None,
+    share: Collection[str] | None = None,
+    retention: float | None = None,
+    timeout: float = TIMEOUT,
+) -> Iterator[Finding]:
+    """Whether the hub answers, its partitions, where a start would begin, and for how long it keeps events.
+
+    Without `start` only whether it answers. `share` are the partitions of a fixed share, `retention` what the file
+    says.
+    """
+    hub = open_hub(url)
+    try:
+        known = hub.partition_properties()
+        events = sum(max(0, one.end - one.begin) for one in known.values())
+        yield Finding("hub", place, bool(known), f"{len(known)} partitions with {events:,} events", "Add partitions")
+        if start is None:
+            return
+        if unknown := sorted(set(share or ()) - known.keys()):
+            said = f"the hub has no partition {', '.join(unknown)}"
+            yield Finding("partitions", place, False, said, f"Correct ownership.partitions: {', '.join(known)}")
+        concerned = [name for name in known if share is None or name in share]
+        wanted = {name: hub.resolve(name, start.of(name)) for name in concerned if _is_place(start, name)}
+        gone = [name for name, number in wanted.items() if number < known[name].begin]
+        if gone:
+            said = f"the hub has removed the events at which partitions {', '.join(gone)} are to start"
+            yield Finding("start", place, False, said, "Set source.starting_position = earliest, or a later one")
+        elif wanted:
+            unread = sum(max(0, known[name].end - number) for name, number in wanted.items())
+            yield Finding("start", place, True, f"a first start would read {unread:,} events")
+        yield from _retention(hub, place, retention, timeout)
+    finally:
+        hub.close()
+
+
+def _is_place(start: Positions, partition: str) -> bool:
+    """Whether a position is one that the hub knows: `committed` is the stores' to know."""
+    return start.of(partition).kind is not PositionKind.COMMITTED
+
+
+def _retention(hub: Hub, place: str, stated: float | None, timeout: float) -> Iterator[Finding]:
+    told = hub.retention(timeout) if isinstance(hub, TellsTimes) else None
+    kept = stated if told is None else told
+    if stated is not None and told is not None and stated > told:
+        said = f"the file says that events are kept for {stated:,.0f} s, and the hub keeps them for {told:,.0f} s"
+        yield Finding("retention", place, False, said, "Correct source.retention, or leave it out")
+    elif kept is None:
+        said = "the hub does not tell: `leasehold status` can warn of it if source.retention says it"
+        yield Finding("retention", place, True, said)
+    else:
+        said = "events are kept for ever" if math.isinf(kept) else f"events are kept for {kept:,.0f} s"
+        yield Finding("retention", place, True, said)
+
+
+def look_at_store(part: str, url: str, place: str, hub_url: str, group: str, *, timeout: float) -> Iterator[Finding]:
+    """Whether a store answers, has what it keeps records in, and lets this user read and write. `timeout` of a call."""
+    store = open_store(url, timeout=timeout)
+    try:
+        if isinstance(store, TellsWhetherMade) and not store.is_made():
+            said = f"nothing is at {masked(url)} yet: the first start makes it, as the user of the instances"
+            yield Finding(part, place, True, f"{said}; `leasehold init` makes it as another")
+            return
+        hub = open_hub(hub_url)
+        try:
+            records = hub.consumer_group(group)
+            probe = hub.consumer_group(PROBE_GROUP)
+        finally:
+            hub.close()
+        if part == "checkpoint store":
+            said = f"it answers; {len(store.list_checkpoints(records))} checkpoints of consumer group {group}"
+        else:
+            listing = store.list_ownership(records)
+            said = f"it answers; {sum(bool(one.owner_id) for one in listing.records)} partitions have an owner"
+        yield Finding(part, place, True, said)
+        if store.features.presence:
+            me = str(OwnerId("check"))
+            store.renew_ownership([], Presence(probe, me))
+            store.withdraw_presence(probe, [me])
+            yield Finding(part, place, True, "this user may write to it")
+    finally:
+        if callable(close := getattr(store, "close", None)):
+            close()
+
+
+def look_at_table(sink: Sink, checkpoints: CheckpointStore | None, hub_url: str, group: str, file: str) -> Look:
+    """Whether the table's database answers and lets this user write, and whether stores and table know the same."""
+
+    def look() -> Iterator[Finding]:
+        if isinstance(sink, ComparesSchema):
+            there = sink.compare(None)
+            yield Finding("table", DRIVER, True, "its database can be written to")
+            if not there:
+                yield Finding("table", DRIVER, True, f"{sink.spec.name} is not there yet: the first start makes it")
+                return
+        elif checkpoints is None:
+            return
+        hub = open_hub(hub_url)
+        try:
+            identity, records = hub.identity, hub.consumer_group(group)
+        finally:
+            hub.close()
+        marks = sink.watermarks(identity)
+        if checkpoints is not None:
+            check_levels(records, checkpoints, lambda: marks, file)
+        rows = f"{sink.row_count():,} rows, {len(marks)} partitions have been applied"
+        yield Finding("table", DRIVER, True, rows if checkpoints is None else f"{rows}; the checkpoints agree with it")
+
+    return look

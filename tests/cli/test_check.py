@@ -1,0 +1,171 @@
+"""`leasehold check` without Spark: what is ready, what is away, what has to be done. With Spark: tests/spark."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from leasehold.cli.app import app
+from leasehold.errors import HubUnavailable
+from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Checkpoint, Event
+from leasehold.operations.checking import DRIVER, PROBE_GROUP, Finding, asked
+from leasehold.sinks import TableSpec, Watermark, open_sink
+from leasehold.sinks.table import FENCE_COLUMNS
+from leasehold.stores import open_store
+
+PIPELINE = """
+name = "flights"
+[source]
+hub = "log:///hub.db"
+{source}
+[ownership]
+{ownership}
+[sink]
+url = "sqlite:///{folder}entities.db"
+table = "flights"
+keys = ["id"]
+"""
+STORE = 'store = "sqlite:///stores.db"'
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[LogHub]:
+    hub = LogHub.create(tmp_path / "hub.db", partitions=2)
+    hub.send([Event(b"{}")] * 3, partition="1")
+    yield hub
+    hub.close()
+
+
+def checked(place: Path, *words: str, **file: str) -> tuple[int, list[dict[str, Any]]]:
+    text = PIPELINE.format(**{"source": "", "ownership": STORE, "folder": "", **file})
+    (place / "flights.toml").write_text(text)
+    said = CliRunner().invoke(app, ["check", str(place / "flights.toml"), "--no-spark", "--json", *words])
+    document = json.loads(said.stdout)
+    assert document["ready"] == (said.exit_code == 0), said.output
+    checks: list[dict[str, Any]] = document["checks"]
+    return said.exit_code, checks
+
+
+def to_do(checks: list[dict[str, Any]]) -> list[str]:
+    return [f"{one['part']}: {one['said']} | {one['remedy']}" for one in checks if not one["ok"]]
+
+
+def test_before_the_first_start_all_is_ready_and_nothing_made(tmp_path: Path, hub: LogHub) -> None:
+    (tmp_path / "flights.toml").touch()
+    before = sorted(one.name for one in tmp_path.iterdir())
+    code, checks = checked(tmp_path)
+    assert (code, to_do(checks)) == (0, [])
+    assert sorted(one.name for one in tmp_path.iterdir()) == before
+    said = [f"{one['part']}: {one['said']}" for one in checks]
+    assert said[:3] == [
+        "hub: 2 partitions with 3 events",
+        "start: a first start would read 3 events",
+        "retention: events are kept for ever",
+    ]
+    assert "the first start makes it" in said[3]
+    people = CliRunner().invoke(app, ["check", str(tmp_path / "flights.toml"), "--no-spark"])
+    assert "flights can start" in people.stdout
+
+
+def test_what_is_there_already_is_compared(tmp_path: Path, hub: LogHub) -> None:
+    store = open_store("sqlite:///stores.db", base=tmp_path)
+    group = hub.consumer_group("$Default")
+    store.raise_owner_level([Checkpoint(group, "1", 2, 4)])
+    sink = open_sink(
+        "sqlite:///entities.db", TableSpec(name="flights", pipeline="flights", keys=("id",)), base=tmp_path
+    )
+    sink.check(pa.schema([("id", pa.string()), *((name, pa.string()) for name in FENCE_COLUMNS)]))
+    sink.raise_owner_levels(hub.identity, {"1": 4})
+    sink.set_watermarks(hub.identity, {"1": Watermark(2, 4, whole=True)})
+    code, checks = checked(tmp_path)
+    assert (code, to_do(checks)) == (0, [])
+    said = [one["said"] for one in checks]
+    assert "this user may write to it" in said
+    assert store.list_ownership(hub.consumer_group(PROBE_GROUP)).presences == ()
+    sink.raise_owner_levels(hub.identity, {"1": 5})
+    code, checks = checked(tmp_path)
+    (problem,) = to_do(checks)
+    assert code == 1
+    assert problem.startswith("table: the table has seen owner level 5")
+    assert "leasehold reset" in problem
+
+
+def test_a_table_of_another_pipeline_is_something_to_do(tmp_path: Path, hub: LogHub) -> None:
+    spec = TableSpec(name="flights", pipeline="another", keys=("id",))
+    open_sink("sqlite:///entities.db", spec, base=tmp_path).identity()
+    _, checks = checked(tmp_path)
+    assert "belongs to the pipeline 'another'" in to_do(checks)[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"source": 'retention = "7d"'}, ""),
+        ({"folder": "nowhere/"}, "table: "),
+        (
+            {"ownership": 'partitions = ["1", "9"]\ncheckpoint_store = "sqlite:///stores.db"'},
+            "partitions: the hub has no partition 9",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, hub: LogHub, change: dict[str, str], problem: str) -> None:
+    _, checks = checked(tmp_path, **change)
+    assert [one[: len(problem)] for one in to_do(checks)] == ([problem] if problem else [])
+
+
+def test_a_hub_that_is_not_there_does_not_hide_the_rest(tmp_path: Path) -> None:
+    code, checks = checked(tmp_path)
+    assert code == 1
+    assert to_do(checks)[0].startswith("hub: ")
+    assert {one["part"] for one in checks} == {"hub", "ownership store", "checkpoint store", "table"}
+
+
+def test_a_store_that_accepts_and_never_answers_is_named_in_time(tmp_path: Path, hub: LogHub) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        begun = time.monotonic()
+        _, checks = checked(tmp_path, "--timeout", "1", ownership=f'store = "redis://127.0.0.1:{port}/0"')
+    assert time.monotonic() - begun < 60
+    problems = to_do(checks)
+    assert problems[0].startswith("ownership store: ")
+    assert problems[1].startswith("checkpoint store: ")
+
+
+def test_what_hangs_is_left_behind_with_what_it_found_so_far() -> None:
+    ended = threading.Event()
+
+    def hangs() -> Iterator[Finding]:
+        yield Finding("hub", DRIVER, True, "it is there")
+        ended.wait(60)
+
+    first, late = asked("hub", DRIVER, hangs, 0.2)
+    ended.set()
+    assert first.ok
+    assert (late.ok, late.said) == (False, "gave no answer within 0.2 s")
+    assert "--timeout" in late.remedy
+
+
+def test_errors_are_findings_with_their_notes() -> None:
+    def fails() -> Iterator[Finding]:
+        error = HubUnavailable("the hub is\naway")
+        error.add_note("Start it.")
+        yield from ()
+        raise error
+
+    assert asked("hub", DRIVER, fails, 5) == [Finding("hub", DRIVER, False, "the hub is away", "Start it.")]
+
+    def breaks() -> Iterator[Finding]:
+        yield from ()
+        raise ValueError("odd")
+
+    assert asked("hub", DRIVER, breaks, 5)[0].said == "ValueError: odd"

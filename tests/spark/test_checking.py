@@ -1,0 +1,101 @@
+"""`leasehold check` with Spark: transform, table, a task's view and a sample of events."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event
+from leasehold.operations.checking import TASK, Finding
+from leasehold.pipeline_file import read_pipeline_file
+from leasehold.sinks import TableSpec, open_sink
+from leasehold.spark.checking import look_with_spark
+from tests.sinks.events import run
+
+pytestmark = pytest.mark.timeout(240)
+
+PIPELINE = """
+name = "flights"
+[source]
+hub = "log:///hub.db"
+[ownership]
+store = "{store}"
+[transform]
+schema = "id STRING, n BIGINT"
+sql = "SELECT {id} AS id, {n} AS n, hub, partition, sequenceNumber, ownerLevel FROM events"
+[sink]
+url = "sqlite:///entities.db"
+table = "flights"
+keys = ["id"]
+"""
+GOOD = [b'{"id": "a", "n": 1}', b'{"id": "b", "n": 2}', b'{"id": "c", "n": 3}']
+
+
+def checked(spark: SparkSession, folder: Path, timeout: float = 60.0, **change: str) -> list[Finding]:
+    given = {"store": "sqlite:///stores.db", "id": "id", "n": "n", **change}
+    (folder / "flights.toml").write_text(PIPELINE.format(**given))
+    file = read_pipeline_file(folder / "flights.toml")
+    return look_with_spark(file, timeout=timeout, spark_timeout=100.0, sample=10, spark=spark)
+
+
+def to_do(found: list[Finding]) -> list[str]:
+    return [f"{one.part} from the {one.place}: {one.said}" for one in found if not one.ok]
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> LogHub:
+    return LogHub.create(tmp_path / "hub.db", partitions=2)
+
+
+def test_all_is_ready_and_nothing_is_made(spark: SparkSession, tmp_path: Path, hub: LogHub) -> None:
+    hub.send([Event(body) for body in [*GOOD, b"not JSON"]], partition="1")
+    (tmp_path / "flights.toml").touch()
+    before = sorted(one.name for one in tmp_path.iterdir())
+    found = checked(spark, tmp_path)
+    assert to_do(found) == []
+    said = [one.said for one in found]
+    assert any(one.startswith("PySpark ") for one in said)
+    assert "it gives the columns id, n, hub, partition, sequenceNumber, ownerLevel" in said
+    assert "the table flights can be made of these columns" in said
+    assert any(
+        one.startswith("1 of the last 4 events cannot be read; the first: the body is not a JSON") for one in said
+    )
+    assert "3 events give 3 rows" in said
+    assert {one.part for one in found if one.place == TASK} == {"task", "hub", "ownership store", "checkpoint store"}
+    assert sorted(one.name for one in tmp_path.iterdir()) == before
+
+
+def test_what_does_not_fit_is_named(spark: SparkSession, tmp_path: Path, hub: LogHub) -> None:
+    hub.send([Event(body) for body in GOOD], partition="0")
+    run(tmp_path / "entities.db", "CREATE TABLE flights (id TEXT PRIMARY KEY, other TEXT)")
+    (problem,) = to_do(checked(spark, tmp_path))
+    assert "table flights" in problem
+    assert "n: is not in the table" in problem
+    found = checked(spark, tmp_path, n="nothing")
+    assert "transform from the driver" in to_do(found)[0]
+    assert open_sink("sqlite:///entities.db", TableSpec(name="flights", pipeline="flights", keys=("id",)),
+                     base=tmp_path).row_count() == 0  # fmt: skip
+
+
+def test_a_sample_that_nothing_comes_of_is_something_to_do(spark: SparkSession, tmp_path: Path, hub: LogHub) -> None:
+    hub.send([Event(b"not JSON")] * 2, partition="0")
+    (problem,) = to_do(checked(spark, tmp_path))
+    assert problem.startswith("sample from the driver: 2 of the last 2 events cannot be read; the first: the body is")
+    hub.send([Event(body) for body in GOOD], partition="1")
+    assert to_do(checked(spark, tmp_path, id="CAST(NULL AS STRING)")) == [
+        "sample from the driver: the key id is null in 3 of 3 rows"
+    ]
+    (problem,) = to_do(checked(spark, tmp_path, n="CAST(raise_error('odd') AS BIGINT)"))
+    assert problem.startswith("sample from the driver: ")
+    assert "odd" in problem
+
+
+def test_a_store_that_is_away_is_away_from_a_task_too(spark: SparkSession, tmp_path: Path, hub: LogHub) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        found = checked(spark, tmp_path, 2.0, store=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+    away = {one.split(":")[0] for one in to_do(found)}
+    assert away >= {"ownership store from the task", "checkpoint store from the task"}
