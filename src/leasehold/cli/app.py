@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "leasehold.cli.metrics:metrics",
         "Serve the metrics of pipelines to Prometheus, from outside of what runs.",
     ),
+    "dashboard": ("leasehold.cli.dashboard:dashboard", "Show what pipelines do, as a page in a browser."),
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
     "rejected": (
         "leasehold.cli.rejected:rejected",

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from leasehold.cli.output import JsonOutput, Output, Result, output_option
+from leasehold.cli.pipeline_files import read_pipelines
 from leasehold.cli.set_option import set_option
-from leasehold.errors import ConfigError, MissingDependency
+from leasehold.errors import MissingDependency
 from leasehold.listening import Address
 
 if TYPE_CHECKING:
     from leasehold.metrics.group_looks import GroupLooks
-    from leasehold.pipeline_file import PipelineFile
 
 
 @click.command(short_help="Serve the metrics of pipelines to Prometheus, from outside of what runs.")
@@ -59,7 +59,7 @@ def metrics(
 
     address = Address.parse(listen, "--listen")
     seconds = parse_duration(window, "--window")
-    pipelines = _read(files, settings)
+    pipelines = read_pipelines(files, settings)
     try:
         from leasehold.metrics.exposition import text_of
         from leasehold.metrics.group_families import families
@@ -85,22 +85,6 @@ def metrics(
             raise click.exceptions.Exit(1)
     finally:
         looks.close()
-
-
-def _read(files: tuple[Path, ...], settings: tuple[str, ...]) -> list[PipelineFile]:
-    """The files, whose pipelines have different names: these tell them apart."""
-    from leasehold.pipeline_file import read_pipeline_file
-    from leasehold.pipeline_values import parse_settings
-
-    over = parse_settings(settings)
-    pipelines = [read_pipeline_file(file, settings=over) for file in files]
-    names = [one.name for one in pipelines]
-    for file, name in zip(files, names, strict=True):
-        if names.count(name) > 1:
-            raise ConfigError(
-                f"{file}: name", name, "another of these files has it too", "Name each pipeline file once"
-            )
-    return pipelines
 
 
 def _serve(looks: GroupLooks, address: Address, output: Output) -> None:

@@ -1,0 +1,150 @@
+"""`leasehold dashboard`: what pipelines do, as a page in a browser."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from leasehold.cli.output import Output, Result, output_option
+from leasehold.cli.pipeline_files import read_pipelines
+from leasehold.cli.set_option import set_option
+from leasehold.errors import ConfigError, MissingDependency
+
+if TYPE_CHECKING:
+    from leasehold.dashboard.server import Dashboard
+
+TOKEN = "LEASEHOLD_DASHBOARD_TOKEN"  # noqa: S105 -- the name of a variable
+SHORTEST_TOKEN = 16
+
+
+@click.command(short_help="Show what pipelines do, as a page in a browser.")
+@click.argument("files", metavar="PIPELINE.toml...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9465",
+    show_default=True,
+    help="Where to listen; port 0 takes a free one. Any other address than this machine's own needs a token.",
+)
+@click.option(
+    "--every", metavar="DURATION", default="1s", show_default=True, help="How long to wait between two looks."
+)
+@click.option(
+    "--history",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Where the last day is kept, some megabytes a pipeline.  [default: leasehold/dashboard.db in XDG_STATE_HOME]",
+)
+@set_option
+@output_option
+def dashboard(
+    files: tuple[Path, ...],
+    listen: str,
+    every: str,
+    history: Path | None,
+    settings: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Show what pipelines do, as a page in a browser.
+
+    A lane for each partition: who owned it and how far behind it was, over the last half hour or day, and what it is
+    doing now. Take-overs and other moves as they happen, with the reason; suspects and their error; several pipelines
+    side by side. Nothing needs to be running, and Spark is not needed either. It reads, and changes nothing.
+
+    It answers to pages of its own only, and needs no other address. Where LEASEHOLD_DASHBOARD_TOKEN is set (16
+    characters or more) it asks for that token; at another address than this machine's own it has to be set. There is no
+    encryption: put a proxy with TLS in front where the network is not your own. Runs until Ctrl-C.
+
+    \b
+    Example:
+      leasehold dashboard flights.toml orders.toml
+      LEASEHOLD_DASHBOARD_TOKEN=$(openssl rand -hex 16) leasehold dashboard flights.toml --listen 0.0.0.0:9465
+    """
+    from leasehold.config import parse_duration
+    from leasehold.listening import Address
+
+    address = Address.parse(listen, "--listen")
+    pause = parse_duration(every, "--every")
+    pipelines = read_pipelines(files, settings)
+    token = _token(loopback=address.is_loopback, listen=listen)
+    try:
+        import uvicorn
+
+        from leasehold.dashboard.server import Dashboard
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("starlette", "uvicorn"):
+            raise MissingDependency("leasehold dashboard", "dashboard") from error
+        raise
+    from leasehold.clock import SystemClock
+    from leasehold.dashboard.access import Access
+    from leasehold.dashboard.looking import Looking
+    from leasehold.dashboard.ring import Ring
+    from leasehold.dashboard.watching import PipelineWatch
+
+    clock, ring = SystemClock(), Ring(history or _default_history())
+    watches: dict[str, PipelineWatch] = {}
+    served: Dashboard = Dashboard(watches, Access(address.is_loopback, token))
+    for one in pipelines:
+        watches[one.name] = PipelineWatch(
+            one.name, Looking(one, clock), ring, every=pause, clock=clock, changed=served.changed
+        )
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: object) -> None:
+            served.end()
+            super().handle_exit(sig, frame)  # type: ignore[arg-type]
+
+    with _bound(address.host, address.port) as listening:
+        url = str(Address(address.host, listening.getsockname()[1]))
+        names = ", ".join(watches)
+        facts = {"url": f"http://{url}/", "pipelines": list(watches)}
+        output.show(Result(summary=f"showing {names} at http://{url}/ until Ctrl-C", facts=facts))
+        config = uvicorn.Config(
+            served.app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=2,
+        )
+        Server(config).run(sockets=[listening])
+
+
+def _token(*, loopback: bool, listen: str) -> str:
+    token = os.environ.get(TOKEN, "")
+    if token and len(token) < SHORTEST_TOKEN:
+        raise ConfigError(TOKEN, None, f"at least {SHORTEST_TOKEN} characters", "Take a longer one, made by chance")
+    if not token and not loopback:
+        raise ConfigError(
+            "--listen", listen, f"may be reached from other machines, and no token is set in {TOKEN}", "Set one"
+        )
+    return token
+
+
+def _default_history() -> Path:
+    state = os.environ.get("XDG_STATE_HOME", "")
+    folder = (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "leasehold"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / "dashboard.db"
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises `ConfigError` for an address that cannot be had."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+            listening.listen(128)  # before its address is told
+        except BaseException:
+            listening.close()
+            raise
+    except OSError as error:
+        raise ConfigError("--listen", f"{host}:{port}", f"cannot be had ({error})", "Name another") from error
+    return listening

@@ -1,0 +1,153 @@
+"""The last day of each pipeline, in a SQLite file that does not grow.
+
+Owns two rings for each pipeline: the last half hour, a sample every 2 seconds, and the last day, one a minute. A sample
+takes the place of the one of a lap ago. A sample names the owner and the lag of each partition; moves are kept for a
+day, the latest thousand. What is written here is of no use but to be looked at: it may be lost with the power, and the
+file may be removed at any time.
+
+Format 1: the number is in `PRAGMA user_version`. A file with another number is refused by name, and so is one that is
+no file of ours.
+
+Concurrency: several dashboards may share a file; of one pipeline both write the same. A paused one overwrites nothing
+newer, since it samples anew when it wakes. For many threads.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from leasehold.dashboard.moves import Kind, Move
+from leasehold.errors import StoreError, StoreUnavailable, UsageError
+from leasehold.operations.progress import GroupProgress
+from leasehold.sqlite_file import DatabaseFile
+
+FORMAT = 1
+DAY = 86_400
+KEPT_MOVES = 1_000
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS samples (pipeline TEXT NOT NULL, step INTEGER NOT NULL, slot INTEGER NOT NULL, "
+    "number INTEGER NOT NULL, sample TEXT NOT NULL, PRIMARY KEY (pipeline, step, slot)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS moves (id INTEGER PRIMARY KEY, pipeline TEXT NOT NULL, at REAL NOT NULL, "
+    "kind TEXT NOT NULL, partition TEXT NOT NULL, owner TEXT NOT NULL, before TEXT NOT NULL, reason TEXT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS moves_of ON moves (pipeline, id)",
+    f"PRAGMA user_version = {FORMAT}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lap:
+    """A ring: a sample every `step` seconds, `slots` of them."""
+
+    step: int
+    slots: int
+
+
+LAPS = (Lap(2, 900), Lap(60, 1440))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A group at a time, in seconds since the epoch: for each partition its owner (`""`: nobody alive) and its lag."""
+
+    at: int
+    partitions: Mapping[str, tuple[str, int]]
+
+
+def sample(at: float, progress: GroupProgress) -> Sample:
+    """What is kept of a look."""
+    return Sample(int(at), {row.partition: (row.owner if row.alive else "", row.lag) for row in progress.partitions})
+
+
+class Ring:
+    """The file at `path`, which is made if it is missing. Raises `UsageError` for one of another format."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = DatabaseFile(
+            path,
+            schema=_SCHEMA,
+            unavailable=StoreUnavailable,
+            broken=StoreError,
+            create=True,
+            check=lambda connection: _check(connection, path),
+        )
+        self._last: dict[tuple[str, int], int] = {}
+        with self._file.reading():
+            pass  # a file of another format is refused before anything is served
+
+    def add(self, pipeline: str, one: Sample, happened: Sequence[Move] = ()) -> None:
+        """Keep a sample, unless there is one in its place, and these moves."""
+        due = [lap for lap in LAPS if self._last.get((pipeline, lap.step)) != one.at // lap.step]
+        if not due and not happened:
+            return
+        with self._file.writing(durable=False) as connection:
+            for lap in due:
+                number = one.at // lap.step
+                connection.execute(
+                    "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?)",
+                    (pipeline, lap.step, number % lap.slots, number, _packed(one)),
+                )
+                self._last[pipeline, lap.step] = number
+            connection.executemany(
+                "INSERT INTO moves (pipeline, at, kind, partition, owner, before, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [(pipeline, m.at, m.kind.value, m.partition, m.owner, m.before, m.reason) for m in happened],
+            )
+            if happened:
+                connection.execute(
+                    "DELETE FROM moves WHERE pipeline = ? AND (at < ? OR id <= (SELECT id FROM moves WHERE "
+                    "pipeline = ? ORDER BY id DESC LIMIT 1 OFFSET ?))",
+                    (pipeline, one.at - DAY, pipeline, KEPT_MOVES),
+                )
+
+    def samples(self, pipeline: str, seconds: int, most: int = 300, now: float | None = None) -> list[Sample]:
+        """The samples of the last so many seconds, the earliest first, thinned out to `most`."""
+        now = time.time() if now is None else now
+        lap = next((lap for lap in LAPS if lap.step * lap.slots >= seconds), LAPS[-1])
+        with self._file.reading() as connection:
+            rows = connection.execute(
+                "SELECT number, sample FROM samples WHERE pipeline = ? AND step = ? AND number >= ? ORDER BY number",
+                (pipeline, lap.step, int(now - seconds) // lap.step),
+            ).fetchall()
+        thinned = rows[:: -(-len(rows) // most)] if len(rows) > most else rows
+        return [_unpacked(number * lap.step, text) for number, text in thinned]
+
+    def moves(self, pipeline: str, most: int) -> list[Move]:
+        """The latest moves, the latest first."""
+        with self._file.reading() as connection:
+            rows = connection.execute(
+                "SELECT at, kind, partition, owner, before, reason FROM moves WHERE pipeline = ? "
+                "ORDER BY id DESC LIMIT ?",
+                (pipeline, most),
+            ).fetchall()
+        return [Move(row[0], Kind(row[1]), *row[2:]) for row in rows if row[1] in list(Kind)]
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        self._file.close()
+
+
+def _packed(one: Sample) -> str:
+    owners = sorted({owner for owner, _ in one.partitions.values()})
+    index = {owner: number for number, owner in enumerate(owners)}
+    return json.dumps({"o": owners, "p": {p: [index[owner], lag] for p, (owner, lag) in one.partitions.items()}})
+
+
+def _unpacked(at: int, packed: str) -> Sample:
+    read = json.loads(packed)
+    return Sample(at, {p: (read["o"][owner], lag) for p, (owner, lag) in read["p"].items()})
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if version == FORMAT and "samples" in tables:
+        return
+    if version or tables:
+        raise UsageError(
+            f"{path} is no history of this release's dashboard (format {FORMAT}; it says {version}). Name another file "
+            "with --history, or remove this one: it holds nothing but the last day's picture"
+        )

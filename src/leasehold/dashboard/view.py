@@ -1,0 +1,208 @@
+"""What the page shows of a pipeline, as JSON: PURE.
+
+Owns the shape of that JSON, the colours of owners, and the rates. A colour is a number from 0 to 7; the page has a
+light and a dark shade of each, and always says the name beside it. An instance keeps its colour as long as it is shown,
+and instances that are there at once have different ones, as far as there are enough.
+
+Everything that others wrote (owner ids, errors, bodies) is text here, made printable and cut; the page puts it in as
+text and never as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from leasehold.dashboard.moves import Move
+from leasehold.operations.lag_times import GroupTimes, PartitionTimes
+from leasehold.operations.progress import GroupProgress, PartitionProgress
+from leasehold.printable import printable
+
+COLOURS = 8
+REMEMBERED = 200
+"""Owners that are gone and keep their colour, for what is shown of the past."""
+LONGEST = 2_000
+"""Characters of a body or an error that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRow:
+    """A row that was set aside, as it is shown: `body` is text."""
+
+    partition: str
+    sequence_number: int
+    reason: str
+    body: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a partition is getting on, in a word, and why."""
+
+    word: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look, `at` seconds since the epoch. `rejected` is how many rows there are, None where nobody can tell.
+
+    An owner that has not renewed for `expiration` seconds counts as gone. `error` says why nothing newer is known, `""`
+    while all is well.
+    """
+
+    at: float
+    progress: GroupProgress | None = None
+    times: GroupTimes | None = None
+    rejected: int | None = None
+    rows: Sequence[RejectedRow] = ()
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    error: str = ""
+    expiration: float = math.inf
+
+
+def colours(known: Mapping[str, int], owners: Iterable[str]) -> dict[str, int]:
+    """The colours of `owners`, those that are here now, and of the latest of the others that were `known`.
+
+    A new one gets the colour that fewest of those who are here have, and of these the one that fewest had.
+    """
+    here = [owner for owner in dict.fromkeys(owners) if owner]
+    found = {owner: colour for owner, colour in known.items() if owner not in here}
+    found = dict(list(found.items())[-REMEMBERED:]) | {owner: known[owner] for owner in here if owner in known}
+    for owner in here:
+        if owner not in found:
+            shown, ever = [found[one] for one in here if one in found], list(found.values())
+            found[owner] = min(range(COLOURS), key=lambda colour: (shown.count(colour), ever.count(colour), colour))
+    return found
+
+
+def rates(before: Seen | None, now: Seen) -> tuple[dict[str, float], float]:
+    """Events a second since an earlier look: done, by partition, and sent, in all. Never below 0."""
+    if before is None or before.progress is None or now.progress is None or now.at <= before.at:
+        return {}, 0.0
+    seconds = now.at - before.at
+    rows = {row.partition: row for row in before.progress.partitions}
+    pairs = [(rows[row.partition], row) for row in now.progress.partitions if row.partition in rows]
+    done = {new.partition: max(0, (new.checkpoint or 0) - (old.checkpoint or 0)) / seconds for old, new in pairs}
+    return done, sum(max(0, new.end - old.end) for old, new in pairs) / seconds
+
+
+def view(
+    name: str, seen: Seen, *, known: Mapping[str, int], before: Seen | None = None, history: Sequence[Move] = ()
+) -> dict[str, Any]:
+    """A pipeline as the page shows it. `before` is an earlier look, for rates; `history` its moves, latest first.
+
+    `known` are the colours of its owners.
+    """
+    if seen.progress is None:
+        return {"name": name, "at": seen.at, "error": text(seen.error), "partitions": [], "moves": _moves(history)}
+    done, sent = rates(before, seen)
+    rows = seen.progress.partitions
+    times: Mapping[str, PartitionTimes] = {}
+    if seen.times is not None:
+        times = {one.partition: one for one in seen.times.partitions}
+    lags = {row.partition: times[row.partition].unread if row.partition in times else row.lag for row in rows}
+    return {
+        "name": name,
+        "at": seen.at,
+        "error": text(seen.error),
+        "lag": sum(lags.values()),
+        "lagSeconds": None if seen.times is None else _finite(seen.times.lag),
+        "secondsLeft": None if seen.times is None else _finite(seen.times.left),
+        "done": round(sum(done.values()), 1),
+        "sent": round(sent, 1),
+        "owned": sum(1 for row in rows if row.alive),
+        "unserved": [text(one) for one in seen.progress.unserved],
+        "instances": [
+            {"owner": text(one.owner_id), "partitions": one.partitions, "colour": known.get(one.owner_id, 0)}
+            for one in seen.progress.instances
+        ],
+        "partitions": [
+            _partition(row, lags[row.partition], times.get(row.partition), done.get(row.partition, 0.0), known)
+            | _verdict(seen.verdicts.get(row.partition))
+            for row in rows
+        ],
+        "rejected": seen.rejected,
+        "rejectedRows": [
+            {
+                "partition": text(one.partition),
+                "number": one.sequence_number,
+                "reason": text(one.reason),
+                "body": text(one.body),
+                "at": text(one.at),
+            }
+            for one in seen.rows
+        ],
+        "moves": _moves(history),
+        "colours": {text(owner): colour for owner, colour in known.items()},
+    }
+
+
+def _partition(
+    row: PartitionProgress, lag: int, times: PartitionTimes | None, done: float, known: Mapping[str, int]
+) -> dict[str, Any]:
+    kept = max(0, row.end - row.begin)
+    return {
+        "partition": text(row.partition),
+        "owner": text(row.owner),
+        "colour": known.get(row.owner, 0) if row.owner else None,
+        "alive": row.alive,
+        "level": row.owner_level,
+        "age": _finite(row.age),
+        "checkpoint": row.checkpoint,
+        "begin": row.begin,
+        "end": row.end,
+        "lag": lag,
+        "lagSeconds": None if times is None else _finite(times.lag),
+        "secondsLeft": None if times is None else _finite(times.left),
+        "share": 1.0 if not kept else round(min(1.0, max(0.0, 1 - lag / kept)), 4),
+        "done": round(done, 1),
+        "askedBy": text(row.asked_by),
+        "failures": row.failures,
+        "suspect": row.suspect,
+        "lastError": text(row.last_error),
+        "unreadable": text(row.unreadable),
+        "heldBack": 0 if times is None else times.held_back,
+    }
+
+
+def _verdict(verdict: Verdict | None) -> dict[str, str]:
+    return {} if verdict is None else {"verdict": text(verdict.word), "why": text(verdict.why)}
+
+
+def _moves(history: Sequence[Move]) -> list[dict[str, Any]]:
+    return [
+        {
+            "at": one.at,
+            "kind": one.kind.value,
+            "partition": text(one.partition),
+            "owner": text(one.owner),
+            "before": text(one.before),
+            "reason": text(one.reason),
+        }
+        for one in history
+    ]
+
+
+def body_text(body: object) -> str:
+    """A body as text for people: bytes that are no text as hexadecimal digits, anything else as JSON."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        raw = bytes(body)
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            return f"0x{raw[: LONGEST // 2].hex()}"
+    return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
+
+
+def text(value: str) -> str:
+    """Text of others, on one line and not too long."""
+    return printable(value if len(value) <= LONGEST else f"{value[:LONGEST]}…")
+
+
+def _finite(seconds: float | None) -> float | None:
+    return seconds if seconds is None or math.isfinite(seconds) else None

@@ -1,0 +1,1 @@
+"""The dashboard: what it shows, who may see it, and what it keeps."""

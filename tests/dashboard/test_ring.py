@@ -1,0 +1,78 @@
+"""The last day in a file that does not grow, which is read by later releases or refused by name."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from leasehold.dashboard.moves import Kind, Move
+from leasehold.dashboard.ring import DAY, KEPT_MOVES, LAPS, Ring, Sample
+from leasehold.errors import UsageError
+
+FORMAT_1 = """
+CREATE TABLE samples (pipeline TEXT NOT NULL, step INTEGER NOT NULL, slot INTEGER NOT NULL, number INTEGER NOT NULL,
+sample TEXT NOT NULL, PRIMARY KEY (pipeline, step, slot)) WITHOUT ROWID;
+CREATE TABLE moves (id INTEGER PRIMARY KEY, pipeline TEXT NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL,
+partition TEXT NOT NULL, owner TEXT NOT NULL, before TEXT NOT NULL, reason TEXT NOT NULL);
+CREATE INDEX moves_of ON moves (pipeline, id);
+INSERT INTO samples VALUES ('p', 60, 40, 40, '{"o": ["", "a/1"], "p": {"0": [1, 7], "1": [0, 9]}}');
+INSERT INTO moves VALUES (1, 'p', 2400.5, 'taken over', '0', 'b/1', 'a/1', 'a/1 had not renewed for 7 s');
+INSERT INTO moves VALUES (2, 'p', 2401.5, 'what a later release knows', '0', '', '', '');
+PRAGMA user_version = 1;
+"""
+
+
+def made(path: Path, sql: str) -> Path:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(sql)
+    return path
+
+
+def test_a_file_of_format_1_is_read(tmp_path: Path) -> None:
+    ring = Ring(made(tmp_path / "old.db", FORMAT_1))
+    assert ring.samples("p", DAY, now=2_500.0) == [Sample(2_400, {"0": ("a/1", 7), "1": ("", 9)})]
+    assert ring.moves("p", 10) == [Move(2400.5, Kind.TAKEN_OVER, "0", "b/1", "a/1", "a/1 had not renewed for 7 s")]
+    ring.close()
+
+
+@pytest.mark.parametrize("sql", ["PRAGMA user_version = 2;", "CREATE TABLE orders (id INTEGER);"])
+def test_another_file_is_refused_by_name_and_left_alone(sql: str, tmp_path: Path) -> None:
+    path = made(tmp_path / "other.db", sql)
+    with pytest.raises(UsageError, match=r"other\.db is no history .* --history"):
+        Ring(path)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'samples'").fetchone() == (0,)
+
+
+def test_it_keeps_a_lap_and_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "h.db")
+    steps = LAPS[0].slots + 50
+    for number in range(steps):
+        ring.add("p", Sample(2 * number, {"0": ("a/1", number)}))
+        ring.add("p", Sample(2 * number + 1, {"0": ("a/1", -1)}))  # its place is taken
+    ring.add("q", Sample(10, {"0": ("", 0)}))
+    ring.close()
+    again = Ring(tmp_path / "h.db")
+    kept = again.samples("p", 1_800, most=10_000, now=2.0 * steps)
+    assert [one.partitions["0"][1] for one in kept] == list(range(50, steps))
+    assert len(again.samples("p", 1_800, most=100, now=2.0 * steps)) <= 100
+    assert len(again.samples("p", DAY, now=2.0 * steps)) == -(-2 * steps // 60)
+    with closing(sqlite3.connect(tmp_path / "h.db")) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM samples WHERE pipeline = 'p' AND step = 2").fetchone()
+    assert count == LAPS[0].slots
+    again.close()
+
+
+def test_moves_are_kept_for_a_day_the_latest_first(tmp_path: Path) -> None:
+    ring = Ring(tmp_path / "h.db")
+    for number in range(KEPT_MOVES // 100 + 2):
+        happened = [Move(float(number), Kind.CLAIMED, str(each)) for each in range(100)]
+        ring.add("p", Sample(number, {}), happened)
+    assert len(ring.moves("p", 5_000)) == KEPT_MOVES
+    assert [(one.at, one.partition) for one in ring.moves("p", 2)] == [(11.0, "99"), (11.0, "98")]
+    ring.add("p", Sample(2 * DAY, {}), [Move(2.0 * DAY, Kind.JOINED)])
+    assert [one.kind for one in ring.moves("p", 5_000)] == [Kind.JOINED]
+    ring.close()

@@ -1,0 +1,49 @@
+// A headless Chromium that is told what to do, a JSON object a line, and answers each with one.
+
+import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
+import { join } from "node:path";
+
+const packages = join(process.argv[2], "node_modules");
+const of = async (name, file) => (await import(pathToFileURL(join(packages, name, file)).href)).default;
+const chromium = await of("@sparticuz/chromium", process.argv[3]);
+const puppeteer = await of("puppeteer-core", process.argv[4]);
+
+const browser = await puppeteer.launch({
+  args: [...chromium.args, "--no-sandbox"],
+  executablePath: await chromium.executablePath(),
+  headless: "shell",
+});
+const page = await browser.newPage();
+const said = [];
+page.on("console", (message) => said.push(`${message.type()}: ${message.text()}`));
+page.on("pageerror", (error) => said.push(`error: ${error.message}`));
+page.on("dialog", (dialog) => { said.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+let loads = 0;
+page.on("framenavigated", () => { loads += 1; });
+
+const steps = {
+  goto: async ({ url }) => (await page.goto(url, { waitUntil: "load" })).status(),
+  run: async ({ script }) => page.evaluate(script),
+  wait: async ({ script, timeout }) => { await page.waitForFunction(script, { timeout, polling: 20 }); return true; },
+  press: async ({ key }) => page.keyboard.press(key),
+  type: async ({ text }) => page.keyboard.type(text),
+  look: async ({ width, height, theme }) => {
+    await page.setViewport({ width, height });
+    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
+  },
+  picture: async ({ path }) => { await page.screenshot({ path, fullPage: true }); },
+  tree: async () => page.accessibility.snapshot({ interestingOnly: false }),
+  said: async () => said,
+  loads: async () => loads,
+};
+console.log(JSON.stringify({ ready: await browser.version() }));
+for await (const line of createInterface({ input: process.stdin })) {
+  const step = JSON.parse(line);
+  try {
+    console.log(JSON.stringify({ result: (await steps[step.do](step)) ?? null }));
+  } catch (error) {
+    console.log(JSON.stringify({ failed: String(error) }));
+  }
+}
+await browser.close();

@@ -1,0 +1,152 @@
+"""The dashboard in a real browser, while two instances work and one is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard.serving import Place, serving, until
+from tests.peers.browser import Browser, browsing
+
+pytestmark = pytest.mark.peers
+
+INSTANCE = """
+import sys, time
+from leasehold import EventProcessor, OwnershipSettings
+
+def on_events(batch, context):
+    context.update_checkpoint(batch[-1])
+
+settings = OwnershipSettings(
+    load_balancing_interval=0.5, partition_expiration=6, request_timeout=1, margin=0.2, settle_delay=0)
+EventProcessor(*sys.argv[1:3], on_events, name=sys.argv[3], ownership=settings).run()
+"""
+HOSTILE = "<img src=x onerror=\"window.hacked='owner'\">"
+SCRIPT = "<script>window.hacked = 'error'; alert(1)</script>"
+WATCH = """(() => {
+  const look = () => {
+    const found = [...document.querySelectorAll('.moves li')].find((one) => one.textContent.includes('taken over'));
+    if (found && !window.shownAt) window.shownAt = Date.now();
+  };
+  new MutationObserver(look).observe(document.body, { childList: true, subtree: true, characterData: true });
+})()"""
+
+
+@contextmanager
+def instance(place: Place, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    urls = [f"log:///{place.folder}/hub.db", f"sqlite:///{place.folder}/store.db"]
+    process = subprocess.Popen([sys.executable, "-c", INSTANCE, *urls, name])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def owners(place: Place) -> set[str]:
+    return {one.owner_id.partition("/")[0] for one in place.store.list_ownership(place.group).records}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as browser:
+        yield browser
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path, partitions=4)
+    for partition in place.hub.partition_ids():
+        place.send(partition, *[b"x"] * 50)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Place]:
+    """A pipeline whose records are hostile."""
+    (tmp_path / "other").mkdir()
+    place = Place(tmp_path / "other", name="hostile")
+    place.send("0", *[b"x"] * 20)
+    place.own("0", HOSTILE)
+    place.reach("0", 5)
+    place.send("1", b"x")
+    place.own("1", "b/1", failures=3, last_error=SCRIPT, claimed_at=5)
+    place.reach("1", 0)
+    yield place
+    place.close()
+
+
+def test_a_take_over_is_shown_within_two_seconds_of_the_store(place: Place, other: Place, browser: Browser) -> None:
+    with (
+        instance(place, "green") as green,
+        instance(place, "blue"),
+        serving(place, str(other.file)) as served,
+    ):
+        until(lambda: owners(place) == {"green", "blue"}, "both to own something")
+        browser.do("look", width=1600, height=1000, theme="light")
+        assert browser.do("goto", url=served.url) == 200
+        browser.wait("document.querySelectorAll('[aria-label=\"instances of flights\"] li').length === 2")
+        browser.run(WATCH)
+        loads = browser.do("loads")
+        green.kill()
+        until(lambda: owners(place) == {"blue"}, "the take-over in the store")
+        in_store = time.time()
+        browser.wait("window.shownAt")
+        shown = browser.run("window.shownAt") / 1000
+        assert shown - in_store < 2.0
+        assert browser.do("loads") == loads
+        browser.wait("document.querySelectorAll('[aria-label=\"instances of flights\"] li').length === 1")
+        moves = browser.run("document.querySelector('[aria-label=\"moves of flights\"]').textContent")
+        assert "taken over by blue from green: green/" in moves
+        assert "had not renewed for" in moves
+        browser.do("goto", url=served.url)  # a reload shows what was before it
+        browser.wait("document.querySelector('.lane .strip .o0') && document.querySelector('.lane .strip .o1')")
+        check_hostile(browser)
+        check_keyboard(browser)
+        check_sizes_and_themes(browser, place.folder)
+        assert browser.do("said") == []
+
+
+def check_hostile(browser: Browser) -> None:
+    """Owners and errors of others are text."""
+    browser.wait("document.querySelector('[aria-label=\"pipeline hostile\"]').textContent.includes('suspect')")
+    text = browser.run("document.querySelector('[aria-label=\"pipeline hostile\"]').textContent")
+    assert HOSTILE in text
+    assert SCRIPT in text
+    assert browser.run("window.hacked || null") is None
+    assert browser.run("document.querySelectorAll('main img, main script').length") == 0
+
+
+def check_keyboard(browser: Browser) -> None:
+    """A lane opens and closes by keys, and what a screen reader hears has names."""
+    browser.run("document.querySelector('.lane summary').focus()")
+    browser.do("press", key="Enter")
+    assert browser.run("document.activeElement.parentElement.open") is True
+    assert "Checkpoint" in browser.run("document.activeElement.parentElement.textContent")
+    browser.do("press", key="Tab")
+    assert browser.run("document.activeElement.tagName") == "SUMMARY"
+    heard = str(browser.do("tree"))
+    for name in ("partitions of flights", "moves of flights", "pipeline hostile", "Lanes show the last"):
+        assert name in heard, name
+    assert browser.run("document.querySelector('.strip').getAttribute('aria-label')").startswith("partition 0, owner ")
+
+
+def check_sizes_and_themes(browser: Browser, folder: Path) -> None:
+    """Nothing is cut off at either width, and the themes differ. The pictures are kept to be looked at."""
+    grounds = set()
+    for width, height in ((1600, 1000), (400, 900)):
+        for theme in ("light", "dark"):
+            browser.do("look", width=width, height=height, theme=theme)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            grounds.add(browser.run("getComputedStyle(document.body).backgroundColor"))
+            picture = folder / f"{width}-{theme}.png"
+            browser.do("picture", path=str(picture))
+            assert picture.stat().st_size > 10_000
+    assert len(grounds) == 2
