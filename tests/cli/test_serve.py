@@ -18,6 +18,7 @@ from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
 
 eventhub: Any = pytest.importorskip("azure.eventhub")
+servicebus: Any = pytest.importorskip("azure.servicebus")
 
 
 @contextmanager
@@ -50,6 +51,27 @@ def test_a_log_is_served_until_ctrl_c(tmp_path: Path) -> None:
     log.close()
 
 
+def test_queues_are_served_until_ctrl_c_and_again(tmp_path: Path) -> None:
+    url = f"servicebus:///{tmp_path / 'bus.db'}"
+    made = ("--queue", "orders", "--session-queue", "jobs", "--topic", "news/all", "--topic", "news/some")
+    for arguments in (made, ()):
+        with serving(url, "--json", *arguments) as process:
+            assert process.stdout is not None
+            said = json.loads(process.stdout.readline())
+            assert said["entities"] == ["jobs", "news", "news/all", "news/some", "orders"]
+            with (
+                servicebus.ServiceBusClient.from_connection_string(
+                    said["connectionString"], socket_timeout=0.02
+                ) as client,
+                client.get_queue_sender("orders") as sender,
+                client.get_queue_receiver("orders") as receiver,
+            ):
+                if arguments:
+                    sender.send_messages(servicebus.ServiceBusMessage("kept"))
+                (message,) = receiver.peek_messages(2, sequence_number=1)
+                assert str(message) == "kept"
+
+
 @pytest.mark.parametrize(
     ("host", "warning"),
     [("0.0.0.0", "0.0.0.0 may be reached from other machines"), ("localhost", "")],  # noqa: S104 - what is warned of
@@ -76,13 +98,18 @@ def test_people_get_the_connection_string_on_a_line_of_its_own(tmp_path: Path) -
     ("arguments", "match"),
     [
         (["eventhubs://x/y"], "only an embedded log"),
+        (["log:///none.db", "--queue", "q"], "queues are in servicebus:///PATH"),
+        (["servicebus:///{folder}/bus.db"], "the file has no queue yet"),
+        (["servicebus:///{folder}/bus.db", "--topic", "news"], "TOPIC/SUBSCRIPTION"),
+        (["servicebus:///{folder}/bus.db", "--name", "x"], "queues have names of their own"),
+        (["servicebus:///{folder}/bus.db", "--queue", "a;b"], "1 to 260 letters"),
         (["log:///none.db"], "there is no log"),
         (["{log}", "--name", "a/b"], "a hub's name"),
     ],
 )
 def test_what_cannot_be_served_is_refused(tmp_path: Path, arguments: list[str], match: str) -> None:
     log = LogHub.create(tmp_path / "orders.db")
-    ran = CliRunner().invoke(app, ["serve", *(argument.format(log=log.url) for argument in arguments)])
+    ran = CliRunner().invoke(app, ["serve", *(argument.format(log=log.url, folder=tmp_path) for argument in arguments)])
     assert ran.exit_code == 1
     assert match in ran.stderr
     log.close()

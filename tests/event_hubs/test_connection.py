@@ -8,7 +8,7 @@ from leasehold.emulators.amqp.conditions import AmqpError
 from leasehold.emulators.amqp.connection import Connection, Stage
 from leasehold.emulators.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
 from leasehold.emulators.amqp.limits import Limits
-from leasehold.emulators.amqp.links import ACCEPTED, LinkState, rejected
+from leasehold.emulators.amqp.links import ACCEPTED, Disposed, Flowed, Link, LinkState, rejected
 from leasehold.emulators.amqp.performatives import (
     Attach,
     Begin,
@@ -285,8 +285,56 @@ def test_messages_that_wait_for_the_window_are_limited_over_all_links() -> None:
 def test_a_link_is_looked_at_once_a_read_however_often_its_credit_is_said(opened: Peer) -> None:
     opened.say(consumer(0), consumer(1))
     chatter = b"".join(frame(flow(0, window=window)) for window in (100, 0) * 500) + frame(flow(1))
-    asked = [request.link.handle for request in opened.connection.receive(chatter)]
-    assert asked == [0, 1]
+    asked = opened.connection.receive(chatter)
+    assert [request.link.handle for request in asked if isinstance(request, Flowed)] == [0, 1]
+
+
+def unsettled(peer: Peer) -> Link:
+    """A receiver that settles what it gets."""
+    peer.accepts = False
+    peer.say(consumer(0))
+    (link,) = peer.links
+    peer.connection.accept(link, unsettled=True)
+    peer.say(flow(0, credit=100))
+    return link
+
+
+def test_a_disposition_finds_its_deliveries_and_is_answered(opened: Peer) -> None:
+    link = unsettled(opened)
+    for number in range(3):
+        assert opened.connection.send(link, b"x", b"tag%d" % number)
+    assert [each.settled for each in opened.answers() if isinstance(each, Transfer)] == [False] * 3
+    (asked,) = opened.connection.receive(frame(Disposition(role=True, first=1, last=2, state=ACCEPTED)))
+    assert isinstance(asked, Disposed)
+    assert asked.deliveries == ((1, link, b"tag1"), (2, link, b"tag2"))
+    opened.connection.settled(asked, 1, ACCEPTED)
+    said = only(opened.answers())
+    assert isinstance(said, Disposition)
+    assert (said.role, said.first, said.last, said.settled, said.state) == (False, 1, 1, True, ACCEPTED)
+    opened.connection.settled(asked, 1, ACCEPTED)
+    assert opened.answers() == [], "a delivery is settled once"
+
+
+def test_a_disposition_of_deliveries_that_there_are_not_costs_nothing(opened: Peer) -> None:
+    link = unsettled(opened)
+    assert opened.connection.send(link, b"x", b"tag")
+    said = frame(Disposition(role=True, first=0, last=0xFFFFFFFF, state=ACCEPTED))
+    (asked,) = opened.connection.receive(said)
+    assert isinstance(asked, Disposed)
+    assert asked.deliveries == ((0, link, b"tag"),)
+    opened.connection.settled(asked, 0, ACCEPTED)
+    assert opened.connection.receive(said) == []
+
+
+def test_a_receiver_that_settles_nothing_gets_no_more_than_the_limit() -> None:
+    peer = Peer(Limits(unsettled=3))
+    peer.say(opening())
+    link = unsettled(peer)
+    assert [peer.connection.send(link, b"x", b"t") for _ in range(4)] == [True, True, True, False]
+    (asked,) = peer.connection.receive(frame(Disposition(role=True, first=0, settled=True, state=ACCEPTED)))
+    assert isinstance(asked, Disposed)
+    peer.connection.settled(asked, 0, ACCEPTED)
+    assert peer.connection.send(link, b"x", b"t")
 
 
 def test_messages_that_have_begun_are_limited_over_all_links(opened: Peer) -> None:

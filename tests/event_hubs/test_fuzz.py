@@ -5,11 +5,10 @@ The seed is the bug report: it is in the message of the assertion. `FUZZ_INPUTS`
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,6 +20,7 @@ from leasehold.emulators.amqp.links import (
     ACCEPTED,
     AttachAsked,
     Delivered,
+    Disposed,
     Flowed,
     Link,
     Request,
@@ -30,6 +30,7 @@ from leasehold.emulators.amqp.links import (
 from leasehold.emulators.amqp.messages import BATCH_FORMAT, sections, sent_messages
 from leasehold.emulators.amqp.performatives import Close, Detach, End, Flow, SaslOutcome, Transfer
 from leasehold.emulators.event_hubs import addresses
+from tests.event_hubs.hostile import Hostile, flip, number, replace, shorten
 from tests.event_hubs.wire import RECORDED, begin, consumer, flow, frame, message, opening, performatives, producer
 
 INPUTS = int(os.environ.get("FUZZ_INPUTS", "100000"))
@@ -54,91 +55,19 @@ def in_pieces() -> bytes:
 STREAMS = [*RECORDED.values(), in_pieces()]
 
 
-def cut(data: bytes) -> list[bytes]:
-    """A valid stream as its headers and frames."""
-    parts, at = [], 0
-    while at < len(data):
-        size = 8 if data.startswith(b"AMQP", at) else int.from_bytes(data[at : at + 4], "big")
-        parts.append(data[at : at + size])
-        at += size
-    return parts
-
-
-PARTS = [cut(stream) for stream in STREAMS]
-ALL_PARTS = list(itertools.chain(*PARTS))
-INTERESTING = (0x00, 0x01, 0x40, 0x45, 0x53, 0x7F, 0x80, 0xA1, 0xB0, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0, 0xFF)
-
-
-def flip(chance: random.Random, part: bytes) -> bytes:
-    changed = bytearray(part)
-    for _ in range(chance.choice((1, 1, 1, 2, 4))):
-        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
-    return bytes(changed)
-
-
-def replace(chance: random.Random, part: bytes) -> bytes:
-    changed = bytearray(part)
-    changed[chance.randrange(len(changed))] = chance.choice(INTERESTING)
-    return bytes(changed)
-
-
-def number(chance: random.Random, part: bytes) -> bytes:
-    at = chance.randrange(len(part))
-    value = chance.choice((0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, len(part)))
-    return part[:at] + value.to_bytes(4, "big") + part[at + 4 :]
-
-
-def shorten(chance: random.Random, part: bytes) -> bytes:
-    return part[: chance.randrange(len(part))]
-
-
-def reframe(chance: random.Random, part: bytes) -> bytes:
-    """Change the body and put the right size before it, so that it gets beyond the framing."""
-    body = chance.choice((flip, replace, number, shorten))(chance, part[8:] or b"\x00")
-    return (8 + len(body)).to_bytes(4, "big") + part[4:8] + body
-
-
-def repeat(chance: random.Random, part: bytes) -> bytes:
-    return part * chance.choice((2, 3, 20))
-
-
-def noise(chance: random.Random, part: bytes) -> bytes:
-    return chance.randbytes(chance.randrange(1, 40))
-
-
-def other(chance: random.Random, part: bytes) -> bytes:
-    return chance.choice(ALL_PARTS)
-
-
-CHANGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (
-    *(flip, replace, number, shorten, reframe, reframe, reframe, reframe, repeat, noise, other),
-)
-
-
-def excerpt(chance: random.Random, parts: list[bytes]) -> list[bytes]:
-    """Mostly a few parts of a stream behind its opening, without a login: cheaper, and in orders that no client has."""
-    opens = parts.index(AMQP_HEADER)
-    begun = opens + 3
-    if chance.random() < 0.2:
-        return list(parts)
-    first = chance.randrange(begun, len(parts))
-    return [*parts[opens:begun], *parts[first : first + chance.randrange(1, 7)]]
+HOSTILE = Hostile(STREAMS)
 
 
 def hostile(chance: random.Random) -> list[bytes]:
-    """A stream in which one part, or a few, are not as they were."""
-    parts = excerpt(chance, chance.choice(PARTS))
-    for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        at = chance.randrange(len(parts))
-        parts[at] = chance.choice(CHANGES)(chance, parts[at] or b"\x00")
-    if chance.random() < 0.1:
-        del parts[chance.randrange(len(parts))]
-    return parts
+    """One of the streams, changed."""
+    return HOSTILE.stream(chance)
 
 
 def serve(connection: Connection, links: list[Link], requests: list[Request]) -> None:
     """Answer as the server does, from memory."""
     for request in requests:
+        if isinstance(request, Disposed):
+            continue
         link = request.link
         if isinstance(request, AttachAsked):
             try:

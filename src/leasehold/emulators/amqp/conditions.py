@@ -23,6 +23,13 @@ LINK_STOLEN = "amqp:link:stolen"
 MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
 TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
 SERVER_BUSY = "com.microsoft:server-busy"
+TIMEOUT = "com.microsoft:timeout"
+ARGUMENT_ERROR = "com.microsoft:argument-error"
+DEAD_LETTER = "com.microsoft:dead-letter"
+MESSAGE_LOCK_LOST = "com.microsoft:message-lock-lost"
+MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
+SESSION_LOCK_LOST = "com.microsoft:session-lock-lost"
+SESSION_CANNOT_BE_LOCKED = "com.microsoft:session-cannot-be-locked"
 
 
 class AmqpError(Exception):

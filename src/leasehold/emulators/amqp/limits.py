@@ -32,6 +32,8 @@ class Limits:
     """Of one connection, over all its sessions."""
     credit: int = 1_000
     """Messages that a producer may send ahead."""
+    unsettled: int = 5_000
+    """Deliveries of a session that a receiver has not settled; it gets no more until it settles some."""
     receivers: int = 5
     """Without an owner level, of one partition and consumer group."""
     handshake_timeout: float = 10.0

@@ -38,6 +38,9 @@ class Session:
     next_outgoing_id: int = 0
     next_delivery_id: int = 0
     links: dict[int, Link] = field(default_factory=dict)
+    unsettled: dict[int, tuple[Link, bytes]] = field(default_factory=dict)
+    """What has been sent and waits for the peer's word, by delivery id: link and delivery tag."""
+    most_unsettled: int = 0
     ending: bool = False
     """This side has ended it, and waits for the peer's End."""
 
@@ -66,6 +69,8 @@ class Link:
     partial: Partial | None = None
     sending: bytes = b""
     sent: int = 0
+    tag: bytes | None = None
+    """Of the delivery that is being sent, where the peer is to settle it."""
 
     @property
     def sends(self) -> bool:
@@ -80,7 +85,8 @@ class Link:
     def ready(self) -> bool:
         """Whether a message may be sent on it now."""
         attached = self.state is LinkState.ATTACHED and not self.session.ending
-        return attached and self.credit > 0 and self.session.remote_window > 0 and not self.sending
+        open_ended = len(self.session.unsettled) < self.session.most_unsettled
+        return attached and self.credit > 0 and self.session.remote_window > 0 and not self.sending and open_ended
 
 
 def _address(terminus: object) -> str | None:
@@ -108,9 +114,9 @@ def transfer_of(link: Link, more: bool) -> Transfer:
     return Transfer(
         handle=link.handle,
         delivery_id=link.session.next_delivery_id if first else None,
-        delivery_tag=link.session.next_delivery_id.to_bytes(4, "big") if first else None,
+        delivery_tag=(link.tag or link.session.next_delivery_id.to_bytes(4, "big")) if first else None,
         message_format=0 if first else None,
-        settled=True,
+        settled=link.tag is None,
         more=more,
     )
 
@@ -153,7 +159,18 @@ class Detached:
     link: Link
 
 
-Request = AttachAsked | Delivered | Flowed | Detached
+@dataclass(frozen=True, slots=True)
+class Disposed:
+    """The peer says what became of deliveries, each with its link and tag: answer with `settled`, unless it has
+    settled them itself."""
+
+    session: Session
+    deliveries: tuple[tuple[int, Link, bytes], ...]
+    settled: bool
+    state: Any
+
+
+Request = AttachAsked | Delivered | Flowed | Detached | Disposed
 
 ACCEPTED = Described(ULong(0x24), [])
 """The outcome of a message that is stored."""

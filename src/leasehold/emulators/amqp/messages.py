@@ -45,6 +45,7 @@ class StoredMessage:
 class Sections:
     """The decoded sections of a message, as far as somebody looks at them."""
 
+    header: Sequence[Any] = ()
     properties: Sequence[Any] = ()
     application: dict[Any, Any] = field(default_factory=dict)
     annotations: dict[Any, Any] = field(default_factory=dict)
@@ -52,6 +53,10 @@ class Sections:
     value: Any = None
     bare: tuple[int, int] = (0, 0)
     """Where the application's sections begin and end."""
+    properties_end: int = 0
+    """Where the properties end; where there are none, where the application's sections begin."""
+    application_at: tuple[int, int] = (0, 0)
+    """Where the application properties begin and end; twice 0 where there are none."""
 
 
 def sections(data: bytes) -> Sections:
@@ -59,6 +64,7 @@ def sections(data: bytes) -> Sections:
     found: dict[int, Any] = {}
     bodies: list[Any] = []
     bare = None
+    places: dict[int, tuple[int, int]] = {}
     at, last = 0, 0
     while at < len(data):
         section, end = decode(data, at)
@@ -76,14 +82,18 @@ def sections(data: bytes) -> Sections:
             found[code] = value
         if code in _BARE:
             bare = (at if bare is None else bare[0], end)
+        places[code] = (at, end)
         at, last = end, int(code)
     return Sections(
+        header=found.get(_HEADER, ()),
         properties=found.get(_PROPERTIES, ()),
         application=found.get(_APPLICATION, {}),
         annotations=found.get(_ANNOTATIONS) or {},
         data=tuple(bodies),
         value=found.get(_VALUE),
         bare=bare or (0, 0),
+        properties_end=places[_PROPERTIES][1] if _PROPERTIES in places else (bare or (0, 0))[0],
+        application_at=places.get(_APPLICATION, (0, 0)),
     )
 
 

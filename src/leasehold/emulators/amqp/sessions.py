@@ -1,20 +1,23 @@
 """The sessions of one connection and their links, as a state machine without I/O.
 
-Owns every change of a `Session` and of a `Link`: what comes in frames of a session changes them and leaves requests,
-and what the server says to one is written as frames. `Connection` has the frames, and what is said before and after.
+Owns, with `Answers`, every change of a `Session` and of a `Link`: what comes in frames of a session changes them and
+leaves requests, and what the server says to one (there) is written as frames. `Connection` has the frames, and what is
+said before and after.
 
 1. An error of a session ends that session, an error of a link detaches that link; the others go on. What still
    arrives for them is ignored until the peer has answered.
 2. What one peer can make it hold is bounded by `Limits`: sessions, links, credit, message size, the bytes of all
    messages that have begun to arrive, and of all that wait for the peer's windows. However often a peer says in one
    read what it takes on a link, it is looked at once.
-3. Messages go out settled, within the link's credit and the session's window. A link has at most one message that
-   waits for the window.
+3. Messages go out within the link's credit and the session's window, settled, or with a tag and then until the peer
+   settles them; of those a session has at most `Limits.unsettled`. A link has at most one message that waits for the
+   window. A disposition is looked up among them: the range that a peer names costs nothing.
 4. This side answers on the channels and handles that the peer chose.
 """
 
 from __future__ import annotations
 
+from leasehold.emulators.amqp.answers import WINDOW, WRAP, Answers
 from leasehold.emulators.amqp.conditions import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
@@ -27,26 +30,18 @@ from leasehold.emulators.amqp.conditions import (
     UNATTACHED_HANDLE,
     AmqpError,
 )
-from leasehold.emulators.amqp.frames import (
-    AMQP_FRAME,
-    FRAME_PREFIX,
-    encode_frame,
-    frame_of,
-)
-from leasehold.emulators.amqp.limits import SMALLEST_FRAME, Limits
 from leasehold.emulators.amqp.links import (
     AttachAsked,
     Delivered,
     Detached,
+    Disposed,
     Flowed,
     Link,
     LinkState,
     Partial,
-    Request,
     Session,
     difference,
     error_value,
-    transfer_of,
 )
 from leasehold.emulators.amqp.performatives import (
     Attach,
@@ -57,109 +52,11 @@ from leasehold.emulators.amqp.performatives import (
     Flow,
     Performative,
     Transfer,
-    encode_performative,
 )
-from leasehold.emulators.amqp.types import Described, ULong
-
-_WINDOW = 5_000
-_WRAP = 0xFFFFFFFF
-_EMPTY_TERMINUS = {True: Described(ULong(0x28), [None] * 11), False: Described(ULong(0x29), [None] * 7)}
 
 
-class Sessions:
+class Sessions(Answers):
     """The server's side of all sessions of one connection. Whoever owns the connection's frames is a subclass."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._output = bytearray()
-        self._requests: list[Request] = []
-        self._flowed: set[Link] = set()
-        self._sessions: dict[int, Session] = {}
-        self._ended: set[int] = set()
-        self._links = 0
-        self._partial_bytes = 0
-        self._peer_frame_size = SMALLEST_FRAME
-
-    @property
-    def closed(self) -> bool:
-        """Whether the connection takes in nothing more."""
-        raise NotImplementedError
-
-    def close(self, error: AmqpError | None = None) -> None:
-        """End the connection."""
-        raise NotImplementedError
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes of messages that have begun to arrive."""
-        return self._partial_bytes
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes of messages that wait for a session's window."""
-        links = (link for session in self._sessions.values() for link in session.links.values())
-        return sum(len(link.sending) - link.sent for link in links)
-
-    # what the server says
-
-    def accept(self, link: Link) -> None:
-        """Attach a link that was asked for, and let a producer begin."""
-        if link.state is not LinkState.ASKED or not self._alive(link):
-            return
-        self._answer_attach(link)
-        link.state = LinkState.ATTACHED
-        if not link.sends:
-            link.credit = self._limits.credit
-            self._grant(link)
-
-    def refuse(self, link: Link, error: AmqpError) -> None:
-        """Refuse a link that was asked for: it is attached, as AMQP wants it, and detached at once."""
-        if link.state is not LinkState.ASKED or not self._alive(link):
-            return
-        self._answer_attach(link, refused=True)
-        link.state = LinkState.ATTACHED
-        self.detach(link, error)
-
-    def detach(self, link: Link, error: AmqpError) -> None:
-        """Detach a link for good."""
-        if link.state is not LinkState.ATTACHED or not self._alive(link):
-            return
-        link.state = LinkState.DETACHING
-        self._forget(link)
-        self._send(link.session, Detach(handle=link.handle, closed=True, error=error_value(error)))
-
-    def settle(self, delivery: Delivered, outcome: Described) -> None:
-        """Tell a producer what became of its message, and let it send more."""
-        link = delivery.link
-        if link.state is not LinkState.ATTACHED or not self._alive(link):
-            return
-        if not delivery.settled:
-            number = delivery.delivery_id
-            self._send(link.session, Disposition(role=True, first=number, last=number, settled=True, state=outcome))
-        if link.credit < self._limits.credit // 2:
-            link.credit = self._limits.credit
-            self._grant(link)
-
-    def send(self, link: Link, payload: bytes) -> bool:
-        """Send a message if the link is `ready`; return whether it was.
-
-        What the session's window does not take of it follows later.
-        """
-        if not link.ready or not self._alive(link):
-            return False
-        link.sending, link.sent = payload, 0
-        self._continue(link)
-        if link.sending and self.waiting_bytes > self._limits.waiting_bytes:
-            what = f"messages that wait for your windows have at most {self._limits.waiting_bytes:,} bytes"
-            self.close(AmqpError(RESOURCE_LIMIT_EXCEEDED, what))
-        return True
-
-    def drained(self, link: Link) -> None:
-        """There is no more message for a link now: a peer that asked for a drain is told so."""
-        if link.drain and link.ready and self._alive(link):
-            link.delivery_count = (link.delivery_count + link.credit) & _WRAP
-            link.credit = 0
-            self._grant(link)
 
     # what the peer says
 
@@ -169,13 +66,15 @@ class Sessions:
         if channel in self._sessions:
             raise AmqpError(ILLEGAL_STATE, f"channel {channel} has a session already")
         self._ended.discard(channel)
-        session = Session(channel, begin.incoming_window, begin.next_outgoing_id, _WINDOW)
+        session = Session(
+            channel, begin.incoming_window, begin.next_outgoing_id, WINDOW, most_unsettled=self._limits.unsettled
+        )
         self._sessions[channel] = session
         mine = Begin(
             remote_channel=channel,
             next_outgoing_id=session.next_outgoing_id,
             incoming_window=session.incoming_window,
-            outgoing_window=_WINDOW,
+            outgoing_window=WINDOW,
             handle_max=self._limits.links - 1,
         )
         self._send(session, mine)
@@ -200,7 +99,9 @@ class Sessions:
             self._transfer(session, performative, payload)
         elif isinstance(performative, Detach):
             self._detached(session, performative)
-        elif not isinstance(performative, Disposition):  # what went out was settled: nothing to learn
+        elif isinstance(performative, Disposition):
+            self._disposed(session, performative)
+        else:
             raise AmqpError(ILLEGAL_STATE, f"{type(performative).__name__} does not fit here")
 
     def _attach(self, session: Session, attach: Attach) -> None:
@@ -240,11 +141,25 @@ class Sessions:
         if flow.echo:
             self._send(session, self._flow_of(session))
 
+    def _disposed(self, session: Session, said: Disposition) -> None:
+        """What a receiver says of deliveries. Those that it never had, or has settled, are passed over."""
+        if not said.role or (said.state is None and not said.settled):
+            return
+        last = said.first if said.last is None else said.last
+        span = (last - said.first) & WRAP
+        if span < len(session.unsettled):
+            numbers = [(said.first + step) & WRAP for step in range(span + 1)]
+        else:
+            numbers = [number for number in session.unsettled if (number - said.first) & WRAP <= span]
+        found = tuple((number, *session.unsettled[number]) for number in numbers if number in session.unsettled)
+        if found:
+            self._requests.append(Disposed(session, found, said.settled, said.state))
+
     def _transfer(self, session: Session, transfer: Transfer, payload: bytes) -> None:
-        session.next_incoming_id = (session.next_incoming_id + 1) & _WRAP
+        session.next_incoming_id = (session.next_incoming_id + 1) & WRAP
         session.incoming_window -= 1
-        if session.incoming_window < _WINDOW // 2:
-            session.incoming_window = _WINDOW
+        if session.incoming_window < WINDOW // 2:
+            session.incoming_window = WINDOW
             self._send(session, self._flow_of(session))
         link = session.links.get(transfer.handle)
         if link is None or link.sends:
@@ -282,7 +197,7 @@ class Sessions:
             whole = bytes(partial.payload)
             self._forget(link)
             link.credit -= 1
-            link.delivery_count = (link.delivery_count + 1) & _WRAP
+            link.delivery_count = (link.delivery_count + 1) & WRAP
             self._requests.append(Delivered(link, partial.delivery_id, partial.message_format, partial.settled, whole))
         elif self._partial_bytes > self._limits.partial_bytes:
             what = f"incomplete messages of a connection have at most {self._limits.partial_bytes:,} bytes"
@@ -301,9 +216,6 @@ class Sessions:
 
     # bookkeeping
 
-    def _alive(self, link: Link) -> bool:
-        return not self.closed and not link.session.ending
-
     def _end(self, session: Session, error: AmqpError) -> None:
         """End a session for an error; its channel is free once the peer has ended it too."""
         session.ending = True
@@ -311,11 +223,13 @@ class Sessions:
         for link in session.links.values():
             self._lose(link)
         session.links.clear()
+        session.unsettled.clear()
 
     def _drop(self, session: Session) -> None:
         for link in session.links.values():
             self._lose(link)
         session.links.clear()
+        session.unsettled.clear()
         session.ending = True
         del self._sessions[session.channel]
         self._ended.add(session.channel)
@@ -324,65 +238,7 @@ class Sessions:
         link.state = LinkState.GONE
         self._links -= 1
         self._forget(link)
+        unsettled = link.session.unsettled
+        for number in [number for number, (other, _) in unsettled.items() if other is link]:
+            del unsettled[number]
         self._requests.append(Detached(link))
-
-    def _forget(self, link: Link) -> None:
-        """Let go of what a link holds of messages."""
-        if link.partial is not None:
-            self._partial_bytes -= len(link.partial.payload)
-            link.partial = None
-        link.sending, link.sent = b"", 0
-
-    def _answer_attach(self, link: Link, *, refused: bool = False) -> None:
-        """Attach from this side. A refused link has no terminus here, so that no client takes it for one."""
-        asked = link.asked
-        mine = Attach(
-            name=asked.name,
-            handle=link.handle,
-            role=not asked.role,
-            snd_settle_mode=1 if link.sends else asked.snd_settle_mode,
-            rcv_settle_mode=0,
-            source=None if refused and link.sends else asked.source or _EMPTY_TERMINUS[True],
-            target=None if refused and not link.sends else asked.target or _EMPTY_TERMINUS[False],
-            initial_delivery_count=0 if link.sends else None,
-            max_message_size=self._limits.message_size,
-        )
-        self._send(link.session, mine)
-
-    def _grant(self, link: Link) -> None:
-        self._send(link.session, self._flow_of(link.session, link))
-
-    def _flow_of(self, session: Session, link: Link | None = None) -> Flow:
-        return Flow(
-            next_incoming_id=session.next_incoming_id,
-            incoming_window=session.incoming_window,
-            next_outgoing_id=session.next_outgoing_id,
-            outgoing_window=_WINDOW,
-            handle=None if link is None else link.handle,
-            delivery_count=None if link is None else link.delivery_count,
-            link_credit=None if link is None else link.credit,
-            available=None if link is None else 0,
-        )
-
-    def _continue(self, link: Link) -> None:
-        """Send as much of a link's message as the session's window takes."""
-        session, payload = link.session, link.sending
-        while link.sending and session.remote_window > 0:
-            transfer = encode_performative(transfer_of(link, more=False))
-            end = link.sent + self._peer_frame_size - FRAME_PREFIX - len(transfer)
-            more = end < len(payload)
-            if more:
-                transfer = encode_performative(transfer_of(link, more=True))  # of the same length
-            self._output += frame_of(AMQP_FRAME, session.channel, transfer + payload[link.sent : end])
-            session.next_outgoing_id = (session.next_outgoing_id + 1) & _WRAP
-            session.remote_window -= 1
-            if link.sent == 0:
-                session.next_delivery_id = (session.next_delivery_id + 1) & _WRAP
-            link.sent = end
-            if not more:
-                link.sending, link.sent = b"", 0
-                link.credit -= 1
-                link.delivery_count = (link.delivery_count + 1) & _WRAP
-
-    def _send(self, session: Session, performative: Performative) -> None:
-        self._output += encode_frame(session.channel, performative)

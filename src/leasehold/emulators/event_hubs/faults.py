@@ -1,88 +1,18 @@
-"""Faults on demand: what a network and a busy service do to their clients.
-
-Owns the API by which a test asks for them while clients are connected. Each fault is one that the real service
-shows. Safe for threads; takes effect at once.
-"""
+"""The faults that a local Event Hubs server shows on demand: those of any server here, and links to a hub detached."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from enum import StrEnum
-from threading import Lock
+from leasehold.emulators.amqp.conditions import LINK_DETACH_FORCED, AmqpError
+from leasehold.emulators.amqp.faults import AmqpFaults, Work
 
-from leasehold.emulators.amqp.conditions import LINK_DETACH_FORCED, SERVER_BUSY, AmqpError
+__all__ = ["Faults", "Work"]
 
 
-class Work(StrEnum):
-    """What can be throttled."""
-
-    ATTACH = "attach"
-    """A link to a hub: the official client tries again by its retry policy."""
-    SEND = "send"
-    """A message that a producer sent: the official Python client (5.15) raises `EventDataSendError` at once."""
-
-
-class Faults:
-    """The faults of one server."""
-
-    def __init__(self, drop: Callable[[], int], detach: Callable[[AmqpError, str | None], int]) -> None:
-        self._drop = drop
-        self._detach = detach
-        self._lock = Lock()
-        self._throttled = dict.fromkeys(Work, 0)
-        self._refusing = False
-        self._delay = 0.0
-
-    def drop_connections(self) -> int:
-        """Cut every connection without a word, as a network does; return how many there were."""
-        return self._drop()
+class Faults(AmqpFaults):
+    """The faults of one Event Hubs server."""
 
     def detach_links(
         self, condition: str = LINK_DETACH_FORCED, *, hub: str | None = None, description: str = "a fault on demand"
     ) -> int:
         """Detach every link to a hub (to all hubs if none is named) with an error; return how many there were."""
         return self._detach(AmqpError(condition, description), hub)
-
-    @contextmanager
-    def refusing_connections(self) -> Iterator[None]:
-        """Within the block no new connection comes about; those that are there stay."""
-        self._refusing = True
-        try:
-            yield
-        finally:
-            self._refusing = False
-
-    def throttle(self, times: int, work: Work = Work.ATTACH) -> None:
-        """Answer so many of the next attaches or sends with `com.microsoft:server-busy`."""
-        with self._lock:
-            self._throttled[work] = times
-
-    @contextmanager
-    def slowed_down(self, seconds: float) -> Iterator[None]:
-        """Within the block each attach, send and read of messages takes so much longer."""
-        self._delay = seconds
-        try:
-            yield
-        finally:
-            self._delay = 0.0
-
-    # what the server asks
-
-    @property
-    def refusing(self) -> bool:
-        """Whether a new connection is refused now."""
-        return self._refusing
-
-    @property
-    def delay(self) -> float:
-        """How long to wait, in seconds, before a piece of work."""
-        return self._delay
-
-    def check(self, work: Work) -> None:
-        """Raise `AmqpError` if this piece of work is to be throttled."""
-        with self._lock:
-            if not self._throttled[work]:
-                return
-            self._throttled[work] -= 1
-        raise AmqpError(SERVER_BUSY, "the server is busy: try again in a while (a fault on demand)")

@@ -1,0 +1,56 @@
+"""What a queue, a subscription and a topic are told when they are made.
+
+Owns their settings with the service's names, defaults and limits of sense. Durations are in seconds here, and in
+milliseconds everywhere below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from leasehold.errors import ConfigError
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]{0,258}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """How a queue, or a subscription, treats its messages. Raises `ConfigError` for a value that makes no sense."""
+
+    lock_duration: float = 60.0
+    """How long a receiver, or one of a session, holds what it has locked, in seconds."""
+    max_delivery_count: int = 10
+    """A message that has been given back, or whose lock has run out, so many times is dead-lettered."""
+    requires_session: bool = False
+    """Whether every message belongs to a session, and receivers take sessions."""
+    duplicate_window: float = 0.0
+    """For how long, in seconds, a message with the message id of an earlier one is dropped; 0 for not at all."""
+    time_to_live: float | None = None
+    """The longest time a message stays, in seconds, also where its sender says more; `None` for ever."""
+    dead_letter_expired: bool = False
+    """Whether a message that has outlived its time is dead-lettered; else it is dropped."""
+
+    def __post_init__(self) -> None:
+        for name in ("lock_duration", "max_delivery_count", "time_to_live"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(name, value, "more than 0", "Leave it out for the default")
+        if self.duplicate_window < 0:
+            raise ConfigError("duplicate_window", self.duplicate_window, "seconds, or 0 for no detection")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """A topic with its `subscriptions`, each of which gets every message. `duplicate_window` as of a queue."""
+
+    subscriptions: Mapping[str, QueueSettings] = field(default_factory=dict)
+    duplicate_window: float = 0.0
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise `ConfigError` for what cannot be the name of an entity."""
+    if not _NAME.fullmatch(name) or "//" in name or (kind == "subscription" and "/" in name):
+        rule = "1 to 260 letters, digits and . - _ ~ (in names of queues and topics also /), no mark first or last"
+        raise ConfigError(kind, name, rule)
