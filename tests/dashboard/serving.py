@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event, Ownership, Presence
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.table import TableSpec
 from leasehold.stores.sqlite.store import SqliteStore
 
 PATIENCE = 30.0
@@ -53,6 +58,7 @@ class Place:
 
     def __init__(self, folder: Path, partitions: int = 2, name: str = "flights") -> None:
         self.folder = folder
+        self.name = name
         self.file = folder / "p.toml"
         self.file.write_text(PIPELINE.format(name=name))
         self.hub = LogHub.create(folder / "hub.db", partitions=partitions)
@@ -74,6 +80,19 @@ class Place:
         """Record that events up to `number` are processed."""
         levels = {one.partition: one.owner_level for one in self.store.list_ownership(self.group).records}
         assert not self.store.update_checkpoints([Checkpoint(self.group, partition, number, levels[partition])])
+
+    def reject(self, partition: str, number: int, body: bytes, reason: str) -> None:
+        """Set an event aside, as a batch with nothing else in it does."""
+        sink = SqliteSink(self.folder / "table.db", TableSpec(name="entities", pipeline=self.name, keys=("id",)))
+        fence = {
+            "hub": pa.array([self.hub.identity]),
+            "partition": pa.array([partition]),
+            "sequenceNumber": pa.array([number], pa.int64()),
+            "ownerLevel": pa.array([1], pa.int64()),
+        }
+        none = pa.table({"id": pa.array(["x"]), **fence}).slice(0, 0)
+        sink.apply(Batch(none, pa.table({**fence, "body": [body], "reason": [reason]})))
+        sink.close()
 
     def close(self) -> None:
         self.hub.close()

@@ -20,7 +20,7 @@ CASES = [
     (row(), row(owner="a/2"), [(Kind.TAKEN_BACK, "the instance was started again")]),
     (row(), row(owner_level=2), [(Kind.TAKEN_BACK, "")]),
     (row(asked_by="b/1"), row(owner=""), [(Kind.RELINQUISHED, "b/1 asked for it")]),
-    (row(), row(alive=False, age=6.4), [(Kind.EXPIRED, "not renewed for 6 s")]),
+    (row(), row(alive=False, age=6.4), [(Kind.EXPIRED, "the last time 6 s ago")]),
     (row(alive=False), row(), [(Kind.RENEWED, "")]),
     (row(), row(failures=3, last_error="boom"), [(Kind.SUSPECTED, "boom")]),
     (row(failures=3), row(), [(Kind.CLEARED, "")]),

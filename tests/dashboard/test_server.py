@@ -93,6 +93,21 @@ def test_a_move_is_told_as_it_happens_and_kept(place: Place, served: Served) -> 
     assert served.ask("/history/nothing")[0] == served.ask("/history/flights?window=9y")[0] == 404
 
 
+def test_rejected_rows_are_shown_with_their_bodies(place: Place, served: Served) -> None:
+    assert (served.now()[0]["rejected"], served.now()[0]["rejectedRows"]) == (0, [])
+    place.reject("1", 0, OFTEN.encode(), "not JSON")
+    until(lambda: served.now()[0]["rejectedRows"], "the rejected row")
+    [shown] = served.now()
+    [row] = shown["rejectedRows"]
+    assert shown["rejected"] == 1
+    assert {name: row[name] for name in ("partition", "number", "reason", "body")} == {
+        "partition": "1",
+        "number": 0,
+        "reason": "not JSON",
+        "body": OFTEN,
+    }
+
+
 def test_a_hub_that_goes_away_is_told_beside_what_was_known(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.own("0", "blue/1")

@@ -28,6 +28,7 @@ settings = OwnershipSettings(
 EventProcessor(*sys.argv[1:3], on_events, name=sys.argv[3], ownership=settings).run()
 """
 HOSTILE = "<img src=x onerror=\"window.hacked='owner'\">"
+BODY = "<script>window.hacked = 'body'</script>"
 SCRIPT = "<script>window.hacked = 'error'; alert(1)</script>"
 WATCH = """(() => {
   const look = () => {
@@ -79,6 +80,7 @@ def other(tmp_path: Path) -> Iterator[Place]:
     place.send("1", b"x")
     place.own("1", "b/1", failures=3, last_error=SCRIPT, claimed_at=5)
     place.reach("1", 0)
+    place.reject("0", 3, BODY.encode(), "not JSON")
     yield place
     place.close()
 
@@ -120,6 +122,7 @@ def check_hostile(browser: Browser) -> None:
     text = browser.run("document.querySelector('[aria-label=\"pipeline hostile\"]').textContent")
     assert HOSTILE in text
     assert SCRIPT in text
+    assert browser.run("document.querySelector('.rows pre').textContent") == BODY
     assert browser.run("window.hacked || null") is None
     assert browser.run("document.querySelectorAll('main img, main script').length") == 0
 

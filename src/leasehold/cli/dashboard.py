@@ -52,8 +52,9 @@ def dashboard(
     """Show what pipelines do, as a page in a browser.
 
     A lane for each partition: who owned it and how far behind it was, over the last half hour or day, and what it is
-    doing now. Take-overs and other moves as they happen, with the reason; suspects and their error; several pipelines
-    side by side. Nothing needs to be running, and Spark is not needed either. It reads, and changes nothing.
+    doing now. Take-overs and other moves as they happen, with the reason; suspects and their error; the first rejected
+    rows with their bodies; several pipelines side by side. Nothing needs to be running, and Spark is not needed either.
+    It reads, and changes nothing.
 
     It answers to pages of its own only, and needs no other address. Where LEASEHOLD_DASHBOARD_TOKEN is set (16
     characters or more) it asks for that token; at another address than this machine's own it has to be set. There is no

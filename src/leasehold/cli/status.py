@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain, span
+from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, counted, output_option, plain, span
 from leasehold.cli.set_option import set_option
 from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
@@ -91,10 +92,19 @@ REMARK = Column("remark", "Remark")
     help="For how long the hub keeps an event, for example 7d. Without it source.retention of the pipeline file "
     "counts, and without that what the hub says.",
 )
+@click.option(
+    "--watch",
+    metavar="DURATION",
+    is_flag=False,
+    flag_value="1s",
+    help="Look again and again, each time after this long (1s if not said), until Ctrl-C.",
+)
 @wait_option
 @set_option
 @output_option
-def status(file: Path, retention: str | None, wait: float, settings: tuple[str, ...], output: Output) -> None:
+def status(
+    file: Path, retention: str | None, watch: str | None, wait: float, settings: tuple[str, ...], output: Output
+) -> None:
     """Show who holds which partition, and how far it has come.
 
     Checkpoint is the sequence number that the next owner would start at, End the one that the next event will
@@ -109,11 +119,17 @@ def status(file: Path, retention: str | None, wait: float, settings: tuple[str, 
     what was not read, or that has messages of an open transaction behind its end (Kafka). Nothing needs to be running,
     and Spark is not needed either.
 
+    --watch shows all that live on a terminal, with lags over time, and moves and take-overs with the reason as they
+    happen. Where the output is no terminal, each look is printed after the other.
+
     \b
     Example:
       leasehold status flights.toml
+      leasehold status flights.toml --watch
       leasehold status flights.toml --json | jq .lagSeconds
     """
+    from leasehold.cli.status_screen import Looked
+    from leasehold.cli.status_screen import watch as watching
     from leasehold.clock import SystemClock
     from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
@@ -122,17 +138,29 @@ def status(file: Path, retention: str | None, wait: float, settings: tuple[str, 
     from leasehold.pipeline_values import parse_settings
 
     stated = None if retention is None else parse_duration(retention, "--retention")
+    every = None if watch is None else parse_duration(watch, "--watch")
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
 
-    def look() -> tuple[WatchedGroup, GroupProgress]:
+    def opened() -> tuple[WatchedGroup, GroupProgress]:
         group = open_group(pipeline, hub=hub)
         return group, group.progress()
 
-    group, progress = patiently(look, wait)
+    group, progress = patiently(opened, wait)
     group = replace(group, retention=group.retention if stated is None else stated, timeout=TIMEOUT)
-    times = group.times(progress, SystemClock().wall())
-    output.show(describe(pipeline.name, progress, times))
+
+    def looked(progress: GroupProgress) -> Looked:
+        at = SystemClock().wall()
+        return Looked(at, progress, describe(pipeline.name, progress, group.times(progress, at)), group.expiration)
+
+    if every is None:
+        output.show(looked(progress).result)
+    elif output.results.is_terminal and not isinstance(output, JsonOutput):
+        watching(output.results, lambda: looked(group.progress()), every, sleep=time.sleep)
+    else:
+        while True:
+            output.show(looked(group.progress()).result)
+            time.sleep(every)
 
 
 def describe(name: str, progress: GroupProgress, times: GroupTimes | None = None) -> Result:

@@ -102,7 +102,7 @@ def _of_partition(step: _Step) -> Iterator[Move]:
         if new.alive:
             yield Move(at, Kind.RENEWED, new.partition, new.owner)
         else:
-            age = "" if new.age is None else f"not renewed for {new.age:.0f} s"
+            age = "" if new.age is None else f"the last time {new.age:.0f} s ago"
             yield Move(at, Kind.EXPIRED, new.partition, new.owner, reason=age)
     if new.suspect and not old.suspect:
         yield Move(at, Kind.SUSPECTED, new.partition, new.owner, reason=new.last_error)

@@ -175,6 +175,8 @@ class Pipeline {
     if (this.owners.textContent !== chips.map((one) => one.textContent).join("")) this.owners.replaceChildren(...chips);
     this.showLanes(seen.partitions);
     this.rejected.hidden = !seen.rejectedRows.length;
+    const left = seen.rejected - seen.rejectedRows.length;
+    say(this.rejected.firstChild, `Rejected rows${left > 0 ? `, the first ${seen.rejectedRows.length}` : ""}`);
     this.showRows(seen.rejectedRows);
     const now = new Map(seen.partitions.map((row) => [row.partition, [row.alive ? row.owner : "", row.lag]]));
     const last = this.samples[this.samples.length - 1];
