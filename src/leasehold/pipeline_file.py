@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from leasehold import hubs, sinks, stores
 from leasehold.backends import absolute, check_scheme
@@ -26,31 +26,11 @@ from leasehold.combinations import Combination, check, is_mixed, place_at, place
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
-from leasehold.pipeline_values import Substituted, put_over
-from leasehold.sinks.table import TableSpec
+from leasehold.pipeline_values import Duration, Name, Option, Position, Substituted, put_over
+from leasehold.sinks.table import TableSpec, check_deduplication
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, open_stores
 from leasehold.stores import Store
 from leasehold.stores.stand_ins import NoCheckpoints
-
-
-def _as_position(value: Any) -> Any:
-    if isinstance(value, dict):
-        return json.dumps({partition: str(position) for partition, position in value.items()})
-    return str(value) if isinstance(value, int) else value
-
-
-def _as_option(value: Any) -> Any:
-    if isinstance(value, dict | list):
-        raise ValueError(
-            'must be text, a number, true or false; put a name with dots in quotes: "spark.ui.enabled" = true'
-        )
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-Name = Annotated[str, Field(min_length=1)]
-Duration = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$", examples=["10s"])]
-Position = Annotated[str, BeforeValidator(_as_position)]
-Option = Annotated[str, BeforeValidator(_as_option)]
 
 
 class _Section(BaseModel):
@@ -72,6 +52,8 @@ class SourceSection(_Section):
     max_bytes_per_trigger: PositiveInt | None = None
     stop_timeout: Duration | None = None
     retention: Duration | None = None
+    deduplicate_by: Name | None = None
+    deduplicate_for: Duration | None = None
 
 
 class OwnershipSection(_Section):
@@ -177,6 +159,12 @@ class PipelineFile(_Section):
         return None if stated is None else parse_duration(stated, "source.retention")
 
     @property
+    def deduplicate_for(self) -> float | None:
+        """For how long after an event the same identity is a duplicate, in seconds."""
+        stated = self.source.deduplicate_for
+        return None if stated is None else parse_duration(stated, "source.deduplicate_for")
+
+    @property
     def ownership_url(self) -> str | None:
         """The ownership store, with an absolute path; None with a fixed share of partitions, which has none."""
         if self.ownership.partitions is not None:
@@ -248,7 +236,7 @@ class PipelineFile(_Section):
         source, ownership = self.source, self.ownership
         options: Mapping[str, Any] = {
             "hub": self.hub_url,
-            **source.model_dump(exclude={"hub", "retention"}, exclude_none=True),
+            **source.model_dump(exclude={"hub", "retention", "deduplicate_by", "deduplicate_for"}, exclude_none=True),
             **ownership.model_dump(exclude={"store", "ownership_store", "checkpoint_store"}, exclude_none=True),
             "ownership_store": self.ownership_url,
             "checkpoint_store": self.checkpoint_url or NONE,
@@ -302,6 +290,8 @@ def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> P
         raise ConfigError(str(path), None, "; ".join(_told(fault, over) for fault in error.errors())) from None
     with naming("ownership."):
         check_alone({"hub": read.source.hub, **read.ownership.model_dump(exclude_none=True)})
+    with naming("source."):
+        check_deduplication(read.source.deduplicate_by, read.deduplicate_for)
     read.ownership.settings()
     Positions.parse(read.source.starting_position, "source.starting_position")
     _ = read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()

@@ -1,4 +1,4 @@
-"""Values of a pipeline file that are not in the file: `${VARIABLE}` and `--set KEY=VALUE`.
+"""Values of a pipeline file: their types, and those that are not in the file, `${VARIABLE}` and `--set KEY=VALUE`.
 
 Owns how a key with dots finds its place, how the text behind it becomes a value of the key's type, and what `${…}`
 stands for. Refuses a variable that is not set, by the key that names it. Promises that an error of the file shows
@@ -15,13 +15,32 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, Field
 
 from leasehold.environment import FILE, secret_from
 from leasehold.errors import ConfigError
 
+
+def _as_position(value: Any) -> Any:
+    if isinstance(value, dict):
+        return json.dumps({partition: str(position) for partition, position in value.items()})
+    return str(value) if isinstance(value, int) else value
+
+
+def _as_option(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        raise ValueError(
+            'must be text, a number, true or false; put a name with dots in quotes: "spark.ui.enabled" = true'
+        )
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+Name = Annotated[str, Field(min_length=1)]
+Duration = Annotated[str, Field(pattern=r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$", examples=["10s"])]
+Position = Annotated[str, BeforeValidator(_as_position)]
+Option = Annotated[str, BeforeValidator(_as_option)]
 Document = dict[str, Any]
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")

@@ -245,3 +245,19 @@ def test_whoever_listens_may_leave(place: Place) -> None:
     assert place.query("SELECT id, n FROM entities") == [("a", 1)]
     listed = SqliteStore(place.folder / "stores.db").list_ownership(place.kind.hub.consumer_group("$Default"))
     assert [record.owner_id for record in listed.records] == ["", ""]
+
+
+def test_what_a_producer_sends_twice_is_applied_once(place: Place) -> None:
+    """By a column that the transform drops; a replay after a reset finds the same firsts."""
+    text = (place.folder / "p.toml").read_text()
+    text = text.replace("[ownership]", 'deduplicate_by = "substring(id, 1, 1)"\ndeduplicate_for = "1h"\n[ownership]')
+    (place.folder / "p.toml").write_text(text)
+    place.send("0", *(f'{{"id":"{key}{n}","n":{n}}}' for n, key in enumerate("aabca")), "oops", "oops")
+    place.send("1", '{"id":"c9","n":9}', '{"id":"d9","n":9}')
+    account = place.run()
+    assert (account["applied"], account["duplicates"], account["rejected"]) == (4, 3, 2)
+    before = place.query("SELECT id, n FROM entities ORDER BY id")
+    assert place.command("reset", "p.toml", "--to", "earliest").returncode == 0
+    account = place.run()
+    assert (account["applied"], account["duplicates"], account["rejected"]) == (4, 3, 2)
+    assert place.query("SELECT id, n FROM entities ORDER BY id") == before

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.sinks import Sink, TableSpec, open_sink
-from leasehold.testing.sinks import RejectedContract, SinkContract
+from leasehold.testing.sinks import DuplicatesContract, RejectedContract, SinkContract
 from tests.sinks.events import look
 
 
@@ -35,4 +35,8 @@ class TestSqliteSink(OnSqlite, SinkContract):
 
 
 class TestRejectedRowsOfSqlite(OnSqlite, RejectedContract):
+    pass
+
+
+class TestDuplicatesOnSqlite(OnSqlite, DuplicatesContract):
     pass

@@ -130,12 +130,14 @@ def _account(done: Progress) -> Result:
         "replayed": totals.replayed,
         "superseded": totals.superseded,
         "refused": totals.refused,
+        "duplicates": totals.duplicates,
         "restarts": done.restarts,
     }
     words = {
         "replayed": "applied before",
         "superseded": "older than what was there",
         "refused": "left to their new owner",
+        "duplicates": "sent twice by their producers",
     }
     said = [f"{counted(totals.applied, 'event')} applied", f"{totals.rejected:,} rejected"]
     said += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]

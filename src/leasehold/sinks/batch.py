@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,9 @@ from leasehold.sinks.fence import Lane, Plan, Range
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.values import Column, Kind, kind_of
 
+if TYPE_CHECKING:
+    from leasehold.sinks.duplicates import Identities
+
 REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")
 """The columns of rows that the caller could not parse; whatever else the source gave may come with them."""
 
@@ -32,7 +36,8 @@ class Batch:
 
     `sequence_by` and `delete` have one value a row. `rejected` has the columns `REJECTED_COLUMNS`. `ranges` are what
     was read whole to make the rows, also where a transform has left none of them; without, the ranges go from the
-    first to the last row of each partition and owner level.
+    first to the last row of each partition and owner level. `identities` are what its events are known by, so that one
+    that a producer has sent twice is applied once.
     """
 
     rows: pa.Table
@@ -40,6 +45,7 @@ class Batch:
     sequence_by: Column | None = None
     delete: Column | None = None
     ranges: Sequence[EventRange] | None = None
+    identities: Identities | None = None
 
 
 @dataclass(frozen=True, slots=True)

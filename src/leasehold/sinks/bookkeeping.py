@@ -7,6 +7,7 @@ Owns these tables, and their SQL:
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last; also after the
                            entity was deleted, so that a late older event does not bring it back
     <table>_rejected       the events that were set aside (`rejected`)
+    leasehold_identity_<table>  what events are known by that a producer may send twice (`sqlite_beside`)
     leasehold_dropped      of those, what a person has dropped (`sqlite_beside`, which makes it when it is needed)
 
 Promises that a table has one owner: another pipeline, mode or set of keys is refused. Refuses to go on
@@ -86,7 +87,7 @@ def forget_dropped(connection: sqlite3.Connection, spec: TableSpec) -> None:
         return
     connection.execute("UPDATE leasehold_table SET made = 0 WHERE name = ?", (spec.name,))
     forget_order(connection, spec)
-    for name in _companion(spec):
+    for name in (*_companion(spec), spec.identities):
         connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
 
 

@@ -32,10 +32,12 @@ from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.content import content_of
 from leasehold.sinks.contents import contents_of_file
+from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside import RejectedRows
 from leasehold.sinks.shape import Layout, exists, fit, quoted
+from leasehold.sinks.sqlite_beside import identities
 from leasehold.sinks.sqlite_beside.looking import compare
 from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
@@ -185,6 +187,15 @@ class _SqliteTransaction:
 
     def forget_keys(self) -> None:
         bookkeeping.forget_keys(self._connection, self._spec)
+
+    def known_identities(self, digests: Collection[str]) -> Memory:
+        return identities.known(self._connection, self._spec, digests)
+
+    def remember_identities(self, memory: Memory) -> None:
+        identities.remember(self._connection, self._spec, memory)
+
+    def forget_identities(self, before: int, at_most: int) -> None:
+        identities.forget(self._connection, self._spec, before, at_most)
 
     def has_rows(self) -> bool:
         name = self._spec.name

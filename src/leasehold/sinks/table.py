@@ -120,6 +120,25 @@ class TableSpec:
         """The name of the memory of keys, None for a table without keys."""
         return f"leasehold_key_{self.name}" if self.keys else None
 
+    @property
+    def identities(self) -> str:
+        """The name of the memory of events' identities (`duplicates`)."""
+        return f"leasehold_identity_{self.name}"
+
+
+def check_deduplication(by: str | None, seconds: float | None) -> None:
+    """Refuse one of `deduplicate_by` and `deduplicate_for` without the other. Raises `ConfigError`."""
+    if by is not None and not by.strip():
+        raise ConfigError("deduplicate_by", by, "a Spark SQL expression", "Leave it out if there is none")
+    if by is None and seconds is not None:
+        raise ConfigError("deduplicate_by", None, "deduplicate_for is given, and nothing to tell by", "Give both")
+    if by is not None and seconds is None:
+        raise ConfigError(
+            "deduplicate_for", None, "for how long an event is remembered has to be said", 'For example "10m"'
+        )
+    if seconds is not None and not seconds > 0:
+        raise ConfigError("deduplicate_for", seconds, "a time above zero", 'For example "10m"')
+
 
 def ordered_keys(spec: TableSpec) -> tuple[str, ...]:
     """The key columns in one order, however the spec writes them."""
@@ -162,6 +181,7 @@ class BatchResult:
     refused     dropped: read under an owner level below the watermark's
     superseded  dropped: older by `sequence_by` than what is known of their key
     rejected    set aside in the table of rejected events, with a reason
+    duplicates  events dropped, each with its rows: a producer has sent them before
     """
 
     applied: int = 0
@@ -169,6 +189,7 @@ class BatchResult:
     refused: tuple[RefusedRange, ...] = ()
     superseded: int = 0
     rejected: int = 0
+    duplicates: int = 0
 
     @property
     def refused_rows(self) -> int:
@@ -191,6 +212,7 @@ class Totals:
     refused: int = 0
     superseded: int = 0
     rejected: int = 0
+    duplicates: int = 0
 
     def plus(self, result: BatchResult) -> Totals:
         """These totals with one more batch."""
@@ -201,4 +223,5 @@ class Totals:
             self.refused + result.refused_rows,
             self.superseded + result.superseded,
             self.rejected + result.rejected,
+            self.duplicates + result.duplicates,
         )

@@ -26,14 +26,14 @@ import pyarrow as pa
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
-from leasehold.sinks import claims, fence
+from leasehold.sinks import claims, duplicates, fence
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.batch import Arrangement, Batch, arrange
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.remembered_order import check_order, check_spec, order_of
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
-from leasehold.sinks.transactions import TableTransaction
+from leasehold.sinks.transactions import RemembersIdentities, TableTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -232,6 +232,9 @@ class TransactionalSink(ABC, Generic[T]):
         transaction.set_watermarks(raised)
 
         kept = arrangement.admitted(plan)
+        verdict = None if batch.identities is None else self._duplicates(transaction, batch.identities, plan)
+        if verdict is not None:
+            kept = duplicates.without(kept, verdict.dropped)
         kind = kind_of_order(batch)
         table_order = order_of(self.spec, kind, deletes=batch.delete is not None)
         check_order(transaction.recorded_order(), self.spec, table_order)
@@ -244,7 +247,23 @@ class TransactionalSink(ABC, Generic[T]):
             RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])
             for each in plan.refused
         )
-        return BatchResult(written.applied, kept.replayed, refused, written.superseded, written.rejected)
+        dropped = 0 if verdict is None else len(verdict.dropped)
+        return BatchResult(written.applied, kept.replayed, refused, written.superseded, written.rejected, dropped)
+
+    def _duplicates(self, transaction: T, identities: duplicates.Identities, plan: fence.Plan) -> duplicates.Verdict:
+        """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for."""
+        memory: object = transaction
+        if not isinstance(memory, RemembersIdentities):
+            raise UsageError(
+                f"the database of the table {self.spec.name} keeps no memory of duplicates. Leave out deduplicate_by"
+            )
+        events = duplicates.admitted(identities, plan)
+        known = memory.known_identities({identity for identity, _ in events})
+        verdict = duplicates.judge(events, known, identities.window)
+        memory.remember_identities(verdict.remembered)
+        if events:
+            memory.forget_identities(verdict.forget_before, verdict.forget_at_most)
+        return verdict
 
     def _log(self, result: BatchResult, *, certain: bool) -> None:
         """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.remembered_order import TableOrder
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from leasehold.sinks.batch import Batch, Kept
+    from leasehold.sinks.duplicates import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +81,21 @@ class TableTransaction(Protocol):
 
     def has_rows(self) -> bool:
         """Whether the table is there and has a row."""
+        ...
+
+
+@runtime_checkable
+class RemembersIdentities(Protocol):
+    """What a transaction may do beside: remember events by what a producer repeats, for `duplicates`."""
+
+    def known_identities(self, digests: Collection[str]) -> Memory:
+        """What is remembered of these identities. Nobody else changes it until the transaction ends."""
+        ...
+
+    def remember_identities(self, memory: Memory) -> None:
+        """Remember these, in place of what was."""
+        ...
+
+    def forget_identities(self, before: int, at_most: int) -> None:
+        """Forget at most so many whose events were enqueued before this time, in microseconds since 1970."""
         ...

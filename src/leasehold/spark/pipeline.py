@@ -31,6 +31,7 @@ from leasehold.hubs import open_hub
 from leasehold.pipeline_file import PipelineFile, naming
 from leasehold.sinks.table import BatchResult, Totals
 from leasehold.spark.batch import BatchTransform
+from leasehold.spark.empty import opaque
 from leasehold.spark.loop.evaluation import Evaluated, Evaluation
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, is_connect, jobs_on
@@ -185,6 +186,8 @@ class PipelineRun:
                 sequence_by=sink.sequence_by,
                 delete_when=sink.delete_when,
                 keep=sink.keep,
+                deduplicate_by=file.source.deduplicate_by,
+                deduplicate_for=file.deduplicate_for,
             )
         self._checkpoints = file.open_stores(open_store, lambda: TablePlaces(table, self._hub_identity)).checkpoints
         return table
@@ -232,12 +235,15 @@ class PipelineRun:
         transform = BatchTransform(self._file, spark)
         transformed = transform.dry_run()
         self._table.check(transformed)
+        by, events = self._table.deduplication, opaque(spark, transform.read_schema(COLUMNS, inline=False))
+        identities = None if by is None else by.prepare(events)
         connect = is_connect(spark)
         used, lasting = set(COLUMNS), False
         if not connect:
             from leasehold.spark.classic import is_repeatable, used_columns
 
             used = {*CARRIED, *used_columns(transformed, COLUMNS)}
+            used |= set() if identities is None else used_columns(identities, COLUMNS)
             lasting = is_repeatable(transformed)
         given = self._file.loop_options()
         given["columns"] = [column for column in COLUMNS if column in used]

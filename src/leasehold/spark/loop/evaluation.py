@@ -24,6 +24,7 @@ from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.tasks import CARRIED, REASON, sizes
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.expressions import Prepared, with_rejected
+from leasehold.spark.table.identities import identities_of
 from leasehold.spark.versions import to_arrow
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -61,7 +62,7 @@ class Evaluation:
         inline = REASON in source.columns
         good = source.where(F.col(REASON).isNull()).drop(REASON) if inline else source
         prepared = self._plan(order, good)
-        batch = self._table.evaluate(prepared)
+        batch = replace(self._table.evaluate(prepared), identities=identities_of(self._table.deduplication, good))
         if not batch.rows.num_rows:
             self._jobs.read_what_is_left_out(source, prepared.df)
         if inline:  # without receipts: read again, whole or not at all

@@ -15,6 +15,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from leasehold.model import EventRange
+from leasehold.sinks.duplicates import Identities
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import Kind, sort_failure
 from leasehold.spark.loop.feed import Feed
@@ -75,6 +76,7 @@ class Salvage:
             sequence_by=_chunks([each.sequence_by for each in batches]),
             delete=_chunks([each.delete for each in batches]),
             ranges=order.ranges,
+            identities=_joined_identities([each.identities for each in batches]),
         )
         rejected = [read_raw(self._share, columns, one) for one in sifted.poison]
         for table in (*(each.rejected for each in batches), *rejected):
@@ -99,6 +101,11 @@ def read_raw(share: Share, columns: tuple[str, ...], poison: Poison) -> pa.Table
     table = pa.Table.from_batches([with_level(batch, one.owner_level, names) for batch in batches])
     reason = f"cannot be computed: {poison.error}"
     return table.append_column("reason", pa.array([reason] * table.num_rows, pa.string()))
+
+
+def _joined_identities(parts: Sequence[Identities | None]) -> Identities | None:
+    there = [part for part in parts if part is not None]
+    return replace(there[0], rows=pa.concat_tables([part.rows for part in there])) if there else None
 
 
 def _chunks(columns: Sequence[pa.ChunkedArray | None]) -> pa.ChunkedArray | None:

@@ -36,15 +36,17 @@ from leasehold.spark.loop.batch import MetTable, MicroBatch, rejected_of
 from leasehold.spark.loop.orders import Receipt
 from leasehold.spark.table.expressions import (
     Prepared,
-    check_expression,
+    check_expressions,
+    check_text,
     check_types,
     parted,
     with_expression,
     with_rejected,
 )
 from leasehold.spark.table.foreach import APPLIED, STALL, run_of, say_what_cannot_be_computed, watched
+from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
 from leasehold.spark.table.records import Records, check_records
-from leasehold.spark.table.stream_tables import Origin, TableAddress, addresses_text, check_origin, origin_of
+from leasehold.spark.table.stream_tables import Origin, check_origin, options_of, origin_of
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 from leasehold.spark.versions import check_release, schema_of, to_arrow
 from leasehold.stores import OwnershipStore, open_store
@@ -78,6 +80,9 @@ class EntityTable:
                     With them a zombie's batch is told from a store that was wiped; without, both are dropped with a
                     warning. A batch of `MicroBatches` brings them with it
     timeout         seconds to wait for another writer of the database
+    deduplicate_by  a Spark SQL expression over the events before the transform (with `foreachBatch`: over the
+                    DataFrame): an event for which an earlier one gave the same value, not null, is dropped
+    deduplicate_for if they were enqueued at most so long after one another: seconds, or a text such as "10m"
 
     Raises `ConfigError` at once for settings that do not go together.
     """
@@ -99,6 +104,8 @@ class EntityTable:
         group: ConsumerGroup | None = None,
         base: Path | None = None,
         timeout: float = 10.0,
+        deduplicate_by: str | None = None,
+        deduplicate_for: float | str | None = None,
     ) -> None:
         self._again = partial(
             EntityTable,
@@ -116,6 +123,8 @@ class EntityTable:
             group=group,
             base=base,
             timeout=timeout,
+            deduplicate_by=deduplicate_by,
+            deduplicate_for=deduplicate_for,
         )
         check_release()
         spec = TableSpec(
@@ -127,18 +136,17 @@ class EntityTable:
             keep=keep,
             sequence_by=sequence_by,
         )
-        for name, expression in (("sequence_by", sequence_by), ("delete_when", delete_when)):
-            check_expression(name, expression, mode)
+        check_expressions(mode, sequence_by=sequence_by, delete_when=delete_when)
+        check_text("reject_by", reject_by)
         if not timeout > 0:
             raise ConfigError("timeout", timeout, "a number of seconds above zero", "10 is the default")
         check_records(store, group, consumer_group)
         base = base or Path.cwd()
-        if reject_by is not None and not reject_by.strip():
-            raise ConfigError("reject_by", reject_by, "a Spark SQL expression", "Leave it out if there is none")
         self._sequence_by, self._delete_when = sequence_by, delete_when
         self._url, self._base = url, base
         self._met: Origin | None = None
         self._reject_by = reject_by
+        self.deduplication = deduplication(deduplicate_by, deduplicate_for)
         opened = open_store(store, base=base) if isinstance(store, str) else store
         self._records = None if opened is None or group is None else Records(opened, group)
         self._sink = open_sink(url, spec, base=base, timeout=timeout)
@@ -191,6 +199,7 @@ class EntityTable:
         these rows. docs/another-sink.md says how both come out exact. Raises what `apply` raises; where a batch of
         `MicroBatches` cannot be read whole there are no pieces, and its `apply` applies nothing.
         """
+        refuse_beside_others(self.deduplication)
         return self._unseen_of_query(df, batch) if isinstance(batch, int) else self._unseen_of_loop(df, batch)
 
     def _unseen_of_query(self, df: DataFrame, batch: int) -> Unseen:
@@ -241,7 +250,7 @@ class EntityTable:
     def _evaluated(self, df: DataFrame, batch: MicroBatch) -> Batch:
         """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
         prepared = self.prepare(df)
-        rows = self.evaluate(prepared)
+        rows = replace(self.evaluate(prepared), identities=identities_of(self.deduplication, batch.events))
         if not rows.rows.num_rows:
             batch.read_what_is_left_out(prepared.df)
         set_aside = rejected_of(dict(batch.receipts() or {}))
@@ -269,7 +278,7 @@ class EntityTable:
         ownerLevel, body and reason: they are set aside in the same transaction, under the same watermark. They have to
         come from the same evaluation as `df`, or be of events that cannot change. Raises as `apply` does.
         """
-        batch = self.evaluate(self.prepare(df))
+        batch = replace(self.evaluate(self.prepare(df)), identities=identities_of(self.deduplication, df))
         if rejected is not None:
             batch = with_rejected(batch, to_arrow(rejected))
         return self.write(batch)
@@ -353,18 +362,7 @@ class EntityTable:
         and marks its rows. Opens the database, and makes it if it is missing.
         """
         tables = (self, *others)
-        spec = self._sink.spec
-        for one in others:
-            if (one._sink.spec.pipeline, one._sink.spec.consumer_group) != (spec.pipeline, spec.consumer_group):
-                raise ConfigError(
-                    "pipeline",
-                    one._sink.spec.pipeline,
-                    f"the tables of one query belong to one pipeline and one consumer group, and {spec.name} belongs "
-                    f"to {spec.pipeline!r} and {spec.consumer_group!r}",
-                    "Name the same in both, or read for the other by a query of its own",
-                )
-        addresses = [TableAddress.of(one.sink_identity(), one._url, one._sink.spec, one._base) for one in tables]
-        return {"pipeline": spec.pipeline, "consumerGroup": spec.consumer_group, "tables": addresses_text(addresses)}
+        return options_of([(one._sink.spec, one.sink_identity(), one._url, one._base) for one in tables])
 
     def sink_identity(self) -> str:
         """The UUID of this pipeline's table, made on first use: another one means another table, or a new file."""

@@ -70,15 +70,23 @@ def parted(batch: Batch, reasons: Values, expression: str | None) -> Batch:
     )
 
 
-def check_expression(name: str, expression: str | None, mode: str) -> None:
-    if expression is None:
-        return
-    if not expression.strip():
+def check_expressions(mode: str, **given: str | None) -> None:
+    """Refuse expressions by their names that a table of this mode has no use for, and texts that are none."""
+    for name, expression in given.items():
+        check_text(name, expression)
+        if expression is not None and mode == "append":
+            raise ConfigError(
+                name,
+                expression,
+                "mode append keeps every event as it is",
+                'Leave it out, or use mode="upsert" with keys',
+            )
+
+
+def check_text(name: str, expression: str | None) -> None:
+    """Refuse an expression that is nothing but white space."""
+    if expression is not None and not expression.strip():
         raise ConfigError(name, expression, "a Spark SQL expression", "Leave it out if there is none")
-    if mode == "append":
-        raise ConfigError(
-            name, expression, "mode append keeps every event as it is", 'Leave it out, or use mode="upsert" with keys'
-        )
 
 
 def with_expression(df: DataFrame, names: Sequence[str], setting: str, expression: str) -> DataFrame:

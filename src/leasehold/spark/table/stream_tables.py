@@ -49,6 +49,27 @@ class TableAddress:
         return cls(identity, url, spec)
 
 
+def options_of(tables: Sequence[tuple[TableSpec, str, str, Path]]) -> dict[str, str]:
+    """What a stream that fills these tables is to be told: each by its spec, identity, URL and the URL's base."""
+    spec = tables[0][0]
+    for other, *_ in tables[1:]:
+        check_same_reader(spec, other)
+    addresses = [TableAddress.of(identity, url, its, base) for its, identity, url, base in tables]
+    return {"pipeline": spec.pipeline, "consumerGroup": spec.consumer_group, "tables": addresses_text(addresses)}
+
+
+def check_same_reader(spec: TableSpec, other: TableSpec) -> None:
+    """Refuse a table that one query cannot fill beside the table of `spec`."""
+    if (other.pipeline, other.consumer_group) != (spec.pipeline, spec.consumer_group):
+        raise ConfigError(
+            "pipeline",
+            other.pipeline,
+            f"the tables of one query belong to one pipeline and one consumer group, and {spec.name} belongs "
+            f"to {spec.pipeline!r} and {spec.consumer_group!r}",
+            "Name the same in both, or read for the other by a query of its own",
+        )
+
+
 def addresses_text(addresses: Sequence[TableAddress]) -> str:
     """These addresses as the option `tables`."""
     return json.dumps([{"identity": one.identity, "url": one.url, "spec": asdict(one.spec)} for one in addresses])

@@ -1,6 +1,7 @@
 """The contract of sinks, as tests: at least one for each sentence of `leasehold.sinks.base`."""
 
 from leasehold.testing.sinks.contracts import SinkContract
+from leasehold.testing.sinks.duplicates import DuplicatesContract
 from leasehold.testing.sinks.rejected import RejectedContract
 
-__all__ = ["RejectedContract", "SinkContract"]
+__all__ = ["DuplicatesContract", "RejectedContract", "SinkContract"]

@@ -1,0 +1,77 @@
+"""`deduplicate_by`: what the events of a batch are known by, for a table that applies each once.
+
+Owns the way from the expression to values. It is evaluated over the events as they come, before any transform, so that
+it may use what the transform drops, and so that an event counts of which the transform leaves no row. That is an action
+of its own, which reads the events a second time, but only the columns that the expression needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
+from pyspark.sql.types import BinaryType
+
+from leasehold.config import parse_duration
+from leasehold.errors import ConfigError
+from leasehold.sinks.duplicates import COLUMNS, Identities
+from leasehold.sinks.table import check_deduplication
+from leasehold.spark.versions import schema_of, to_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplication:
+    """The settings `deduplicate_by`, a Spark SQL expression, and `deduplicate_for`, in seconds."""
+
+    expression: str
+    window: float
+
+    def prepare(self, events: DataFrame) -> DataFrame:
+        """The identities of these events, not yet computed. Raises `ConfigError`."""
+        hub, partition, number, identity, enqueued = COLUMNS
+        try:
+            given = F.expr(self.expression)
+            if isinstance(schema_of(events.select(given.alias(identity)))[0].dataType, BinaryType):
+                given = F.base64(given)
+            named = given.cast("string").alias(identity)
+            return events.select(hub, partition, number, named, enqueued).where(F.col(identity).isNotNull())
+        except AnalysisException as error:
+            raise ConfigError(
+                "deduplicate_by",
+                self.expression,
+                f"not an expression over the columns {', '.join(events.columns)}, or one of hub, partition, "
+                f"sequenceNumber and enqueuedTime is not among them: {str(error).splitlines()[0]}",
+                "Correct the expression, or let the DataFrame have these columns",
+            ) from error
+
+    def of(self, events: DataFrame) -> Identities:
+        """The identities of these events."""
+        return Identities(to_arrow(self.prepare(events)), self.expression, self.window)
+
+
+def deduplication(by: str | None, window: float | str | None) -> Deduplication | None:
+    """The settings as they are given; a text is a duration. None without them. Raises `ConfigError`."""
+    seconds = parse_duration(window, "deduplicate_for") if isinstance(window, str) else window
+    check_deduplication(by, seconds)
+    return None if by is None or seconds is None else Deduplication(by, seconds)
+
+
+def identities_of(settings: Deduplication | None, events: DataFrame) -> Identities | None:
+    """What these events are known by, computed now; None without the settings."""
+    return None if settings is None else settings.of(events)
+
+
+def refuse_beside_others(settings: Deduplication | None) -> None:
+    """Another sink beside the table would get what the table drops."""
+    if settings is not None:
+        raise ConfigError(
+            "deduplicate_by",
+            settings.expression,
+            "`unseen` cannot tell what the table is going to drop",
+            "Leave it out",
+        )

@@ -1,0 +1,163 @@
+"""The contract of a sink that remembers what events are known by, as tests: at least one for each rule of
+`sinks.duplicates`.
+
+Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`; the sink's transactions
+implement `RemembersIdentities`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from leasehold.errors import KeyFromTwoPartitions
+from leasehold.model import BEFORE_FIRST
+from leasehold.sinks.base import Sink
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.duplicates import FEWEST_FORGOTTEN, Identities
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import BatchResult, TableSpec
+from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, batch, read
+
+Open = Callable[[TableSpec], Sink]
+Contents = Callable[[], list[tuple[str, int]]]
+WINDOW = 60.0
+
+
+class Sent(NamedTuple):
+    """An event of the contract's hub, what a producer calls it, and the second in which it was enqueued."""
+
+    identity: str | None
+    number: int
+    second: int = 0
+    partition: str = "0"
+
+
+def known_by(some: Batch, *sent: Sent, expression: str = "id") -> Batch:
+    """The batch with the identities of these events."""
+    rows = pa.table(
+        {
+            "hub": pa.array([HUB] * len(sent), pa.string()),
+            "partition": pa.array([one.partition for one in sent], pa.string()),
+            "sequenceNumber": pa.array([one.number for one in sent], pa.int64()),
+            "identity": pa.array([one.identity for one in sent], pa.string()),
+            "enqueuedTime": pa.array([one.second * 1_000_000 for one in sent], pa.timestamp("us", "UTC")),
+        }
+    )
+    return replace(some, identities=Identities(rows, expression, WINDOW))
+
+
+class DuplicatesContract(SinkFixtures):
+    """What every sink with a memory of duplicates must do."""
+
+    def test_the_second_is_dropped_with_its_rows_and_counted(
+        self, open_table: Open, contents: Contents, set_aside: Contents
+    ) -> None:
+        sink = open_table(APPEND)
+        rows = (Row("a", 1, 0), Row("b", 2, 1), Row("b", 3, 1), Row("c", 4, 2))
+        some = known_by(batch(*rows, rejected=[Row("?", 0, 3)], ranges=[read(0, 5)]),
+                        Sent("x", 0), Sent("x", 1), Sent("y", 2), Sent("y", 3))  # fmt: skip
+        assert sink.apply(some) == BatchResult(applied=2, duplicates=2)
+        assert (contents(), set_aside()) == ([("a", 1), ("c", 4)], [])
+        assert sink.watermarks(HUB) == {"0": Watermark(4, 1, whole=True)}
+
+    def test_it_is_remembered_for_later_batches_of_any_partition(self, open_table: Open, contents: Contents) -> None:
+        open_table(APPEND).apply(known_by(batch(Row("a", 1, 0)), Sent("x", 0)))
+        later = known_by(batch(Row("a", 2, 0, "1"), Row("a", 3, 1, "1")), Sent("x", 0, 5, "1"), Sent("z", 1, 5, "1"))
+        assert open_table(APPEND).apply(later) == BatchResult(applied=1, duplicates=1)
+        assert contents() == [("a", 1), ("a", 3)]
+
+    def test_an_event_without_identity_is_never_one(self, open_table: Open, contents: Contents) -> None:
+        some = known_by(batch(Row("a", 1, 0), Row("a", 2, 1), Row("a", 3, 2)), Sent(None, 0), Sent(None, 1))
+        assert open_table(APPEND).apply(some) == BatchResult(applied=3)
+
+    def test_outside_of_the_window_it_is_none_and_counts_as_the_first_from_then_on(self, open_table: Open) -> None:
+        sink = open_table(APPEND)
+        sink.apply(known_by(batch(Row("a", 1, 0)), Sent("x", 0, 100)))
+        assert sink.apply(known_by(batch(Row("a", 2, 1)), Sent("x", 1, 161))).duplicates == 0
+        assert sink.apply(known_by(batch(Row("a", 3, 2)), Sent("x", 2, 221))).duplicates == 1
+        assert sink.apply(known_by(batch(Row("a", 4, 3)), Sent("x", 3, 101))).duplicates == 1  # clocks go back
+
+    def test_another_expression_begins_anew(self, open_table: Open) -> None:
+        sink = open_table(APPEND)
+        sink.apply(known_by(batch(Row("a", 1, 0)), Sent("x", 0)))
+        assert sink.apply(known_by(batch(Row("a", 2, 1)), Sent("x", 1), expression="other")).duplicates == 0
+
+    def test_a_replay_counts_no_duplicates(self, open_table: Open, contents: Contents) -> None:
+        sink = open_table(APPEND)
+        some = batch(Row("a", 1, 0), Row("b", 2, 1), Row("c", 3, 2))
+        sent = Sent("x", 0), Sent("x", 1), Sent("z", 2)
+        sink.apply(known_by(some, *sent))
+        assert sink.apply(known_by(some, *sent)) == BatchResult(replayed=3)
+        longer = batch(Row("c", 3, 2, level=2), Row("d", 4, 3, level=2))
+        assert sink.apply(known_by(longer, Sent("z", 2), Sent("d", 3))) == BatchResult(applied=1, replayed=1)
+        assert contents() == [("a", 1), ("c", 3), ("d", 4)]
+
+    @pytest.mark.parametrize("anew", [False, True])
+    def test_a_reset_finds_the_same_firsts_again(self, open_table: Open, contents: Contents, anew: bool) -> None:
+        sink = open_table(UPSERT)
+        rows = (Row("a", 1, 0), Row("a", 2, 1), Row("b", 3, 2))
+        sink.apply(known_by(batch(*rows), Sent("x", 0), Sent("x", 1), Sent("y", 2)))
+        sink.set_watermarks(HUB, {"0": Watermark(BEFORE_FIRST, 2)}, anew=anew)
+        second = known_by(batch(*(row._replace(level=2) for row in rows[1:2])), Sent("x", 1))
+        # Cut otherwise: the second comes without the first, which is remembered.
+        assert sink.apply(second) == BatchResult(duplicates=1)
+        sink.set_watermarks(HUB, {"0": Watermark(BEFORE_FIRST, 3)}, anew=anew)
+        again = known_by(batch(*(row._replace(level=3) for row in rows)), Sent("x", 0), Sent("x", 1), Sent("y", 2))
+        assert sink.apply(again) == BatchResult(applied=2, duplicates=1)
+        assert contents() == [("a", 1), ("b", 3)]
+
+    def test_nothing_is_remembered_of_a_batch_that_fails(self, open_table: Open, contents: Contents) -> None:
+        sink = open_table(UPSERT)
+        sink.apply(known_by(batch(Row("a", 1, 0)), Sent("w", 0)))
+        bad = known_by(batch(Row("b", 1, 0, "1"), Row("a", 2, 1, "1")), Sent("x", 0, 0, "1"), Sent("y", 1, 0, "1"))
+        with pytest.raises(KeyFromTwoPartitions):
+            sink.apply(bad)
+        assert sink.apply(known_by(batch(Row("c", 3, 1)), Sent("x", 1))) == BatchResult(applied=1)
+        assert contents() == [("a", 1), ("c", 3)]
+
+    def test_a_former_owners_events_are_not_remembered(self, open_table: Open) -> None:
+        sink = open_table(APPEND)
+        sink.raise_owner_levels(HUB, {"0": 5})
+        assert sink.apply(known_by(batch(Row("z", 9, 0, level=4)), Sent("x", 0))).refused_rows == 1
+        assert sink.apply(known_by(batch(Row("a", 1, 7, level=5)), Sent("x", 7))) == BatchResult(applied=1)
+
+    def test_what_nobody_asks_for_is_forgotten_in_small_steps(self, open_table: Open) -> None:
+        """A duplicate beyond the window is none anyway: seen by the time that goes back into the window of the old."""
+        sink = open_table(APPEND)
+        many = 3 * FEWEST_FORGOTTEN
+        rows = [Row("a", number, number) for number in range(many)]
+        sink.apply(known_by(batch(*rows), *(Sent(f"{number}", number, number % 2) for number in range(many))))
+
+        def remembered(start: int) -> int:
+            late = [Sent(f"{number}", start + number, 0, "1") for number in range(many)]
+            return sink.apply(known_by(batch(ranges=[read(start, start + many, partition="1")]), *late)).duplicates
+
+        assert remembered(0) == many
+        far = 10_000
+        for number in range(many, many + 4):
+            sink.apply(known_by(batch(Row("b", 0, number)), Sent(f"new {number}", number, far + number)))
+        assert remembered(many) == 0
+
+    def test_many_apply_events_of_the_same_identities_and_one_of_each_counts(
+        self, open_table: Open, contents: Contents
+    ) -> None:
+        open_table(APPEND).apply(known_by(batch(Row("first", 0, 0)), Sent("first", 0)))
+
+        def apply_all(partition: str) -> int:
+            sink = open_table(APPEND)
+            applied = 0
+            for number in range(1, 21):
+                some = batch(Row(f"k{number}", number, number, partition))
+                applied += sink.apply(known_by(some, Sent(f"k{number}", number, 0, partition))).applied
+            sink.close()
+            return applied
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(apply_all, "1234")) == 20
+        assert len(contents()) == 21
