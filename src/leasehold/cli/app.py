@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "serve": (
         "leasehold.cli.serve:serve",
-        "Serve an embedded log to clients of Azure Event Hubs.",
+        "Serve an embedded log, or queues, to Azure's clients.",
     ),
     "simulate": ("leasehold.cli.simulate:simulate", "Simulate a fleet: replay a seed, or measure and draw a scenario."),
     "demo": ("leasehold.cli.demo.command:demo", "Run the main job on a million real events, and check the result."),
