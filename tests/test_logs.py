@@ -16,7 +16,7 @@ import pytest
 from leasehold.hubs.log.hub import LogHub
 from leasehold.logs import JsonFormatter, about, action_of, at, log_notices, working_as
 from leasehold.model import Event
-from leasehold.notices import CheckpointUpdated, Notice, Notices, OwnershipLost
+from leasehold.notices import CheckpointUpdated, Measurement, Notice, Notices, OwnershipLost
 from tests.test_notices import ALL
 
 ACTIONS = [
@@ -31,6 +31,11 @@ ACTIONS = [
     "events-lost",
     "start-delayed",
     "record-skipped",
+    "work-stalled",
+    "store-called",
+    "cycle-ended",
+    "batch-done",
+    "batch-retried",
 ]
 """What people search their log stores for: a name here is never changed."""
 
@@ -83,7 +88,7 @@ def test_the_action_of_each_kind_of_notice(notice: Notice, action: str, caplog: 
         end()
         notices.publish(notice)
     [record] = caplog.records
-    assert record.levelno == (logging.DEBUG if isinstance(notice, CheckpointUpdated) else logging.INFO)
+    assert record.levelno == (logging.DEBUG if isinstance(notice, CheckpointUpdated | Measurement) else logging.INFO)
     said = formatted(record)
     assert (said["event.action"], said["leasehold.owner.id"]) == (action, "blue/1")
     assert said.get("leasehold.partition") == getattr(notice, "partition", None)
@@ -95,7 +100,9 @@ def test_the_action_of_each_kind_of_notice(notice: Notice, action: str, caplog: 
 
 
 def test_each_kind_of_notice_has_an_action_of_its_own() -> None:
-    kinds = {kind.__name__: kind for kind in Notice.__subclasses__()}  # a class with slots is there twice
+    kinds = {
+        kind.__name__: kind for base in (Notice, Measurement) for kind in base.__subclasses__()
+    }  # a class with slots is there twice
     actions = {action_of(kind) for kind in kinds.values()}
     assert actions >= set(ACTIONS)
     assert len(actions) == len(kinds)

@@ -8,7 +8,10 @@ import pytest
 
 from leasehold.model import RecordKind
 from leasehold.notices import (
+    BatchDone,
+    BatchRetried,
     CheckpointUpdated,
+    CycleEnded,
     CycleFailed,
     EventsLost,
     HandOverAsked,
@@ -22,6 +25,8 @@ from leasehold.notices import (
     PartitionSuspected,
     RecordSkipped,
     StartDelayed,
+    StoreCalled,
+    WorkStalled,
 )
 from leasehold.testing.stores.groups import at_once
 
@@ -37,6 +42,11 @@ ALL: tuple[Notice, ...] = (
     EventsLost("0", 1, 2),
     StartDelayed(ValueError("x"), 60.0),
     RecordSkipped(RecordKind.PRESENCE, "a/1", "no capacity"),
+    WorkStalled(("0",)),
+    StoreCalled("claim_ownership", 0.1, 2, 1),
+    CycleEnded("a/1", 0.1, 10.0, {"0": 29.0}, 4, settled=True, failed=False, stalled=False, expiration=30.0),
+    BatchDone(10, {"handle": 0.5}),
+    BatchRetried("away"),
 )
 
 

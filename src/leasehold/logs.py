@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from leasehold.notices import CheckpointUpdated, Notice, Notices
+from leasehold.notices import CheckpointUpdated, Measurement, Notice, Notices
 from leasehold.printable import printable_json
 
 __all__ = ["JsonFormatter", "about", "action_of", "at", "log_notices"]
@@ -138,13 +138,14 @@ def action_of(notice: Notice | type[Notice]) -> str:
 def log_notices(notices: Notices, owner: str) -> Callable[[], None]:
     """Log each of these `notices` of the instance `owner` from now on; returns a function that ends it.
 
-    At level INFO, those of checkpoints at DEBUG, since each batch has some. By the logger `leasehold.notices`.
+    At level INFO, those of checkpoints and those that count or time at DEBUG, since each batch has some. By the logger
+    `leasehold.notices`.
     """
     return notices.subscribe(lambda notice: _log(notice, owner), to=Notice)
 
 
 def _log(notice: Notice, owner: str) -> None:
-    level = logging.DEBUG if isinstance(notice, CheckpointUpdated) else logging.INFO
+    level = logging.DEBUG if isinstance(notice, CheckpointUpdated | Measurement) else logging.INFO
     if not logger.isEnabledFor(level):
         return
     action = action_of(notice)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -16,11 +16,15 @@ from typing import TypeVar
 from leasehold.model import RecordKind
 
 __all__ = [
+    "BatchDone",
+    "BatchRetried",
     "CheckpointUpdated",
+    "CycleEnded",
     "CycleFailed",
     "EventsLost",
     "HandOverAsked",
     "LossReason",
+    "Measurement",
     "Notice",
     "Notices",
     "OwnershipClaimed",
@@ -30,6 +34,8 @@ __all__ = [
     "PartitionsUnserved",
     "RecordSkipped",
     "StartDelayed",
+    "StoreCalled",
+    "WorkStalled",
 ]
 
 logger = logging.getLogger(__name__)
@@ -144,6 +150,79 @@ class EventsLost(Notice):
     partition: str
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkStalled(Notice):
+    """The work on these partitions has not gone on for the stall timeout. None: it goes on, or has ended."""
+
+    partitions: tuple[str, ...]
+
+
+# Counts and timings
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement(Notice):
+    """A notice that counts and times, and comes with each batch or request. Times are in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCalled(Measurement):
+    """A store was called, `operation` being the method, and took `seconds`.
+
+    It was given `asked` records and did `done` of them: so many claims were won, holds renewed, checkpoints accepted.
+    Of a listing both are 0. `error_type` names the type of what it raised, `""` if it answered.
+    """
+
+    operation: str
+    seconds: float
+    asked: int
+    done: int
+    error_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleEnded(Measurement):
+    """A dispatch cycle of `owner_id` has ended, after `seconds`; the next comes within `due_in` seconds at the latest.
+
+    `holds` says of each partition that is held until when it is trusted, on the monotonic clock. `known` is how many
+    partitions there are. `settled`: it could see the group, and wants nothing that it does not hold. `failed`: a store
+    or hub was away, or refused. `stalled`: nothing is renewed, since the work makes no progress. `expiration`: after so
+    many seconds without a renewal others take what is held.
+    """
+
+    owner_id: str
+    seconds: float
+    due_in: float
+    holds: Mapping[str, float]
+    known: int
+    settled: bool
+    failed: bool
+    stalled: bool
+    expiration: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone(Measurement):
+    """A batch of `events` is done; `rejected` of them were set aside, where a table has told.
+
+    `seconds` has how long each phase took: `plan` (which ranges), `compute` (read, transform), `write` (the table's
+    transaction) of the loop of `leasehold run`; `plan` and `body` (the caller's code) of `MicroBatches`; `handle` of
+    the plain processor.
+    """
+
+    events: int
+    seconds: Mapping[str, float]
+    rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRetried(Measurement):
+    """A batch, or a processor's task on `partition`, has failed for a `reason` in a word, and is tried again."""
+
+    reason: str
+    partition: str = ""
 
 
 N = TypeVar("N", bound=Notice)

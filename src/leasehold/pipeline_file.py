@@ -18,19 +18,22 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from leasehold import hubs, sinks, stores
 from leasehold.backends import absolute, check_scheme
 from leasehold.combinations import Combination, check, is_mixed, place_at, place_of
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
+from leasehold.listening import Address
 from leasehold.model import Positions
 from leasehold.pipeline_values import Duration, Name, Option, Position, Substituted, put_over
 from leasehold.sinks.table import TableSpec, check_deduplication
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, open_stores
 from leasehold.stores import Store
 from leasehold.stores.stand_ins import NoCheckpoints
+
+Listen = Annotated[Address, BeforeValidator(lambda value: Address.parse(str(value), "metrics.listen"))]
 
 
 class _Section(BaseModel):
@@ -87,11 +90,8 @@ class OwnershipSection(_Section):
 
     def settings(self) -> OwnershipSettings:
         """The settings that this section makes. Raises `ConfigError` for a set that cannot be."""
-        given = self.model_dump(
-            exclude={"store", "ownership_store", "checkpoint_store", "partitions"},
-            exclude_none=True,
-            exclude_unset=True,
-        )
+        others = {"store", "ownership_store", "checkpoint_store", "partitions"}
+        given = self.model_dump(exclude=others, exclude_none=True, exclude_unset=True)
         timed: dict[str, Any] = {
             name: parse_duration(value, name) if isinstance(value, str) and name != "strategy" else value
             for name, value in given.items()
@@ -131,6 +131,12 @@ class SinkSection(_Section):
     keep: tuple[Name, ...] = Field(default=(), strict=False)
 
 
+class MetricsSection(_Section):
+    """`[metrics]`: where an instance serves its own metrics and its health. Nowhere, if it does not say."""
+
+    listen: Listen | None = None
+
+
 class PipelineFile(_Section):
     """A whole pipeline file. `path` is where it was read from."""
 
@@ -140,6 +146,7 @@ class PipelineFile(_Section):
     ownership: OwnershipSection
     transform: TransformSection = TransformSection()
     sink: SinkSection
+    metrics: MetricsSection = MetricsSection()
     spark: dict[str, Option] = Field(default={}, repr=False)
 
     @property
@@ -234,7 +241,7 @@ class PipelineFile(_Section):
     def loop_options(self) -> dict[str, Any]:
         """The arguments of `MicroBatches` that this file stands for, without the owner id."""
         source, ownership = self.source, self.ownership
-        options: Mapping[str, Any] = {
+        return {
             "hub": self.hub_url,
             **source.model_dump(exclude={"hub", "retention", "deduplicate_by", "deduplicate_for"}, exclude_none=True),
             **ownership.model_dump(exclude={"store", "ownership_store", "checkpoint_store"}, exclude_none=True),
@@ -242,7 +249,6 @@ class PipelineFile(_Section):
             "checkpoint_store": self.checkpoint_url or NONE,
             "pipeline": self.name,
         }
-        return dict(options)
 
 
 @contextmanager
@@ -375,6 +381,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "ownership": OwnershipSection,
     "transform": TransformSection,
     "sink": SinkSection,
+    "metrics": MetricsSection,
 }
 _DURATIONS = {
     f"{section}.{name}"

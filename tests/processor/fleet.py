@@ -29,7 +29,7 @@ from leasehold.model import (
     Positions,
     Presence,
 )
-from leasehold.notices import Notice
+from leasehold.notices import Measurement, Notice
 from leasehold.ownership import PartitionManager
 from leasehold.stores import Store
 from leasehold.stores.base import PipelineBinding, StoreFeatures
@@ -201,7 +201,11 @@ class Instance:
             pipeline=pipeline,
             last_error=last_error,
         )
-        self.manager.notices.subscribe(self.notices.append, Notice)
+        self.manager.notices.subscribe(self._note, Notice)
+
+    def _note(self, notice: Notice) -> None:
+        if not isinstance(notice, Measurement):  # which comes with every request
+            self.notices.append(notice)
 
     @property
     def id(self) -> str:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.errors import ConfigError, DataLoss, EventsMissing, StaleBatch, UsageError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
+from leasehold.notices import BatchDone
 from leasehold.spark import EntityTable, MicroBatch, MicroBatches, read_json
 from leasehold.stores.sqlite.store import SqliteStore
 
@@ -87,13 +88,18 @@ def each(batches: MicroBatches, body: Callable[[MicroBatch], object]) -> None:
 def test_batches_hold_what_they_say_and_are_recorded(place: Place) -> None:
     place.send(25)
     table, seen = place.table(), []
-    with place.batches(max_events_per_trigger=20) as batches:
+    told: list[BatchDone] = []
+    counted_batches = place.batches(max_events_per_trigger=20)
+    counted_batches.notices.subscribe(told.append, BatchDone)
+    with counted_batches as batches:
         for batch in batches:
             seen.append((batch.id, sum(len(one) for one in batch.ranges), batch.events.count()))
             assert {one.hub for one in batch.ranges} == {place.hub.identity}
             assert table.apply(plain(batch.events), batch).applied == len(batch)
             assert place.checkpoints() != {one.partition: one.end for one in batch.ranges}
     assert [(planned, counted) for _, planned, counted in seen] == [(20, 20), (20, 20), (10, 10)]
+    assert [(done.events, set(done.seconds)) for done in told] == [(n, {"plan", "body"}) for n in (20, 20, 10)]
+    assert all(seconds > 0 for done in told for seconds in done.seconds.values())
     assert len({name for name, _, _ in seen}) == 3
     assert place.rows() == [(n,) for n in range(50)]
     assert place.checkpoints() == {"0": 25, "1": 25}

@@ -69,7 +69,7 @@ def metrics(
         if (error.name or "").partition(".")[0] == "prometheus_client":
             raise MissingDependency("leasehold metrics", "metrics") from error
         raise
-    from leasehold.pipeline_group import open_group
+    from leasehold.operations.pipeline_group import open_group
 
     looks = GroupLooks({one.name: partial(open_group, one) for one in pipelines}, window=seconds)
     try:

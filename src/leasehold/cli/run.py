@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ from leasehold.errors import MissingDependency
 from leasehold.waiting import SignalEvent
 
 if TYPE_CHECKING:
+    from leasehold.notices import Notices
+    from leasehold.pipeline_file import PipelineFile
     from leasehold.spark.pipeline import Progress
 
 REPORT_EVERY = 5.0
@@ -80,8 +82,26 @@ def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[s
     pipeline = PipelineRun(
         pipeline_file, owner_name=owner_id, available_now=available_now, report=_reporter(output, time.monotonic)
     )
-    done = pipeline.run(stop)
+    with _served(pipeline_file, pipeline.notices, output):
+        done = pipeline.run(stop)
     output.show(_account(done))
+
+
+def _served(file: PipelineFile, notices: Notices, output: Output) -> AbstractContextManager[object]:
+    """Serve metrics and health, if the file says where."""
+    address = file.metrics.listen
+    if address is None:
+        return nullcontext()
+    try:
+        from leasehold.metrics.instance_server import MetricsServer
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "prometheus_client":
+            raise MissingDependency("[metrics] listen", "metrics") from error
+        raise
+    server = MetricsServer([notices], address, field=f"{file.path}: metrics.listen")
+    reach = "" if address.is_loopback else ": other machines may reach it, and nobody is asked who they are"
+    output.note(f"metrics at {server.url}/metrics{reach}")
+    return server
 
 
 def _stop_on_signals() -> threading.Event:

@@ -133,8 +133,8 @@ def status(
     from leasehold.clock import SystemClock
     from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
+    from leasehold.operations.pipeline_group import open_group
     from leasehold.pipeline_file import read_pipeline_file
-    from leasehold.pipeline_group import open_group
     from leasehold.pipeline_values import parse_settings
 
     stated = None if retention is None else parse_duration(retention, "--retention")

@@ -13,8 +13,8 @@ from leasehold.clock import Clock
 from leasehold.dashboard.view import RejectedRow, Seen, Verdict, body_text
 from leasehold.errors import LeaseholdError
 from leasehold.operations.group_watch import GroupSnapshot, GroupWatch
+from leasehold.operations.pipeline_group import open_group
 from leasehold.pipeline_file import PipelineFile
-from leasehold.pipeline_group import open_group
 from leasehold.sinks import open_sink, set_aside
 from leasehold.sinks.set_aside import KeepsRejected, Selection
 

@@ -11,7 +11,8 @@ import threading
 from random import Random
 
 from leasehold.config import OwnershipSettings
-from leasehold.notices import CycleFailed, Notices
+from leasehold.notices import CycleEnded, CycleFailed, Notices
+from leasehold.ownership.holds import Holds
 from leasehold.ownership.pace import Outcome, pause_after
 
 logger = logging.getLogger(__name__)
@@ -20,7 +21,10 @@ logger = logging.getLogger(__name__)
 class Cycles:
     """The dispatch cycles of one instance. Times are of its monotonic clock."""
 
-    def __init__(self, settings: OwnershipSettings, notices: Notices, rng: Random, now: float) -> None:
+    def __init__(
+        self, owner_id: str, holds: Holds, settings: OwnershipSettings, notices: Notices, rng: Random, now: float
+    ) -> None:
+        self._owner_id, self._holds = owner_id, holds
         self._settings, self._notices, self._rng = settings, notices, rng
         self._changed = threading.Condition()
         self._ended = 0
@@ -49,14 +53,34 @@ class Cycles:
         if self._trouble != self._told_before:
             logger.warning("%s", self._trouble)
 
-    def end(self, started: float, now: float, outcome: Outcome) -> None:
-        """A cycle has ended."""
+    def end(self, started: float, now: float, outcome: Outcome, *, known: int, stalled: bool) -> None:
+        """A cycle has ended. `known` partitions are there; `stalled`: the work makes no progress."""
         if self._told_before and not self._trouble:
             logger.warning("dispatch cycles work again")
-        if outcome is Outcome.SETTLING:
+        settling = outcome is Outcome.SETTLING
+        if settling:
             self.due = now + self._settings.settle_delay
+        else:
+            self.due = now + pause_after(self._settings.load_balancing_interval, now - started, outcome, self._rng)
+        self._tell(now - started, outcome, known, stalled=stalled)
+        if settling:
             return
-        self.due = now + pause_after(self._settings.load_balancing_interval, now - started, outcome, self._rng)
         with self._changed:
             self._ended += 1
             self._changed.notify_all()
+
+    def _tell(self, seconds: float, outcome: Outcome, known: int, *, stalled: bool) -> None:
+        settings = self._settings
+        self._notices.publish(
+            CycleEnded(
+                owner_id=self._owner_id,
+                seconds=seconds,
+                due_in=max(settings.load_balancing_interval, settings.settle_delay),
+                holds={partition: hold.trusted_until for partition, hold in self._holds.all().items()},
+                known=known,
+                settled=outcome is Outcome.IDLE and not stalled,
+                failed=outcome is Outcome.FAILED,
+                stalled=stalled,
+                expiration=settings.partition_expiration,
+            )
+        )

@@ -43,12 +43,7 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import HubError, SinkError, StoreError, UsageError
 from leasehold.hubs.base import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
-from leasehold.notices import (
-    CycleFailed,
-    LossReason,
-    Notices,
-    OwnershipRelinquished,
-)
+from leasehold.notices import CycleFailed, LossReason, Notices, OwnershipRelinquished
 from leasehold.ownership.acquisition import Acquisition
 from leasehold.ownership.asking import Asking
 from leasehold.ownership.attaching import Attaching
@@ -56,6 +51,7 @@ from leasehold.ownership.cycles import Cycles
 from leasehold.ownership.holds import Hold, Holds
 from leasehold.ownership.keeping import Keeping
 from leasehold.ownership.looking import Sight
+from leasehold.ownership.measuring import measured_checkpoints, measured_ownership
 from leasehold.ownership.membership import Membership
 from leasehold.ownership.pace import Outcome
 from leasehold.ownership.recording import Recording
@@ -103,8 +99,6 @@ class PartitionManager:
         """Set when a cycle is wanted before it is due: something was let go, or the end has come."""
         self._hub = hub
         self._group = group
-        self._ownership = ownership
-        self._checkpoints = checkpoints
         self._clock = clock
         self._rng = rng
         self._plan = STRATEGIES[settings.strategy]
@@ -118,6 +112,8 @@ class PartitionManager:
                 settings=settings,
             )
         )
+        ownership = self._ownership = measured_ownership(ownership, self.notices, clock)
+        checkpoints = self._checkpoints = measured_checkpoints(checkpoints, self.notices, clock)
         self._membership = Membership(ownership, group, owner_id=owner_id, settings=settings, pipeline=pipeline)
         self._skipping = Skipping(self.notices)
         self._holds = Holds(clock)
@@ -163,7 +159,7 @@ class PartitionManager:
             acquisition=self._acquisition,
             notices=self.notices,
         )
-        self._cycles = Cycles(settings, self.notices, rng, clock.monotonic())
+        self._cycles = Cycles(str(owner_id), self._holds, settings, self.notices, rng, clock.monotonic())
         self._just_started = True
         self._newcomer_until = clock.monotonic() + settings.partition_expiration
         self._mine = 0
@@ -295,7 +291,8 @@ class PartitionManager:
             self.notices.publish(CycleFailed(error))
         finally:
             self._attaching.keep_only(self._holds.names())
-            self._cycles.end(started, self._clock.monotonic(), outcome)
+            known = len(self._sight.partition_ids)
+            self._cycles.end(started, self._clock.monotonic(), outcome, known=known, stalled=self._hangs())
         return outcome is Outcome.WON
 
     def relinquish(self, errors: Mapping[str, str] | None = None) -> None:
@@ -320,7 +317,7 @@ class PartitionManager:
 
     def _cycle(self) -> Outcome:
         self._keeping.drop(self._holds.lapsed(), LossReason.LAPSED)
-        if self._clock.monotonic() - self._last_progress > self.settings.stall_timeout:
+        if self._hangs():
             return self._stall()
         self._keeping.write_down_leaving()
         if not self._sight.partition_ids:
@@ -345,6 +342,9 @@ class PartitionManager:
         if won or claimed:
             return Outcome.WON
         return Outcome.ASKING if waiting else Outcome.IDLE
+
+    def _hangs(self) -> bool:
+        return self._clock.monotonic() - self._last_progress > self.settings.stall_timeout
 
     def _stall(self) -> Outcome:
         """The work hangs: hold nothing, and tell the others once that I take nothing; then let all of it expire."""

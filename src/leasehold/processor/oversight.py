@@ -20,7 +20,7 @@ from contextlib import nullcontext
 
 from leasehold.errors import UsageError
 from leasehold.logs import about
-from leasehold.notices import Notice
+from leasehold.notices import Notice, WorkStalled
 from leasehold.ownership.holds import Hold
 from leasehold.processor.cancelling import Cancellation, is_cancelled
 from leasehold.processor.partition_client import PartitionClient
@@ -79,6 +79,7 @@ class Oversight:
         self._pumps: dict[PartitionWork, threading.Thread] = {}
         self._fetching: list[PartitionWork] = []
         self._unsaid_after = 0.0
+        self._hanging: tuple[str, ...] = ()
         self._thread = threading.Thread(target=self._oversee, name="leasehold-oversight")
 
     def start(self) -> None:
@@ -213,7 +214,11 @@ class Oversight:
         for work in list(self._works.values()):
             self._look_after(work, held.get(work.partition))
         # What hangs was given up, and is not to come back to where it hangs.
-        self._manager.hold_no_more(any(self._hangs(work) for work in self._works.values()))
+        hanging = tuple(sorted(work.partition for work in self._works.values() if self._hangs(work)))
+        self._manager.hold_no_more(bool(hanging))
+        if hanging != self._hanging:
+            self._hanging = hanging
+            self._manager.notices.publish(WorkStalled(hanging))
         return stopping and not self._works
 
     def _held(self) -> dict[str, Hold]:

@@ -30,6 +30,7 @@ from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError
 from leasehold.hubs.base import Hub, KeepsReceivers, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
+from leasehold.notices import Notice
 from leasehold.ownership.holds import Hold
 from leasehold.ownership.partition_manager import PartitionManager
 from leasehold.processor.cancelling import Cancellation, is_cancelled
@@ -120,6 +121,15 @@ class PartitionWork:
         if self._reason is None and not self._changed_since and self._clock.monotonic() < self._trusted_until:
             return True
         return self.stop_reason is None
+
+    @property
+    def now(self) -> float:
+        """Seconds on the processor's monotonic clock."""
+        return self._clock.monotonic()
+
+    def tell(self, notice: Notice) -> None:
+        """Publish a notice."""
+        self._shared.manager.notices.publish(notice)
 
     @property
     def idle(self) -> float:

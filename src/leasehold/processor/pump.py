@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from leasehold.errors import DataLoss, EndWentBack, is_transient
 from leasehold.logs import about
 from leasehold.model import Event
+from leasehold.notices import BatchDone, BatchRetried
 from leasehold.processor.checkpointer import Place
 from leasehold.processor.delivery import DeliverySettings, EventBatch
 from leasehold.processor.hub_watch import Report
@@ -106,6 +107,7 @@ class Pump:
             self._end(ended, again=pause is not None)
             if pause is None:
                 return
+            self._work.tell(BatchRetried(type(ended.error).__name__, self._work.partition))
             reason = self._work.pause(pause)
             if reason is not None:
                 self._end(_Ended(reason, started=False))
@@ -134,6 +136,11 @@ class Pump:
         return self._work.stop_reason
 
     def _hand_out(self, batch: EventBatch) -> None:
+        started = self._work.now
+        self._call(batch)
+        self._work.tell(BatchDone(len(batch), {"handle": self._work.now - started}))
+
+    def _call(self, batch: EventBatch) -> None:
         if self._handlers.on_events is not None:
             self._handlers.on_events(batch, self._context)
             self._work.processed(Place(batch.last, batch.last_offset), len(batch), batch_ended=True)

@@ -28,6 +28,7 @@ from pyspark.errors import PySparkException
 
 from leasehold.errors import AlreadyInUse, LeaseholdError, PipelineFailed, SparkEnded
 from leasehold.hubs import open_hub
+from leasehold.notices import Notices
 from leasehold.pipeline_file import PipelineFile, naming
 from leasehold.sinks.table import BatchResult, Totals
 from leasehold.spark.batch import BatchTransform
@@ -73,7 +74,7 @@ class PipelineRun:
 
     `report` is called with a `Progress` after each step, batch and failure. `owner_name` names the instance; without it
     the host and process id do. With `available_now` it ends when everything there was at the start is consumed. `rng`
-    is for jitter; default: a new one.
+    is for jitter; default: a new one. `notices` is where notices go; default: its own.
     """
 
     def __init__(
@@ -84,7 +85,9 @@ class PipelineRun:
         available_now: bool = False,
         report: Callable[[Progress], None] = lambda progress: None,
         rng: Random | None = None,
+        notices: Notices | None = None,
     ) -> None:
+        self.notices = notices or Notices()
         self._file = file
         self._owner_name = owner_name
         self._available_now = available_now
@@ -135,6 +138,7 @@ class PipelineRun:
             table=self._table,
             delayed=self._say_waiting,
             pause=stop.wait,
+            notices=self.notices,
         )
         self._share = share
         say_losses(share.manager.notices)

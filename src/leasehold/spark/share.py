@@ -25,6 +25,7 @@ from leasehold.errors import LeaseholdError, SinkError, StoreUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.model import Checkpoint, OwnerId
+from leasehold.notices import Notices
 from leasehold.ownership import DispatchThread, PartitionManager
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.offsets import Held, Range
@@ -55,6 +56,7 @@ class Share:
 
     `table` is asked for its watermarks where a checkpoint is missing: a partition that it knows is not new. `delayed`
     is told of a hub that is away and waited for, `pause` waits between two tries (see `waiting.when_there`).
+    `notices` is where notices go; default: its own.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Share:
         table: KnowsWatermarks | None = None,
         delayed: Say | None = None,
         pause: Callable[[float], object] = time.sleep,
+        notices: Notices | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
@@ -98,6 +101,7 @@ class Share:
             positions=options.starting_position,
             clock=self.clock,
             rng=rng,
+            notices=notices,
             pipeline=options.pipeline,
             last_error=options.last_error,
             share=self.stores.ours,

@@ -10,6 +10,7 @@ Runs in a thread of its own (`runner.py`), one evaluation at a time; another thr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -32,10 +33,14 @@ Transform = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The rows of a batch, and what an event of each partition weighs in bytes, as far as it was told."""
+    """The rows of a batch, and what an event of each partition weighs in bytes, as far as it was told.
+
+    `seconds` is how long reading and transforming took.
+    """
 
     batch: Batch
     weights: dict[str, float]
+    seconds: float = 0.0
 
 
 class Evaluation:
@@ -51,9 +56,11 @@ class Evaluation:
         group = batch_id(order.ranges)
         events = sum(map(len, order.ranges))
         self._jobs.begin(order, group, f"leasehold {self._name}: {events:,} events ({describe(order.ranges)[:200]})")
+        started = time.monotonic()
         try:
             with about(batch=group):
-                return self._evaluated(order)
+                evaluated = self._evaluated(order)
+            return replace(evaluated, seconds=time.monotonic() - started)
         finally:
             self._jobs.end()
 

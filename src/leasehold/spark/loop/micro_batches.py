@@ -35,6 +35,7 @@ from pyspark.sql.types import StructType
 from leasehold.errors import ConfigError, LeaseholdError, StaleBatch, StoreUnavailable, UsageError
 from leasehold.logs import about
 from leasehold.model import EventRange
+from leasehold.notices import BatchDone, BatchRetried, Notices
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.bodies import body_reader, body_schema
 from leasehold.spark.endings import raise_again, silence, take_signals
@@ -79,6 +80,7 @@ class MicroBatches:
                   before events count as lost that it holds
     available_now end when all that was in the hub at the start has been consumed, by any instance
     rng           a `random.Random` for jitter; default: a new one
+    notices       where notices go; default: its own, which is `batches.notices`
     options       those of the source in Python's spelling (`consumer_group`, `starting_position`,
                   `max_events_per_trigger`, `columns`, …), durations as seconds or as text ("10s"), and
                   `trigger_interval`, `max_bytes_per_trigger` and `stop_timeout` (see `LoopSettings`)
@@ -97,8 +99,10 @@ class MicroBatches:
         table: KnowsWatermarks | None = None,
         available_now: bool = False,
         rng: Random | None = None,
+        notices: Notices | None = None,
         **options: Any,
     ) -> None:
+        self.notices = notices or Notices()
         given = {"hub": hub, "store": store, "pipeline": pipeline or None, "available_now": available_now, **options}
         self._settings = loop_settings(given)
         source = self._settings.source
@@ -134,6 +138,7 @@ class MicroBatches:
         self._tied = False
         self._cancelled = False
         self._told = 0
+        self._times = 0.0, 0.0
         self._give_back: Callable[[], None] | None = None
 
     # Its life
@@ -148,6 +153,7 @@ class MicroBatches:
             alive=self._jobs.alive,
             table=self._table,
             pause=self._stop.wait,
+            notices=self.notices,
             rng=self._rng,
         )
         say_losses(share.manager.notices)
@@ -239,10 +245,13 @@ class MicroBatches:
         while not self._stop.is_set():
             check_alive(self._jobs)
             feed.record()
+            started = share.clock.monotonic()
             with pace.looking():
                 ranges = feed.next(pace.gathers)
             if ranges:
-                return self._begin(ranges)
+                batch = self._begin(ranges)
+                self._times = started, share.clock.monotonic()
+                return batch
             if self._settings.available_now and not feed.left_to_consume():
                 break
             self._stop.wait(pace.pause(away=bool(feed.hub_away)))
@@ -283,16 +292,23 @@ class MicroBatches:
         if batch.failure is None:
             feed.learn(batch.weights())
             feed.committed(batch.ranges)
+            self._tell_done(batch, share)
             if self._failures:
                 logger.warning("batches are written again")
             self._failures = 0
             return
+        self.notices.publish(BatchRetried(batch.failure.kind.name.lower()))
         plan_again(batch.failure, batch.ranges, feed, share)
         if batch.failure.kind in (Kind.AWAY, Kind.LOST):
             self._failures += 1
             if self._failures == 1 or batch.failure.kind is Kind.LOST:
                 logger.warning("a batch is not written, and comes again until it is: %s", batch.failure.message)
             self._stop.wait(pause_before_retry(self._failures, self._rng.random()))
+
+    def _tell_done(self, batch: MicroBatch, share: Share) -> None:
+        begun, given = self._times
+        seconds = {"plan": given - begun, "body": share.clock.monotonic() - given}
+        self.notices.publish(BatchDone(len(batch), seconds))
 
     def _meet(self, table: MetTable) -> None:
         """Tie the group to the first table that is filled from it, and refuse one that belongs elsewhere."""

@@ -31,6 +31,7 @@ from random import Random
 from leasehold.errors import LeaseholdError
 from leasehold.logs import about, at
 from leasehold.model import EventRange
+from leasehold.notices import BatchDone, BatchRetried
 from leasehold.sinks.table import BatchResult
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import Failure, Kind, pause_before_retry, sort_failure
@@ -79,11 +80,12 @@ class Stalled(LeaseholdError):
 
 @dataclass(slots=True)
 class Ahead:
-    """A batch that is evaluated: its order, its rows to come, and when it was begun."""
+    """A batch that is evaluated: its order, its rows to come, when it was begun, and how long its planning took."""
 
     order: Order
     rows: Future[Evaluated]
     begun: float
+    planning: float
 
     @property
     def ranges(self) -> tuple[EventRange, ...]:
@@ -174,7 +176,7 @@ class BatchRunner:
             if self._policy.overlap and not self._stop.is_set():
                 following = self._begin_next()
             writing = True
-            self._commit(evaluated, ahead.ranges)
+            self._commit(evaluated, ahead)
         except BaseException as error:
             self._drop(following)
             if not isinstance(error, Exception | SystemExit):
@@ -184,15 +186,18 @@ class BatchRunner:
         return following
 
     def _begin_next(self) -> Ahead | None:
+        started = self._share.clock.monotonic()
         with self._pace.looking():
             ranges = self._feed.next(self._pace.gathers)
         if not ranges:
             return None
         self._pace = Pace(self._share.clock)
-        return self._submit(self._feed.order(ranges, self._jobs.cores))
+        return self._submit(self._feed.order(ranges, self._jobs.cores), started)
 
-    def _submit(self, order: Order) -> Ahead:
-        return Ahead(order, self._worker.submit(lambda: self._evaluate(order)), self._share.clock.monotonic())
+    def _submit(self, order: Order, started: float | None = None) -> Ahead:
+        now = self._share.clock.monotonic()
+        planning = 0.0 if started is None else now - started
+        return Ahead(order, self._worker.submit(lambda: self._evaluate(order)), now, planning)
 
     def _rows(self, ahead: Ahead) -> Evaluated:
         """The rows of a batch, once they are there; cancelled when it takes too long, or a stop has waited enough."""
@@ -231,11 +236,15 @@ class BatchRunner:
                     "ends"
                 )
 
-    def _commit(self, evaluated: Evaluated, ranges: tuple[EventRange, ...]) -> None:
-        self._write(evaluated)
+    def _commit(self, evaluated: Evaluated, ahead: Ahead) -> None:
+        started = self._share.clock.monotonic()
+        result = self._write(evaluated)
+        written = self._share.clock.monotonic()
         self._feed.learn(evaluated.weights)
-        self._feed.committed(ranges)
-        self._last_good = ranges
+        self._feed.committed(ahead.ranges)
+        self._last_good = ahead.ranges
+        seconds = {"plan": ahead.planning, "compute": evaluated.seconds, "write": written - started}
+        self._share.manager.notices.publish(BatchDone(sum(map(len, ahead.ranges)), seconds, result.rejected))
         counts = self.counts
         counts.in_a_row = counts.computing = counts.unknown = 0
         counts.ever_applied = True
@@ -286,6 +295,7 @@ class BatchRunner:
         counts = self.counts
         counts.retries += 1
         counts.in_a_row += 1
+        self._share.manager.notices.publish(BatchRetried(failure.kind.name.lower()))
         if failure.kind is Kind.PERMANENT:
             raise BatchFailed(f"{failure.message} (batch: {describe(ahead.ranges)})") from error
         if failure.kind is Kind.COMPUTING:
@@ -326,7 +336,7 @@ class BatchRunner:
     def _write_sifted(self, sifted: Sifted[Evaluated], ahead: Ahead) -> None:
         try:
             joined = self._salvage.joined(sifted, ahead.order, self._columns)
-            self._commit(joined, ahead.ranges)
+            self._commit(joined, ahead)
         except Exception as error:  # noqa: BLE001 - sorted there
             self._after_failure(error, ahead, computing=False)
             return

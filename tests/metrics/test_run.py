@@ -1,0 +1,61 @@
+"""`leasehold run` with `[metrics] listen`: one process, its metrics and its probes, until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event
+from tests.faults.test_run import FENCE, PIPELINE
+from tests.metrics.groups import samples
+from tests.metrics.test_instance import get
+from tests.processor import plain
+
+
+def test_a_run_is_served(tmp_path: Path) -> None:
+    hub = LogHub.create(tmp_path / "hub.db", partitions=2)
+    for partition in hub.partition_ids():
+        bodies = [json.dumps({"id": f"{partition}-{n}", "n": n}).encode() for n in range(5)]
+        hub.send([Event(body) for body in [*bodies, b"no json"]], partition=partition)
+    text = PIPELINE.format(hub="log:///hub.db", name="first", fence=FENCE, order="", on_error="reject")
+    (tmp_path / "p.toml").write_text(f'{text}\n[metrics]\nlisten = "127.0.0.1:0"\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "leasehold", "run", "p.toml"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    lines: list[str] = []
+    assert process.stderr is not None
+    reading = threading.Thread(target=lambda: lines.extend(iter(process.stderr.readline, "")))  # type: ignore[union-attr]
+    reading.start()
+    try:
+        plain.until(lambda: any("metrics at" in line for line in lines), "the address")
+        url = re.search(r"http://[^/\s]+", "".join(lines))
+        assert url is not None
+        assert get(f"{url[0]}/livez") == (200, "ok\n")
+
+        def told(series: str) -> float:
+            return samples(get(f"{url[0]}/metrics")[1]).get(f"leasehold_instance_{series}", 0.0)
+
+        for _ in range(4):  # Spark takes its time to start
+            try:
+                plain.until(lambda: told("events_total") == 12, "all events to be applied")
+                break
+            except AssertionError:
+                assert process.poll() is None
+        assert (told("events_total"), told("rejected_events_total")) == (12, 2)
+        for phase in ("plan", "compute", "write"):
+            assert told(f'batch_phase_seconds_sum{{phase="{phase}"}}') > 0
+        assert told("partitions") == 2
+        plain.until(lambda: get(f"{url[0]}/readyz")[0] == 200, "it to be ready")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        reading.join()
+        process.stderr.close()
