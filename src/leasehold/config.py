@@ -25,7 +25,7 @@ _ABOVE_ZERO = (
     "stall_timeout",
     "hand_over_timeout",
 )
-STRATEGIES = ("planned", "greedy", "balanced")
+STRATEGY_NAMES = ("planned", "greedy", "balanced")
 
 
 def parse_duration(text: str, field: str) -> float:
@@ -91,8 +91,10 @@ class OwnershipSettings:
             )
         if not (math.isfinite(self.clock_rate_ratio) and self.clock_rate_ratio >= 1):
             raise ConfigError("clock_rate_ratio", self.clock_rate_ratio, "at least 1", "1.25 is the default")
-        if self.strategy not in STRATEGIES:
-            raise ConfigError("strategy", self.strategy, f"one of {', '.join(STRATEGIES)}", "planned is the default")
+        if self.strategy not in STRATEGY_NAMES:
+            raise ConfigError(
+                "strategy", self.strategy, f"one of {', '.join(STRATEGY_NAMES)}", "planned is the default"
+            )
         if self.partition_expiration < self.shortest_expiration:
             enough = math.ceil(self.shortest_expiration * 10) / 10
             raise ConfigError(

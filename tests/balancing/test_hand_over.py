@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.balancing import Claim
-from leasehold.balancing.hand_over import Requests, Step, Wish, asker_step, owner_step, requests
+from leasehold.balancing.hand_over import HandOverStep, Requests, Wish, asker_step, owner_step, requests
 from leasehold.model import Ask, ConsumerGroup, Ownership
 
 GROUP = ConsumerGroup("n", "h")
@@ -25,55 +25,55 @@ IN_TIME = [0.0, 0.001, DEADLINE - 0.001]
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("waited", [*IN_TIME, *LATE])
 def test_what_is_free_is_claimed(listens: bool, asked: bool, waited: float) -> None:
-    assert asker_step(Wish(owned=False, listens=listens, asked=asked, waited=waited), DEADLINE) is Step.CLAIM
+    assert asker_step(Wish(owned=False, listens=listens, asked=asked, waited=waited), DEADLINE) is HandOverStep.CLAIM
 
 
 @pytest.mark.parametrize("waited", [*IN_TIME, *LATE])
 def test_what_was_handed_over_to_another_is_waited_for(waited: float) -> None:
     """However long it was asked for: the reservation ends by itself, and then the partition is free."""
-    assert asker_step(Wish(owned=False, reserved=True, waited=waited), DEADLINE) is Step.WAIT
+    assert asker_step(Wish(owned=False, reserved=True, waited=waited), DEADLINE) is HandOverStep.WAIT
 
 
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("waited", [*IN_TIME, *LATE])
 def test_who_cannot_be_asked_is_stolen_from(asked: bool, waited: float) -> None:
-    assert asker_step(Wish(owned=True, listens=False, asked=asked, waited=waited), DEADLINE) is Step.CLAIM
+    assert asker_step(Wish(owned=True, listens=False, asked=asked, waited=waited), DEADLINE) is HandOverStep.CLAIM
 
 
 @pytest.mark.parametrize("waited", IN_TIME)
 def test_a_live_owner_is_asked(waited: float) -> None:
     """Again where an ask of mine is void, since the level has risen: the waiting goes on from the first one."""
-    assert asker_step(Wish(owned=True, waited=waited), DEADLINE) is Step.ASK
+    assert asker_step(Wish(owned=True, waited=waited), DEADLINE) is HandOverStep.ASK
 
 
 @pytest.mark.parametrize("waited", IN_TIME)
 def test_while_my_ask_stands_it_is_waited_for(waited: float) -> None:
-    assert asker_step(Wish(owned=True, asked=True, waited=waited), DEADLINE) is Step.WAIT
+    assert asker_step(Wish(owned=True, asked=True, waited=waited), DEADLINE) is HandOverStep.WAIT
 
 
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("waited", LATE)
 def test_at_the_deadline_it_is_stolen(asked: bool, waited: float) -> None:
-    assert asker_step(Wish(owned=True, asked=asked, waited=waited), DEADLINE) is Step.CLAIM
+    assert asker_step(Wish(owned=True, asked=asked, waited=waited), DEADLINE) is HandOverStep.CLAIM
 
 
 # The owner's half
 
 
 def test_what_nobody_asks_for_is_kept() -> None:
-    assert owner_step(asked=False, drained=False) is Step.KEEP
+    assert owner_step(asked=False, drained=False) is HandOverStep.KEEP
 
 
 def test_what_is_asked_for_is_drained() -> None:
-    assert owner_step(asked=True, drained=False) is Step.DRAIN
+    assert owner_step(asked=True, drained=False) is HandOverStep.DRAIN
 
 
 def test_what_is_drained_is_handed_over() -> None:
-    assert owner_step(asked=True, drained=True) is Step.HAND_OVER
+    assert owner_step(asked=True, drained=True) is HandOverStep.HAND_OVER
 
 
 def test_what_nobody_wants_any_more_is_relinquished() -> None:
-    assert owner_step(asked=False, drained=True) is Step.RELINQUISH
+    assert owner_step(asked=False, drained=True) is HandOverStep.RELINQUISH
 
 
 def test_the_two_halves_are_total_and_meet_in_nothing_but_their_ends() -> None:
@@ -83,9 +83,9 @@ def test_the_two_halves_are_total_and_meet_in_nothing_but_their_ends() -> None:
         for waited in (0.0, DEADLINE)
     }
     owner = {owner_step(asked=a, drained=d) for a, d in product(*[[True, False]] * 2)}
-    assert asker == {Step.CLAIM, Step.ASK, Step.WAIT}
-    assert owner == {Step.KEEP, Step.DRAIN, Step.HAND_OVER, Step.RELINQUISH}
-    assert asker | owner == set(Step)
+    assert asker == {HandOverStep.CLAIM, HandOverStep.ASK, HandOverStep.WAIT}
+    assert owner == {HandOverStep.KEEP, HandOverStep.DRAIN, HandOverStep.HAND_OVER, HandOverStep.RELINQUISH}
+    assert asker | owner == set(HandOverStep)
 
 
 # From the claims of a plan to requests

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from leasehold.cli.app import app
-from leasehold.cli.rows.csv_file import Kind, kind_of
+from leasehold.cli.rows.csv_file import TextKind, kind_of
 from leasehold.hubs.log.hub import LogHub
 
 
@@ -70,19 +70,19 @@ def test_a_csv_row_becomes_a_json_object(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        (["1", "-2", "3.5", "1E5", None], Kind.NUMBER),
-        (["1", "+2", ".5", "5.", "-.5e1"], Kind.LOOSE_NUMBER),
-        (["007"], Kind.TEXT),
-        (["1", "x"], Kind.TEXT),
-        (["inf"], Kind.TEXT),
-        (["1 "], Kind.TEXT),
-        (["true", "FALSE", "NA"], Kind.BOOLEAN),
-        (["true", "1"], Kind.TEXT),
-        (["NA", None], Kind.NOTHING),
-        ([], Kind.NOTHING),
+        (["1", "-2", "3.5", "1E5", None], TextKind.NUMBER),
+        (["1", "+2", ".5", "5.", "-.5e1"], TextKind.LOOSE_NUMBER),
+        (["007"], TextKind.TEXT),
+        (["1", "x"], TextKind.TEXT),
+        (["inf"], TextKind.TEXT),
+        (["1 "], TextKind.TEXT),
+        (["true", "FALSE", "NA"], TextKind.BOOLEAN),
+        (["true", "1"], TextKind.TEXT),
+        (["NA", None], TextKind.NOTHING),
+        ([], TextKind.NOTHING),
     ],
 )
-def test_what_a_csv_column_is(values: list[str | None], kind: Kind) -> None:
+def test_what_a_csv_column_is(values: list[str | None], kind: TextKind) -> None:
     assert kind_of(pa.array(values, pa.string())) is kind
 
 

@@ -23,7 +23,7 @@ from leasehold.model import Checkpoint, Ownership
 from leasehold.notices import Notice, Notices, OwnershipLost
 from leasehold.processor import EventBatch, EventProcessor, PartitionContext
 from leasehold.spark.loop.tasks import ReadSpec, _events
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import ReadFor
 from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
@@ -218,7 +218,7 @@ def test_a_batch_gives_up_a_partition_that_another_sdks_processor_has_taken(
     spec = ReadSpec(url, ("sequenceNumber",), 10, ReadFor("$Default", None, "memory://taken-by-others"))
 
     def read(start: int, end: int) -> int:
-        return sum(batch.num_rows for batch in _events(hub, spec, Range("0", start, end, 1), 100.0))
+        return sum(batch.num_rows for batch in _events(hub, spec, ReadRange("0", start, end, 1), 100.0))
 
     def interrupt() -> Receiver:
         other = Receiver(read_url(url), "0", 0, 0)

@@ -25,7 +25,7 @@ from leasehold.hubs.event_hubs.url import VARIABLE, read_url
 from leasehold.model import LATEST, Checkpoint, ConsumerGroup, EventPosition, Ownership, PositionKind
 from leasehold.notices import LossReason, Notices, OwnershipLost
 from leasehold.processor import EventProcessor
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import ReadFor, read_ranges, shared_hub
 from leasehold.stores import open_store
 from leasehold.stores.memory.store import MemoryStore
@@ -170,7 +170,7 @@ def test_a_range_ends_early_only_if_its_checkpoint_would_be_refused(
     assert numbers(two, 2) == list(range(10))
 
     def read(level: int) -> int:
-        ranges = [Range("0", 0, MANY, level)]
+        ranges = [ReadRange("0", 0, MANY, level)]
         batches = read_ranges(
             two.url,
             ranges,
@@ -209,7 +209,7 @@ def test_without_checkpoints_the_ownership_record_says_who_has_come_after(
         read_for = ReadFor("$Default", None, "memory://owners")
         found = read_ranges(
             two.url,
-            [Range("0", 0, MANY, 1)],
+            [ReadRange("0", 0, MANY, 1)],
             ["body"],
             batch_rows=99,
             fail_on_data_loss=True,
@@ -233,7 +233,7 @@ def test_a_range_that_is_interrupted_is_read_on_without_a_gap(server: EventHubsS
     two.send(numbered(MANY), partition="0")
     reading = read_ranges(
         two.url,
-        [Range("0", 0, MANY, 1)],
+        [ReadRange("0", 0, MANY, 1)],
         ["sequenceNumber"],
         batch_rows=100,
         fail_on_data_loss=True,

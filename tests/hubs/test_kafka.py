@@ -33,7 +33,7 @@ from leasehold.hubs.kafka.options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventPosition, PositionKind
 from leasehold.processor import EventProcessor
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
@@ -80,7 +80,7 @@ def numbers(hub: Hub, partition: str, start: int, end: int) -> list[int]:
     return [number for batch in batches for number in batch.column(0).to_pylist()]
 
 
-def as_a_task_reads(hub: Hub, one: Range, column: str) -> Iterator[pa.RecordBatch]:
+def as_a_task_reads(hub: Hub, one: ReadRange, column: str) -> Iterator[pa.RecordBatch]:
     return read_ranges(
         hub.url, [one], [column], batch_rows=10, fail_on_data_loss=True, identity=hub.identity, read_for=None
     )
@@ -617,7 +617,7 @@ def test_gaps_do_not_hang_a_range(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch
         for piece, start, end in zip(pieces, cuts[:-1], cuts[1:], strict=True):
             assert all(start <= number < end for number in piece)
     # As a Spark task reads it: gaps are no loss.
-    rows = as_a_task_reads(hub, Range("0", 0, 50, 1), "sequenceNumber")
+    rows = as_a_task_reads(hub, ReadRange("0", 0, 50, 1), "sequenceNumber")
     assert sum(batch.num_rows for batch in rows) == len(left)
 
 
@@ -630,7 +630,7 @@ def test_retention_that_overtakes_a_read_leaves_out_what_is_gone(
     cluster.trim(topic, "0", 50)
     assert numbers(hub, "0", 0, 100) == list(range(50, 100))
     with pytest.raises(DataLoss, match=r"\[0, 50\)"):
-        list(as_a_task_reads(hub, Range("0", 0, 100, 1), "body"))
+        list(as_a_task_reads(hub, ReadRange("0", 0, 100, 1), "body"))
 
 
 def test_a_position_that_is_gone_while_a_reader_waits_there(cluster: Cluster, topic: str, hub: KafkaHub) -> None:

@@ -18,7 +18,7 @@ from leasehold.errors import DataLoss, EndWentBack, HubError
 from leasehold.hubs import Hub, open_hub
 from leasehold.notices import EventsLost, Notices
 from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges, shared_hub
 from tests.faults.instance import until
 from tests.peers.kafka_broker import PATIENCE, Cluster
@@ -130,7 +130,7 @@ def test_a_worker_that_still_has_the_old_topic_reads_no_range_of_the_new_one(one
     def task(hub: Hub, start: int, end: int) -> list[dict[str, object]]:
         batches = read_ranges(
             hub.url,
-            [Range("0", start, end, 1)],
+            [ReadRange("0", start, end, 1)],
             ["body", "hub"],
             batch_rows=1_000,
             fail_on_data_loss=True,

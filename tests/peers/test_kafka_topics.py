@@ -18,7 +18,7 @@ from leasehold.hubs.base import TellsTimes
 from leasehold.model import Checkpoint, EventPosition, PositionKind
 from leasehold.operations.lag_times import lag_times
 from leasehold.operations.progress import group_progress
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges, shared_hub
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
@@ -44,7 +44,7 @@ def transactions(one_broker: Cluster, topic: str) -> Producer:
 def as_a_task_reads(hub: Hub, end: int) -> Iterator[bytes]:
     """The events up to `end`; a gap in the numbers is no loss."""
     batches = read_ranges(
-        hub.url, [Range("0", 0, end, 1)], ["body"], batch_rows=7, fail_on_data_loss=True, identity=hub.identity
+        hub.url, [ReadRange("0", 0, end, 1)], ["body"], batch_rows=7, fail_on_data_loss=True, identity=hub.identity
     )
     for batch in batches:
         yield from batch.column(0).to_pylist()

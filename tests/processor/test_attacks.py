@@ -17,7 +17,7 @@ from leasehold.notices import OwnershipClaimed
 from leasehold.operations.resetting import reset_group
 from leasehold.processor import EventBatch, EventProcessor, PartitionContext
 from leasehold.sinks.fence import Watermark
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.options import parse_options
 from leasehold.spark.source.live import LiveStream
 from leasehold.stores.base import PipelineBinding, StoreFeatures
@@ -52,7 +52,7 @@ def test_triggers_further_apart_than_the_stall_timeout_read_nothing_twice(tmp_pa
             | {"margin": "100ms", "settleDelay": "0ms", "stallTimeout": "1500ms"}
         )
     )
-    last: tuple[Range, ...] = ()
+    last: tuple[ReadRange, ...] = ()
     live.begin(last)
     starts = []
     for _ in range(3):

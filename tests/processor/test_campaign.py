@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from leasehold.config import STRATEGIES, OwnershipSettings
+from leasehold.config import STRATEGY_NAMES, OwnershipSettings
 from leasehold.errors import NotTheOwner, StoreUnavailable
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence
 from leasehold.notices import CycleFailed
@@ -161,7 +161,7 @@ class World:
     # What may happen
 
     def join(self, name: str = "") -> None:
-        settings = OwnershipSettings(strategy=self.rng.choice(STRATEGIES), settle_delay=self.rng.choice([0.0, 1.0]))
+        settings = OwnershipSettings(strategy=self.rng.choice(STRATEGY_NAMES), settle_delay=self.rng.choice([0.0, 1.0]))
         rate = self.rng.uniform(SLOWEST, FASTEST)
         clock = DriftingClock(self.clock, rate, self.rng.uniform(0, 1e6))
         instance = Instance(

@@ -6,14 +6,14 @@ import dataclasses
 
 import pytest
 
-from leasehold.config import STRATEGIES, OwnershipSettings
+from leasehold.config import STRATEGY_NAMES, OwnershipSettings
 from leasehold.stores.base import StoreFeatures
 from tests.processor.fleet import DriftingClock, Instance, Scene
 
 SETTINGS = OwnershipSettings(settle_delay=0)
 INTERVAL = SETTINGS.load_balancing_interval
 EXPIRATION = SETTINGS.partition_expiration
-ALL_STRATEGIES = pytest.mark.parametrize("strategy", STRATEGIES)
+ALL_STRATEGIES = pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 
 
 def fleet_of(scene: Scene, names: str, strategy: str) -> list[Instance]:

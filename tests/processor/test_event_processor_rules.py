@@ -18,7 +18,7 @@ from leasehold.processor import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, D
 from leasehold.processor.arguments import handlers_of, policy_of, positions_of
 from leasehold.processor.checkpointer import Checkpointer, Place
 from leasehold.processor.restarts import Restarts, pause_after_failures
-from leasehold.processor.stopping import Step, StopReason, reason_to_stop, steps
+from leasehold.processor.stopping import EndingStep, StopReason, reason_to_stop, steps
 
 GROUP = ConsumerGroup("n", "h")
 
@@ -194,10 +194,10 @@ def test_the_reason_to_stop(hold: Hold | None, shutdown: bool, reason: StopReaso
 def test_the_steps_of_an_ending_come_in_one_order(reason: StopReason, started: bool, again: bool) -> None:
     taken = steps(reason, started=started, again=again)
     assert list(taken) == sorted(taken, key=lambda step: step.value)
-    assert taken[0] is Step.DRAIN
-    assert (Step.STOP_HANDLER in taken) == started
-    assert (Step.CHECKPOINT in taken) == (reason is not StopReason.OWNERSHIP_LOST)
-    assert (Step.RELINQUISH in taken) == (reason is not StopReason.OWNERSHIP_LOST and not again)
+    assert taken[0] is EndingStep.DRAIN
+    assert (EndingStep.STOP_HANDLER in taken) == started
+    assert (EndingStep.CHECKPOINT in taken) == (reason is not StopReason.OWNERSHIP_LOST)
+    assert (EndingStep.RELINQUISH in taken) == (reason is not StopReason.OWNERSHIP_LOST and not again)
 
 
 # What is given

@@ -10,7 +10,7 @@ import pytest
 
 from leasehold.balancing import Member
 from leasehold.balancing.quotas import quotas
-from leasehold.config import STRATEGIES, OwnershipSettings
+from leasehold.config import STRATEGY_NAMES, OwnershipSettings
 from leasehold.notices import OwnershipLost, PartitionsUnserved
 from leasehold.stores.base import StoreFeatures
 from tests.processor.fleet import Instance, Scene
@@ -37,7 +37,7 @@ class Mixed:
     def join(self) -> None:
         settings = dataclasses.replace(
             SETTINGS,
-            strategy=self.rng.choice(STRATEGIES),
+            strategy=self.rng.choice(STRATEGY_NAMES),
             settle_delay=self.rng.choice([0.0, 1.0]),
             maximum_partitions=self.rng.choice([None, 0, 2, 5, 12]) if self.limited else None,
         )
@@ -124,7 +124,7 @@ def test_what_is_unserved_is_the_same_to_all() -> None:
     scene = Scene(9)
     fleet = [
         scene.start(name, settings=dataclasses.replace(SETTINGS, strategy=strategy, maximum_partitions=2))
-        for name, strategy in zip("abc", STRATEGIES, strict=True)
+        for name, strategy in zip("abc", STRATEGY_NAMES, strict=True)
     ]
     scene.share(*fleet)
     scene.live(30, *fleet)

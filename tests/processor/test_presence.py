@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from leasehold.config import STRATEGIES, OwnershipSettings
+from leasehold.config import STRATEGY_NAMES, OwnershipSettings
 from leasehold.errors import AlreadyInUse, ConfigError
 from leasehold.notices import CycleFailed, OwnershipClaimed, OwnershipLost, PartitionsUnserved
 from leasehold.ownership.membership import FORGET_AFTER
@@ -18,7 +18,7 @@ SETTINGS = OwnershipSettings(settle_delay=0)
 EXPIRATION = SETTINGS.partition_expiration
 NO_PRESENCE = StoreFeatures(shared=False, presence=False)
 NO_CLOCK = StoreFeatures(shared=False, own_clock=False)
-ALL_STRATEGIES = pytest.mark.parametrize("strategy", STRATEGIES)
+ALL_STRATEGIES = pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 
 
 def using(strategy: str, **changes: float | int | None) -> OwnershipSettings:
@@ -325,7 +325,7 @@ def test_capacities_count_only_where_all_go_by_them() -> None:
     assert [len(one.levels) for one in fleet] == [9, 3, 0]
 
 
-@pytest.mark.parametrize("strategies", [("planned",) * 3, ("greedy",) * 3, ("balanced",) * 3, tuple(STRATEGIES)])
+@pytest.mark.parametrize("strategies", [("planned",) * 3, ("greedy",) * 3, ("balanced",) * 3, tuple(STRATEGY_NAMES)])
 def test_nobody_takes_more_than_its_maximum_and_the_others_take_the_rest(strategies: tuple[str, ...]) -> None:
     scene = Scene(12)
     fleet = [

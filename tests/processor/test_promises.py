@@ -11,7 +11,7 @@ import pytest
 
 from leasehold import EventProcessor
 from leasehold.combinations import BUILT_IN, PROMISES, Combination, Place, check, is_mixed, place_at, place_of
-from leasehold.config import STRATEGIES, OwnershipSettings
+from leasehold.config import STRATEGY_NAMES, OwnershipSettings
 from leasehold.errors import ConfigError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.stores import BACKENDS, open_store
@@ -180,7 +180,7 @@ def test_a_store_that_cannot_fence_keeps_no_checkpoints() -> None:
     check(Combination(ownership=open_to_all, checkpoints=at("redis")))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 @pytest.mark.parametrize("lacking", ["presence", "own_clock", "batches"])
 def test_every_strategy_works_without_a_clock_presence_or_batches(strategy: str, lacking: str) -> None:
     """That they come to rest is shown in `test_mixed` and by the simulation."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from leasehold.balancing.suspects import LONGEST_BACKOFF, SUSPECT_AFTER
-from leasehold.config import STRATEGIES, OwnershipSettings
+from leasehold.config import STRATEGY_NAMES, OwnershipSettings
 from leasehold.notices import CycleFailed, PartitionSuspected
 from tests.processor.fleet import GROUP, Instance, Scene
 
@@ -74,7 +74,7 @@ class Plague:
         return [at for at, taken, _ in self.taken if taken == partition]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 @pytest.mark.parametrize("restart_after", [1.0, 45.0], ids=["restarted at once", "restarted after expiry"])
 def test_a_poison_partition_does_not_stop_the_others(strategy: str, restart_after: float) -> None:
     plague = Plague(8, 2, {"3"}, strategy, restart_after=restart_after)

@@ -358,7 +358,7 @@ def no_reservation(patch: Patch) -> None:
 
 
 def steals_at_once(patch: Patch) -> None:
-    patch.setattr(hand_over, "asker_step", lambda wish, deadline: hand_over.Step.CLAIM)
+    patch.setattr(hand_over, "asker_step", lambda wish, deadline: hand_over.HandOverStep.CLAIM)
 
 
 def never_steals(patch: Patch) -> None:
@@ -367,7 +367,7 @@ def never_steals(patch: Patch) -> None:
 
 
 def hands_to_nobody(patch: Patch) -> None:
-    patch.setattr(keeping, "owner_step", lambda *, asked, drained: hand_over.Step.RELINQUISH)
+    patch.setattr(keeping, "owner_step", lambda *, asked, drained: hand_over.HandOverStep.RELINQUISH)
 
 
 def no_successors(patch: Patch) -> None:

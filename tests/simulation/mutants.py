@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leasehold.ownership import partition_manager
-from leasehold.simulation import Fault, Kind, Part, Rule, Story
+from leasehold.simulation import Fault, FaultKind, Part, Rule, Story
 from tests.simulation.missing_guards import (
     AgesByTheWallClock,
     Apply,
@@ -68,7 +68,7 @@ OUTAGE_AND_NEWCOMER = Story(
     seed=3,
     partitions=2,
     parts=(*_parts("ab"), Part(name="c", starts_at=100.2)),
-    faults=(Fault(at=40.0, kind=Kind.OUTAGE, what="ownership", seconds=60.0),),
+    faults=(Fault(at=40.0, kind=FaultKind.OUTAGE, what="ownership", seconds=60.0),),
     ends_at=102.0,
     calm=True,
 )
@@ -77,9 +77,9 @@ GHOST_OF_A_CLAIM = Story(
     partitions=1,
     parts=_parts("a", rate=0.81),
     faults=(
-        Fault(at=0.0, kind=Kind.DELAY, who="a", what="claim_ownership", seconds=1.0),
-        Fault(at=3.0, kind=Kind.SLOW, who="a", what="list_checkpoints", seconds=3.0),
-        Fault(at=3.0, kind=Kind.LOSE_REPLY, who="a", what="claim_ownership"),
+        Fault(at=0.0, kind=FaultKind.DELAY, who="a", what="claim_ownership", seconds=1.0),
+        Fault(at=3.0, kind=FaultKind.SLOW, who="a", what="list_checkpoints", seconds=3.0),
+        Fault(at=3.0, kind=FaultKind.LOSE_REPLY, who="a", what="claim_ownership"),
     ),
 )
 ASKER_LEAVES = Story(
@@ -87,9 +87,9 @@ ASKER_LEAVES = Story(
     partitions=2,
     parts=TWO,
     faults=(
-        Fault(at=15.0, kind=Kind.HANG, who="a", seconds=40.0),
-        Fault(at=18.0, kind=Kind.JOIN, who="b"),
-        Fault(at=23.0, kind=Kind.LEAVE, who="b"),
+        Fault(at=15.0, kind=FaultKind.HANG, who="a", seconds=40.0),
+        Fault(at=18.0, kind=FaultKind.JOIN, who="b"),
+        Fault(at=23.0, kind=FaultKind.LEAVE, who="b"),
     ),
 )
 DEAF_OWNER = Story(
@@ -97,8 +97,8 @@ DEAF_OWNER = Story(
     partitions=2,
     parts=TWO,
     faults=(
-        Fault(at=15.0, kind=Kind.JOIN, who="b"),
-        *(Fault(at=15.0, kind=Kind.FAIL, who="a", what="list_ownership") for _ in range(40)),
+        Fault(at=15.0, kind=FaultKind.JOIN, who="b"),
+        *(Fault(at=15.0, kind=FaultKind.FAIL, who="a", what="list_ownership") for _ in range(40)),
     ),
     ends_at=70.0,
     calm=True,
@@ -108,7 +108,7 @@ QUICK_RESTART = Story(
     seed=1,
     partitions=4,
     parts=_parts("ab"),
-    faults=(Fault(at=40.0, kind=Kind.CRASH, who="a", seconds=1.0),),
+    faults=(Fault(at=40.0, kind=FaultKind.CRASH, who="a", seconds=1.0),),
     calm=True,
     calm_from=47.0,
 )
@@ -118,7 +118,7 @@ RENEWAL_WITHOUT_REPLY = Story(
     seed=1,
     partitions=2,
     parts=_parts("ab"),
-    faults=(Fault(at=45.0, kind=Kind.LOSE_REPLY, who="a", what="renew_ownership"),),
+    faults=(Fault(at=45.0, kind=FaultKind.LOSE_REPLY, who="a", what="renew_ownership"),),
     calm=True,
 )
 USURPED_IN_A_CLAIM = Story(
@@ -126,8 +126,8 @@ USURPED_IN_A_CLAIM = Story(
     partitions=2,
     parts=_parts("a"),
     faults=(
-        Fault(at=0.0, kind=Kind.SLOW, who="a", what="claim_ownership", seconds=2.9),
-        Fault(at=2.2, kind=Kind.USURP, who="a", seconds=8.0),
+        Fault(at=0.0, kind=FaultKind.SLOW, who="a", what="claim_ownership", seconds=2.9),
+        Fault(at=2.2, kind=FaultKind.USURP, who="a", seconds=8.0),
     ),
 )
 # Instances that run remember the levels that they have seen.
@@ -136,10 +136,10 @@ WIPED_WHILE_NOBODY_RAN = Story(
     partitions=2,
     parts=_parts("a"),
     faults=(
-        Fault(at=10.0, kind=Kind.CRASH, who="a", seconds=1.0),
-        Fault(at=25.0, kind=Kind.CRASH, who="a", seconds=1.0),
-        Fault(at=40.0, kind=Kind.CRASH, who="a", seconds=10.0),
-        Fault(at=45.0, kind=Kind.WIPE, what="both"),
+        Fault(at=10.0, kind=FaultKind.CRASH, who="a", seconds=1.0),
+        Fault(at=25.0, kind=FaultKind.CRASH, who="a", seconds=1.0),
+        Fault(at=40.0, kind=FaultKind.CRASH, who="a", seconds=10.0),
+        Fault(at=45.0, kind=FaultKind.WIPE, what="both"),
     ),
 )
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.simulation import Fault, Kind, Make, Part, Story, run, run_seed, story_of
+from leasehold.simulation import Fault, FaultKind, Make, Part, Story, run, run_seed, story_of
 from leasehold.simulation.drawing import draw
 from leasehold.simulation.scenarios import longest_gap, measure, scenario_story
 from leasehold.simulation.scheduler import Ended, Party, Scheduler
@@ -210,7 +210,7 @@ def test_nobody_needs_a_second_instance() -> None:
 def test_two_incarnations_of_a_name_that_both_live_come_to_rest() -> None:
     """The first is paused, its successor takes over, and then it goes on. They must not take each other for dead."""
     for seed in range(5):
-        usurped = Fault(at=16.0, kind=Kind.USURP, who="a", seconds=35.0)
+        usurped = Fault(at=16.0, kind=FaultKind.USURP, who="a", seconds=35.0)
         report = run(Story(seed=seed, partitions=4, parts=(Part(name="a"), Part(name="b")), faults=(usurped,)))
         assert report.violation is None, report.describe()
         assert sorted(len(one.held()) for one in report.world.alive()) == [1, 1, 2]

@@ -20,7 +20,7 @@ from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.jobs import jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.tasks import ReadSpec
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from tests.spark.test_micro_batches import FENCE, Place
 
 pytestmark = pytest.mark.timeout(240)
@@ -116,7 +116,7 @@ def test_a_pipeline_file_reads_what_the_identity_needs(place: Place) -> None:
     spec = ReadSpec(place.hub.url, columns, 1000, None, transform.bodies())
     jobs = jobs_on(place.spark, spec, transform.read_schema(columns, inline=False))
     evaluation = Evaluation(jobs, transform, table, name="p", lasting=True)
-    one = Range("0", 0, 5, 1)
+    one = ReadRange("0", 0, 5, 1)
     order = Order(place.hub.identity, (), ((one,),))
     batch = evaluation(order).batch
     assert batch.identities is not None

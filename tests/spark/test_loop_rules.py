@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from leasehold.errors import DataLoss, HubUnavailable, PartitionTaken, RangeTooLarge, SinkUnavailable, StaleBatch
 from leasehold.model import EventRange
-from leasehold.spark.loop.failures import Kind, pause_before_retry, sort_failure
+from leasehold.spark.loop.failures import FailureKind, pause_before_retry, sort_failure
 from leasehold.spark.loop.orders import Order, Receipt, batch_id, check_receipts, describe, task_order
 from leasehold.spark.loop.pace import GATHERING, MANY, Pace
 from leasehold.spark.loop.poison import FEW, TooMuchPoison, allowed, halves, sift
-from leasehold.spark.offsets import Range, Weights, next_waited, share
+from leasehold.spark.offsets import ReadRange, Weights, next_waited, share
 from leasehold.testing.clock import ManualClock
 
 # Shares
@@ -69,7 +69,7 @@ def ranges(*spans: tuple[str, int, int]) -> tuple[EventRange, ...]:
 
 
 def test_an_order_reaches_its_tasks_and_its_receipts_are_all_asked_for() -> None:
-    tasks = ((Range("0", 1, 5, 3),), (Range("0", 5, 9, 3), Range("1", 0, 2, 3)))
+    tasks = ((ReadRange("0", 1, 5, 3),), (ReadRange("0", 5, 9, 3), ReadRange("1", 0, 2, 3)))
     order = Order("h", ranges(("0", 1, 9), ("1", 0, 2)), tasks, 1000, {"0": 12.6})
     second = task_order(order.text(), 1)
     assert (second.token, second.ranges, second.most_bytes, second.mean) == (order.token, tasks[1], 1000, {"0": 13})
@@ -98,19 +98,19 @@ TASK = (
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (PartitionTaken("3", 7), Kind.TAKEN),
-        (RangeTooLarge("3", 10, 5_000, 1_000), Kind.TOO_LARGE),
-        (DataLoss("3", 0, 5), Kind.GONE),
-        (HubUnavailable("the hub is away"), Kind.AWAY),
-        (SinkUnavailable("locked"), Kind.AWAY),
-        (StaleBatch("old rows"), Kind.PERMANENT),
+        (PartitionTaken("3", 7), FailureKind.TAKEN),
+        (RangeTooLarge("3", 10, 5_000, 1_000), FailureKind.TOO_LARGE),
+        (DataLoss("3", 0, 5), FailureKind.GONE),
+        (HubUnavailable("the hub is away"), FailureKind.AWAY),
+        (SinkUnavailable("locked"), FailureKind.AWAY),
+        (StaleBatch("old rows"), FailureKind.PERMANENT),
     ],
 )
-def test_errors_of_ours_are_known_also_in_the_text_of_a_task(error: Exception, kind: Kind) -> None:
+def test_errors_of_ours_are_known_also_in_the_text_of_a_task(error: Exception, kind: FailureKind) -> None:
     text = TASK.format(f"leasehold.errors.{type(error).__name__}: {error}")
     for found in (sort_failure(error, computing=True), sort_failure(RuntimeError(text), computing=True)):
         assert found.kind is kind
-        if kind in (Kind.TAKEN, Kind.TOO_LARGE, Kind.GONE):
+        if kind in (FailureKind.TAKEN, FailureKind.TOO_LARGE, FailureKind.GONE):
             assert found.partition == "3"
     assert sort_failure(PartitionTaken("3", 7)).owner_level == 7
     assert sort_failure(RangeTooLarge("3", 10, 5_000, 1_000)).mean_bytes == 500
@@ -118,17 +118,17 @@ def test_errors_of_ours_are_known_also_in_the_text_of_a_task(error: Exception, k
 
 def test_what_a_user_s_function_raises_is_told_from_a_lost_worker() -> None:
     raised = RuntimeError(TASK.format('File "x.py", line 3, in f\nValueError: no such tail number'))
-    assert sort_failure(raised, computing=True).kind is Kind.COMPUTING
-    assert sort_failure(raised).kind is Kind.UNKNOWN
+    assert sort_failure(raised, computing=True).kind is FailureKind.COMPUTING
+    assert sort_failure(raised).kind is FailureKind.UNKNOWN
     assert "no such tail number" in sort_failure(raised, computing=True).message
     for text in ("java.lang.OutOfMemoryError: Java heap space", "Python worker exited unexpectedly (crashed)"):
-        assert sort_failure(RuntimeError(text), computing=True).kind is Kind.LOST
-    assert sort_failure(MemoryError(), computing=True).kind is Kind.LOST
+        assert sort_failure(RuntimeError(text), computing=True).kind is FailureKind.LOST
+    assert sort_failure(MemoryError(), computing=True).kind is FailureKind.LOST
     there = sort_failure(RuntimeError(TASK.format("ModuleNotFoundError: No module named 'leasehold'")), computing=True)
-    assert there.kind is Kind.PERMANENT
+    assert there.kind is FailureKind.PERMANENT
     assert "PYSPARK_PYTHON" in there.message
     own = RuntimeError(TASK.format("ModuleNotFoundError: No module named 'leasehold_of_mine'"))
-    assert sort_failure(own, computing=True).kind is Kind.COMPUTING
+    assert sort_failure(own, computing=True).kind is FailureKind.COMPUTING
     assert pause_before_retry(1, 0.0) == 0.25
     assert pause_before_retry(50, 0.999) <= 30.0
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark import for_each_batch
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.options import parse_options
 from leasehold.spark.source.live import LiveStream
 from leasehold.spark.source.scales import Scales
@@ -165,9 +165,9 @@ def test_scales_follow_the_events_at_hand(tmp_path: Path) -> None:
     hub.send([Event(b"x" * 100) for _ in range(20)], partition="0")
     hub.send([Event(b"x" * 10_000) for _ in range(20)], partition="0")
     scales = Scales(hub, ["body", "ownerLevel"], one_reader=False)
-    assert scales.weigh([Range("0", 0, 1, 1)]) == {}
-    light = scales.weigh([Range("0", 0, 20, 1)])["0"]
+    assert scales.weigh([ReadRange("0", 0, 1, 1)]) == {}
+    light = scales.weigh([ReadRange("0", 0, 20, 1)])["0"]
     assert 100 <= light < 200
-    assert scales.weigh([Range("0", 0, 40, 1)])["0"] > 5_000
-    assert scales.weigh([Range("0", 5, 10, 1)])["0"] > 5_000, "a few are not weighed anew"
-    assert Scales(hub, ["body"], one_reader=True).weigh([Range("0", 0, 40, 1)]) == {}
+    assert scales.weigh([ReadRange("0", 0, 40, 1)])["0"] > 5_000
+    assert scales.weigh([ReadRange("0", 5, 10, 1)])["0"] > 5_000, "a few are not weighed anew"
+    assert Scales(hub, ["body"], one_reader=True).weigh([ReadRange("0", 0, 40, 1)]) == {}

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from leasehold.errors import HubError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges
 from leasehold.stores.sqlite.store import SqliteStore
 
@@ -268,7 +268,7 @@ def test_a_range_beyond_the_end_of_a_restored_hub_is_no_gap(bench: Bench) -> Non
         list(
             read_ranges(
                 bench.hub.url,
-                [Range("0", 2, 9, 1)],
+                [ReadRange("0", 2, 9, 1)],
                 ["body"],
                 batch_rows=10,
                 fail_on_data_loss=False,

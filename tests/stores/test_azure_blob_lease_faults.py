@@ -15,7 +15,7 @@ from leasehold.model import Lease
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure.blob_leases import BlobLeaseStore
 from leasehold.stores.azure.calls import Deadline
-from leasehold.stores.azure.leased_blobs import Held
+from leasehold.stores.azure.leased_blobs import HeldBlob
 from tests.stores.azurite import Azurite
 from tests.stores.opened import closing_all
 from tests.stores.proxy import Proxy
@@ -121,7 +121,7 @@ def test_a_heartbeat_beside_an_acquisition_covers_what_is_acquired(
 
     keeps = store._blobs.keep
 
-    def keep(held: Held, deadline: Deadline) -> Held | None:
+    def keep(held: HeldBlob, deadline: Deadline) -> HeldBlob | None:
         renewed.append(held.lease)
         return keeps(held, deadline)
 

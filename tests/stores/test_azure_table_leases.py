@@ -12,7 +12,7 @@ from azure.data.tables import TableClient
 
 from leasehold.stores.azure.access import TABLE, read_url
 from leasehold.stores.azure.calls import Deadline
-from leasehold.stores.azure.lease_entities import LARGEST_TRANSACTION, PARTITION, Row, Step, packed
+from leasehold.stores.azure.lease_entities import LARGEST_TRANSACTION, PARTITION, EntityWrite, Row, packed
 from leasehold.stores.azure.table_leases import TableLeaseStore
 from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
 from leasehold.testing.stores.lease_fixtures import LeaseFixtures, Names
@@ -189,8 +189,8 @@ def test_an_opening_that_arrives_late_brings_no_session_back(
 
 
 def test_a_transaction_has_room_for_the_sessions_that_it_is_about() -> None:
-    def step(n: int, *alive: str) -> Step:
-        return Step(("scope", str(n)), Row(), Row(1), frozenset(alive))
+    def step(n: int, *alive: str) -> EntityWrite:
+        return EntityWrite(("scope", str(n)), Row(), Row(1), frozenset(alive))
 
     assert packed([]) == []
     of_one = [step(n, "me") for n in range(250)]

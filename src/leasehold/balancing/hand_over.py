@@ -42,7 +42,7 @@ from leasehold.balancing.strategies import Claim
 from leasehold.model import Ask, Ownership
 
 
-class Step(Enum):
+class HandOverStep(Enum):
     """What to do about a partition next."""
 
     CLAIM = "claim"
@@ -69,20 +69,20 @@ class Wish:
     waited: float = 0.0
 
 
-def asker_step(wish: Wish, deadline: float) -> Step:
+def asker_step(wish: Wish, deadline: float) -> HandOverStep:
     """The asker's half. `deadline` in seconds."""
     if wish.reserved:
-        return Step.WAIT
+        return HandOverStep.WAIT
     if not wish.owned or not wish.listens or wish.waited >= deadline:
-        return Step.CLAIM
-    return Step.WAIT if wish.asked else Step.ASK
+        return HandOverStep.CLAIM
+    return HandOverStep.WAIT if wish.asked else HandOverStep.ASK
 
 
-def owner_step(*, asked: bool, drained: bool) -> Step:
+def owner_step(*, asked: bool, drained: bool) -> HandOverStep:
     """The owner's half."""
     if drained:
-        return Step.HAND_OVER if asked else Step.RELINQUISH
-    return Step.DRAIN if asked else Step.KEEP
+        return HandOverStep.HAND_OVER if asked else HandOverStep.RELINQUISH
+    return HandOverStep.DRAIN if asked else HandOverStep.KEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,13 @@ def requests(
             ),
             deadline,
         )
-    pending = {claim.partition for claim, step in steps.items() if step in (Step.ASK, Step.WAIT)}
+    pending = {claim.partition for claim, step in steps.items() if step in (HandOverStep.ASK, HandOverStep.WAIT)}
     return Requests(
-        claims=tuple(claim for claim, step in steps.items() if step is Step.CLAIM),
+        claims=tuple(claim for claim, step in steps.items() if step is HandOverStep.CLAIM),
         asks=tuple(
             Ask(records[claim.partition].group, claim.partition, records[claim.partition].owner_level, me)
             for claim, step in steps.items()
-            if step is Step.ASK
+            if step is HandOverStep.ASK
         ),
         withdrawn=tuple(ask for ask in asks.values() if ask.asker == me and ask.partition not in pending),
         waiting=frozenset(pending),

@@ -20,7 +20,7 @@ from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
 
 if TYPE_CHECKING:
-    from leasehold.cli.rows.row_file import RowFile, Rows
+    from leasehold.cli.rows.row_file import FileRows, RowFile
 
 _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
 
@@ -33,7 +33,7 @@ _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
     "key",
     metavar="COLUMN",
     required=True,
-    help="The column whose text is the partition key. Rows of one key keep their order; rows where it is null "
+    help="The column whose text is the partition key. FileRows of one key keep their order; rows where it is null "
     "all go to one partition.",
 )
 @click.option(
@@ -168,7 +168,7 @@ def _add_account(error: BaseException, total: int, within: int, path: Path) -> N
         )
 
 
-def _sender(hub: Hub) -> Callable[[Rows], int]:
+def _sender(hub: Hub) -> Callable[[FileRows], int]:
     """How rows are sent: as Arrow where the hub takes it. Events without a key keep to one partition."""
     from leasehold.hubs.log.hub import Keyless, LogHub
 
@@ -176,7 +176,7 @@ def _sender(hub: Hub) -> Callable[[Rows], int]:
         log = hub
         return lambda rows: log.send_table(rows.table(), keyless=Keyless.ONE_PARTITION)
 
-    def as_events(rows: Rows) -> int:
+    def as_events(rows: FileRows) -> int:
         pairs = zip(rows.bodies.to_pylist(), rows.keys.to_pylist(), strict=True)
         return hub.send(Event(body, partition_key="" if key is None else key) for body, key in pairs)
 

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from leasehold.cli.output import Column, Output, Result, Table, output_option
-from leasehold.config import STRATEGIES
+from leasehold.config import STRATEGY_NAMES
 from leasehold.errors import ConfigError, LeaseholdError
 
 SCENARIOS = ("cold-start", "join", "leave", "rolling-restart", "store-outage")
@@ -46,7 +46,7 @@ COLUMNS = (
 @click.option("--partitions", type=click.IntRange(1, 4_096), default=32, show_default=True, help="How many partitions.")
 @click.option("--processors", type=click.IntRange(1, 512), default=8, show_default=True, help="How many instances.")
 @click.option(
-    "--strategy", type=click.Choice(STRATEGIES), default="planned", show_default=True, help="How they balance."
+    "--strategy", type=click.Choice(STRATEGY_NAMES), default="planned", show_default=True, help="How they balance."
 )
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw who owned what over time into this file.")
 @output_option

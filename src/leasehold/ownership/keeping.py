@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from leasehold.balancing.hand_over import Step, owner_step
+from leasehold.balancing.hand_over import HandOverStep, owner_step
 from leasehold.clock import Clock
 from leasehold.model import Ownership, OwnershipListing, Presence
 from leasehold.notices import LossReason, Notices, OwnershipLost, OwnershipRelinquished
@@ -72,7 +72,7 @@ class Keeping:
         records = []
         for hold in leaving.values():
             step = owner_step(asked=bool(hold.asked_by) and not hold.error, drained=True)
-            successor = hold.asked_by if step is Step.HAND_OVER else ""
+            successor = hold.asked_by if step is HandOverStep.HAND_OVER else ""
             records.append(_given_up(hold, hold.error, successor))
         given = self._ownership.relinquish_ownership(records)
         self._holds.gone([record.partition for record in given])

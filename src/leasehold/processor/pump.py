@@ -29,7 +29,7 @@ from leasehold.processor.leaving import means_to_leave
 from leasehold.processor.partition_client import PartitionContext
 from leasehold.processor.partition_work import PartitionWork, described
 from leasehold.processor.restarts import Restarts
-from leasehold.processor.stopping import Step, StopReason, steps
+from leasehold.processor.stopping import EndingStep, StopReason, steps
 
 logger = logging.getLogger(__name__)
 
@@ -160,13 +160,13 @@ class Pump:
         work, told = self._work, True
         for step in steps(ended.reason, started=ended.started, again=again):
             match step:
-                case Step.DRAIN:
+                case EndingStep.DRAIN:
                     work.drain()
-                case Step.STOP_HANDLER:
+                case EndingStep.STOP_HANDLER:
                     told = self._tell(ended.reason)
-                case Step.CHECKPOINT if told:
+                case EndingStep.CHECKPOINT if told:
                     work.record_owed()
-                case Step.RELINQUISH:
+                case EndingStep.RELINQUISH:
                     gave_up = ended.reason is StopReason.FAILED and ended.error is not None
                     work.let_go(described(ended.error) if gave_up and ended.error else "")
                 case _:

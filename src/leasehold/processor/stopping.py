@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 
+from leasehold.balancing.hand_over import HandOverStep, owner_step
 from leasehold.ownership.holds import Hold
 
 
@@ -31,7 +32,7 @@ class StopReason(StrEnum):
     FAILED = "a handler raised"
 
 
-class Step(Enum):
+class EndingStep(Enum):
     """One step of an ending, in order."""
 
     DRAIN = 1
@@ -46,16 +47,17 @@ def reason_to_stop(hold: Hold | None, owner_level: int, *, shutdown: bool) -> St
         return StopReason.OWNERSHIP_LOST
     if shutdown:
         return StopReason.SHUTDOWN
-    return StopReason.HANDED_OVER if hold.asked_by else None
+    drain = owner_step(asked=bool(hold.asked_by), drained=False) is HandOverStep.DRAIN
+    return StopReason.HANDED_OVER if drain else None
 
 
-def steps(reason: StopReason, *, started: bool, again: bool = False) -> tuple[Step, ...]:
+def steps(reason: StopReason, *, started: bool, again: bool = False) -> tuple[EndingStep, ...]:
     """The steps of an ending, in order. `started`: the start handler has returned; `again`: it is started again."""
-    taken = [Step.DRAIN]
+    taken = [EndingStep.DRAIN]
     if started:
-        taken.append(Step.STOP_HANDLER)
+        taken.append(EndingStep.STOP_HANDLER)
     if reason is not StopReason.OWNERSHIP_LOST:
-        taken.append(Step.CHECKPOINT)
+        taken.append(EndingStep.CHECKPOINT)
         if not again:
-            taken.append(Step.RELINQUISH)
+            taken.append(EndingStep.RELINQUISH)
     return tuple(taken)

@@ -16,13 +16,13 @@ from leasehold.simulation.rules import Rule, Violation
 from leasehold.simulation.running import Report, run, run_seed, shortest
 from leasehold.simulation.sink import SimulatedSink
 from leasehold.simulation.stores import SimulatedStore
-from leasehold.simulation.story import Fault, Kind, Pace, Part, Story
+from leasehold.simulation.story import Fault, FaultKind, Pace, Part, Story
 from leasehold.simulation.world import Make, World
 
 __all__ = [
     "Fault",
+    "FaultKind",
     "Instance",
-    "Kind",
     "Make",
     "Pace",
     "Part",

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from random import Random
 
-from leasehold.config import STRATEGIES
+from leasehold.config import STRATEGY_NAMES
 from leasehold.simulation.story import (
     CHECKPOINTS,
     OF_REQUESTS,
     OWNERSHIP,
     SERVERS,
     Fault,
-    Kind,
+    FaultKind,
     Pace,
     Part,
     Story,
@@ -23,8 +23,8 @@ from leasehold.simulation.story import (
 
 _METHODS = (*OWNERSHIP, *CHECKPOINTS, "partition_ids", "sink")
 _OTHERS = (
-    *(Kind.CRASH, Kind.CRASH, Kind.CRASH, Kind.PAUSE, Kind.PAUSE, Kind.PAUSE, Kind.USURP, Kind.HANG, Kind.LEAVE),
-    *(Kind.JOIN, Kind.JOIN, Kind.CAPACITY, Kind.PARTITIONS, Kind.OUTAGE, Kind.OUTAGE),
+    *(3 * [FaultKind.CRASH] + 3 * [FaultKind.PAUSE] + [FaultKind.USURP, FaultKind.HANG, FaultKind.LEAVE]),
+    *(2 * [FaultKind.JOIN] + [FaultKind.CAPACITY, FaultKind.PARTITIONS] + 2 * [FaultKind.OUTAGE]),
 )
 
 
@@ -68,12 +68,12 @@ def _calm(seed: int, rng: Random) -> Story:
     faults = []
     for _ in range(rng.randint(1, 6)):
         fault = _request_fault(rng, rng.choice(parts).name, rng.uniform(40, 75))
-        if fault.kind is not Kind.DELAY:
+        if fault.kind is not FaultKind.DELAY:
             faults.append(fault)
     if rng.random() < 0.6:
         server = rng.choice(("ownership", "ownership", "checkpoints", "hub"))
         seconds = rng.choice((rng.uniform(18, 24), rng.uniform(5, 90)))
-        faults.append(Fault(at=rng.uniform(40, 50), kind=Kind.OUTAGE, what=server, seconds=seconds))
+        faults.append(Fault(at=rng.uniform(40, 50), kind=FaultKind.OUTAGE, what=server, seconds=seconds))
     ends_at = max([80.0, *(fault.at + fault.seconds + 2 for fault in faults)])
     faults.sort(key=lambda fault: fault.at)
     return Story(
@@ -95,12 +95,12 @@ def _planned_changes(seed: int, rng: Random) -> Story:
     faults = []
     for one in (*parts[1:], *late):
         if one.starts_at is None:
-            faults.append(Fault(at=rng.uniform(25, 60), kind=Kind.JOIN, who=one.name))
+            faults.append(Fault(at=rng.uniform(25, 60), kind=FaultKind.JOIN, who=one.name))
         elif rng.random() < 0.4:
             at = rng.uniform(25, 60)
-            faults.append(Fault(at=at, kind=Kind.LEAVE, who=one.name))
+            faults.append(Fault(at=at, kind=FaultKind.LEAVE, who=one.name))
             if rng.random() < 0.5:
-                faults.append(Fault(at=at + rng.uniform(20, 30), kind=Kind.JOIN, who=one.name))
+                faults.append(Fault(at=at + rng.uniform(20, 30), kind=FaultKind.JOIN, who=one.name))
     return Story(
         seed=seed,
         partitions=rng.randint(2, 9),
@@ -115,10 +115,10 @@ def _planned_changes(seed: int, rng: Random) -> Story:
 def _parts(rng: Random, number: int, ends_at: float, *, mixed: bool, presence: bool) -> tuple[Part, ...]:
     """Instances whose clocks and the store's differ by no more than the clock-rate ratio allows."""
     slowest = rng.uniform(0.801, 1.0)
-    one_strategy = rng.choice(STRATEGIES) if rng.random() < 0.7 else None
+    one_strategy = rng.choice(STRATEGY_NAMES) if rng.random() < 0.7 else None
     parts = []
     for i in range(number + (2 if ends_at else 0)):
-        strategy = (one_strategy or rng.choice(STRATEGIES)) if mixed else "planned"
+        strategy = (one_strategy or rng.choice(STRATEGY_NAMES)) if mixed else "planned"
         declared = presence and rng.random() < 0.2
         parts.append(
             Part(
@@ -139,36 +139,41 @@ def _fault(rng: Random, parts: tuple[Part, ...], ends_at: float) -> Fault:
     if rng.random() < 0.6:
         return _request_fault(rng, who, at)
     kind = rng.choice(_OTHERS)
-    if kind is Kind.CRASH:
+    if kind is FaultKind.CRASH:
         seconds = rng.choice((-1.0, rng.uniform(0, 5), rng.uniform(0, 60)))
         return Fault(at=at, kind=kind, who=who, seconds=seconds)
-    if kind in (Kind.PAUSE, Kind.USURP):
+    if kind in (FaultKind.PAUSE, FaultKind.USURP):
         return Fault(at=at, kind=kind, who=who, seconds=rng.choice((rng.uniform(0, 5), rng.uniform(5, 70))))
-    if kind is Kind.HANG:
+    if kind is FaultKind.HANG:
         return Fault(at=at, kind=kind, who=who, seconds=rng.choice((rng.uniform(5, 70), -1.0)))
-    if kind is Kind.OUTAGE:
+    if kind is FaultKind.OUTAGE:
         server = rng.choice(SERVERS)
         who = rng.choice(("", "", who))
         return Fault(at=at, kind=kind, what=server, who=who, seconds=rng.choice((3.0, rng.uniform(1, 60))))
-    if kind is Kind.PARTITIONS:
+    if kind is FaultKind.PARTITIONS:
         return Fault(at=at, kind=kind, number=rng.randint(1, 3))
-    if kind is Kind.CAPACITY:
+    if kind is FaultKind.CAPACITY:
         return Fault(at=at, kind=kind, who=who, number=rng.choice((0.5, 1.0, 2.0, 4.0)))
     return Fault(at=at, kind=kind, who=who)
 
 
 def _request_fault(rng: Random, who: str, at: float) -> Fault:
     kind = rng.choice(sorted(OF_REQUESTS))
-    seconds = {Kind.SLOW: rng.uniform(0.5, 3.0), Kind.DELAY: rng.choice((0.5, rng.uniform(0, 40)))}.get(kind, 0.0)
-    if kind is Kind.DUPLICATE:
+    seconds = {FaultKind.SLOW: rng.uniform(0.5, 3.0), FaultKind.DELAY: rng.choice((0.5, rng.uniform(0, 40)))}.get(
+        kind, 0.0
+    )
+    if kind is FaultKind.DUPLICATE:
         seconds = rng.choice((0.1, rng.uniform(0, 40)))
     return Fault(at=at, kind=kind, who=who, what=rng.choice(_METHODS), seconds=seconds)
 
 
 def _wipe(rng: Random, ends_at: float) -> Fault:
-    kind, what = rng.choice((Kind.WIPE, Kind.RESTORE)), rng.choice(("ownership", "checkpoints", "both"))
+    kind, what = rng.choice((FaultKind.WIPE, FaultKind.RESTORE)), rng.choice(("ownership", "checkpoints", "both"))
     return Fault(
-        at=rng.uniform(10, ends_at), kind=kind, what=what, seconds=rng.uniform(1, 60) if kind is Kind.RESTORE else 0
+        at=rng.uniform(10, ends_at),
+        kind=kind,
+        what=what,
+        seconds=rng.uniform(1, 60) if kind is FaultKind.RESTORE else 0,
     )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from leasehold.errors import HubUnavailable, LeaseholdError, SinkUnavailable, StoreUnavailable
-from leasehold.simulation.story import Fault, Kind
+from leasehold.simulation.story import Fault, FaultKind
 from leasehold.simulation.surroundings import Landing, Process, Surroundings
 
 _ERRORS: dict[str, type[LeaseholdError]] = {
@@ -58,24 +58,24 @@ class Network:
         fault = self._fault_of(who.name, server, method)
         kind = fault.kind if fault else None
         if self._is_away(server, who.name):
-            kind = Kind.FAIL if who.chance.random() < 0.7 else Kind.LOSE
+            kind = FaultKind.FAIL if who.chance.random() < 0.7 else FaultKind.LOSE
         landing = Landing(now)
-        if fault and kind is Kind.SLOW:
+        if fault and kind is FaultKind.SLOW:
             there = min(fault.seconds, 0.95 * timeout - back) if who.chance.random() < 0.5 else there
             back = max(back, min(fault.seconds, 0.95 * timeout) - there)
-        elif fault and kind is Kind.DELAY:
+        elif fault and kind is FaultKind.DELAY:
             there = min(timeout + fault.seconds, max(timeout, world.story.ends_at - now))
             landing.late = True
-        if kind not in (Kind.FAIL, Kind.LOSE):
+        if kind not in (FaultKind.FAIL, FaultKind.LOSE):
             self._send(who, method, server, landing, parts, now + there)
-        if fault and kind is Kind.DUPLICATE:
+        if fault and kind is FaultKind.DUPLICATE:
             again = min(now + there + fault.seconds, max(now + there, world.story.ends_at))
             self._send(who, method, server, Landing(now, late=True), parts, again)
-        if kind in (Kind.LOSE, Kind.LOSE_REPLY, Kind.DELAY):
+        if kind in (FaultKind.LOSE, FaultKind.LOSE_REPLY, FaultKind.DELAY):
             scheduler.wait_until(now + timeout)
             raise _ERRORS[server](f"no reply to {method} in time")
         scheduler.wait_until(now + there + back + (len(parts) - 1) * latency / 4)
-        if kind is Kind.FAIL:
+        if kind is FaultKind.FAIL:
             raise _ERRORS[server](f"{method}: the {server} is away")
         if landing.error is not None:
             raise landing.error

@@ -17,7 +17,7 @@ from leasehold.model import BEFORE_FIRST
 from leasehold.operations.resetting import reset_group
 from leasehold.simulation.hub import GROUP
 from leasehold.simulation.rules import Rule, Violation
-from leasehold.simulation.story import Kind
+from leasehold.simulation.story import FaultKind
 from leasehold.simulation.surroundings import Process, Surroundings
 from leasehold.sinks.fence import Watermark
 from leasehold.stores.base import PipelineBinding
@@ -122,7 +122,7 @@ class Rest:
 
     def _doubling(self) -> float:
         """Seconds until all agree again who lives of several incarnations of one name."""
-        return 30.0 if any(fault.kind is Kind.USURP for fault in self._world.story.faults) else 0.0
+        return 30.0 if any(fault.kind is FaultKind.USURP for fault in self._world.story.faults) else 0.0
 
     def _look(self) -> None:
         world = self._world

@@ -15,7 +15,7 @@ from random import Random
 from leasehold.simulation.rest import even, fewest_moves
 from leasehold.simulation.rules import Violation
 from leasehold.simulation.running import quietly
-from leasehold.simulation.story import Fault, Kind, Pace, Part, Story
+from leasehold.simulation.story import Fault, FaultKind, Pace, Part, Story
 from leasehold.simulation.world import Make, Span, World
 
 BEGIN = 60.0
@@ -37,29 +37,29 @@ def _cold_start(parts: tuple[Part, ...], begin: float) -> tuple[tuple[Part, ...]
 
 def _join(parts: tuple[Part, ...], begin: float) -> tuple[tuple[Part, ...], tuple[Fault, ...]]:
     late = parts[-1].name
-    return (*parts[:-1], replace(parts[-1], starts_at=None)), (Fault(at=begin, kind=Kind.JOIN, who=late),)
+    return (*parts[:-1], replace(parts[-1], starts_at=None)), (Fault(at=begin, kind=FaultKind.JOIN, who=late),)
 
 
 def _all_join(parts: tuple[Part, ...], begin: float) -> tuple[tuple[Part, ...], tuple[Fault, ...]]:
     late = tuple(replace(part, starts_at=None) for part in parts[1:])
-    joining = (Fault(at=begin + (part.starts_at or 0.0), kind=Kind.JOIN, who=part.name) for part in parts[1:])
+    joining = (Fault(at=begin + (part.starts_at or 0.0), kind=FaultKind.JOIN, who=part.name) for part in parts[1:])
     return (replace(parts[0], starts_at=0.0), *late), tuple(sorted(joining, key=lambda fault: fault.at))
 
 
 def _leave(parts: tuple[Part, ...], begin: float) -> tuple[tuple[Part, ...], tuple[Fault, ...]]:
-    return parts, (Fault(at=begin, kind=Kind.LEAVE, who=parts[-1].name),)
+    return parts, (Fault(at=begin, kind=FaultKind.LEAVE, who=parts[-1].name),)
 
 
 def _rolling_restart(parts: tuple[Part, ...], begin: float) -> tuple[tuple[Part, ...], tuple[Fault, ...]]:
     faults = []
     for turn, part in enumerate(parts):
-        faults.append(Fault(at=begin + turn * BETWEEN, kind=Kind.LEAVE, who=part.name))
-        faults.append(Fault(at=begin + turn * BETWEEN + DOWN, kind=Kind.JOIN, who=part.name))
+        faults.append(Fault(at=begin + turn * BETWEEN, kind=FaultKind.LEAVE, who=part.name))
+        faults.append(Fault(at=begin + turn * BETWEEN + DOWN, kind=FaultKind.JOIN, who=part.name))
     return parts, tuple(faults)
 
 
 def _store_outage(parts: tuple[Part, ...], begin: float) -> tuple[tuple[Part, ...], tuple[Fault, ...]]:
-    return parts, (Fault(at=begin, kind=Kind.OUTAGE, what="ownership", seconds=60.0),)
+    return parts, (Fault(at=begin, kind=FaultKind.OUTAGE, what="ownership", seconds=60.0),)
 
 
 SCENARIOS: dict[str, Scenario] = {

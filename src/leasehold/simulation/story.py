@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What goes wrong, or only differently: what `Fault.who`, `what`, `seconds` and `number` mean for it."""
 
     CRASH = "crashes"  # who; restarts after `seconds` unless these are negative
@@ -33,7 +33,9 @@ class Kind(StrEnum):
     DUPLICATE = "is carried out, and once more `seconds` later"
 
 
-OF_REQUESTS = frozenset({Kind.FAIL, Kind.SLOW, Kind.LOSE, Kind.LOSE_REPLY, Kind.DELAY, Kind.DUPLICATE})
+OF_REQUESTS = frozenset(
+    {FaultKind.FAIL, FaultKind.SLOW, FaultKind.LOSE, FaultKind.LOSE_REPLY, FaultKind.DELAY, FaultKind.DUPLICATE}
+)
 
 OWNERSHIP = ("list_ownership", "claim_ownership", "renew_ownership", "relinquish_ownership", "ask")
 CHECKPOINTS = ("list_checkpoints", "raise_owner_level", "update_checkpoints")
@@ -46,7 +48,7 @@ class Fault:
     """One thing that happens at a time."""
 
     at: float
-    kind: Kind
+    kind: FaultKind
     who: str = ""
     what: str = ""
     seconds: float = 0.0
@@ -111,7 +113,7 @@ class Story:
     @property
     def wiped(self) -> bool:
         """Whether a store is wiped or restored, so that owner levels may go back."""
-        return any(fault.kind in (Kind.WIPE, Kind.RESTORE) for fault in self.faults)
+        return any(fault.kind in (FaultKind.WIPE, FaultKind.RESTORE) for fault in self.faults)
 
     def describe(self) -> str:
         """The story in words, a line for each part and fault."""

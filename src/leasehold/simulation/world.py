@@ -29,7 +29,7 @@ from leasehold.simulation.rest import Rest, reset_to_sink, settled
 from leasehold.simulation.scheduler import Party, Scheduler
 from leasehold.simulation.sink import SimulatedSink
 from leasehold.simulation.stores import SimulatedStore
-from leasehold.simulation.story import OF_REQUESTS, Fault, Kind, Story
+from leasehold.simulation.story import OF_REQUESTS, Fault, FaultKind, Story
 from leasehold.stores.base import StoreFeatures
 
 STORES = ("ownership", "checkpoints")
@@ -123,7 +123,7 @@ class World:
             if part.starts_at is not None:
                 scheduler.call_at(part.starts_at, partial(self.start, part.name))
         for fault in story.faults:
-            if fault.kind is Kind.RESTORE:
+            if fault.kind is FaultKind.RESTORE:
                 scheduler.call_at(max(0.0, fault.at - fault.seconds), partial(self._back_up, fault))
             scheduler.call_at(fault.at, partial(self._happen, fault))
         if story.calm:
@@ -213,18 +213,18 @@ class World:
             self.network.expect(fault)
             return
         who = self.newest(fault.who) if fault.who else None
-        if fault.kind is Kind.OUTAGE:
+        if fault.kind is FaultKind.OUTAGE:
             self.network.lose(fault.what, fault.who, min(self.now + fault.seconds, self.story.ends_at))
-        elif fault.kind in (Kind.WIPE, Kind.RESTORE):
+        elif fault.kind in (FaultKind.WIPE, FaultKind.RESTORE):
             for what in STORES if fault.what == "both" else (fault.what,):
                 self.judge.wiped(what)
-                if fault.kind is Kind.WIPE:
+                if fault.kind is FaultKind.WIPE:
                     self._store(what).wipe()
                 else:
                     self._store(what).restore(self._backups[fault][what])
-        elif fault.kind is Kind.PARTITIONS:
+        elif fault.kind is FaultKind.PARTITIONS:
             self.hub.add(int(fault.number))
-        elif fault.kind is Kind.JOIN:
+        elif fault.kind is FaultKind.JOIN:
             if who is None:
                 self.start(fault.who)
         elif who is not None:
@@ -232,21 +232,21 @@ class World:
 
     def _happen_to(self, who: Instance, fault: Fault) -> None:
         again = min(self.now + fault.seconds, max(self.now, self.story.ends_at))
-        if fault.kind is Kind.CRASH:
+        if fault.kind is FaultKind.CRASH:
             self.remove(who)
             if fault.seconds >= 0:
                 self.scheduler.call_at(again, partial(self._start_again, who.name))
-        elif fault.kind in (Kind.PAUSE, Kind.USURP):
+        elif fault.kind in (FaultKind.PAUSE, FaultKind.USURP):
             who.paused_until = again
-            if fault.kind is Kind.USURP:
+            if fault.kind is FaultKind.USURP:
                 self.start(who.name)
-        elif fault.kind is Kind.HANG and who.hung_until <= self.now and not who.leaving:
+        elif fault.kind is FaultKind.HANG and who.hung_until <= self.now and not who.leaving:
             who.hung_until = math.inf if fault.seconds < 0 else again
-        elif fault.kind is Kind.LEAVE and who.hung_until > self.now:
+        elif fault.kind is FaultKind.LEAVE and who.hung_until > self.now:
             self.remove(who)  # it is killed
-        elif fault.kind is Kind.LEAVE:
+        elif fault.kind is FaultKind.LEAVE:
             who.leave()
-        elif fault.kind is Kind.CAPACITY:
+        elif fault.kind is FaultKind.CAPACITY:
             self.parts[who.name] = replace(self.parts[who.name], capacity=fault.number)
             self.remove(who)
             self.start(who.name)

@@ -24,7 +24,7 @@ from leasehold.model import PartitionProperties
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ReadRange:
     """Events `[start, end)` of a partition, read at an owner level."""
 
     partition: str
@@ -37,7 +37,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Plannable:
     """A partition that may be planned: its owner level, and where its checkpoint says to start."""
 
     owner_level: int
@@ -57,7 +57,7 @@ class Loss:
 class Plan:
     """The ranges of the next offset, and what was found missing while planning them."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[ReadRange, ...]
     losses: tuple[Loss, ...]
 
     @property
@@ -66,13 +66,13 @@ class Plan:
         return any(len(one) for one in self.ranges)
 
 
-def encode(hub: str, ranges: Sequence[Range]) -> dict[str, Any]:
+def encode(hub: str, ranges: Sequence[ReadRange]) -> dict[str, Any]:
     """The offset of these ranges."""
     ordered = sorted(ranges, key=lambda one: one.partition)
     return {"hub": hub, "ranges": {one.partition: [one.start, one.end, one.owner_level] for one in ordered}}
 
 
-def decode(offset: Mapping[str, Any], hub: str) -> tuple[Range, ...]:
+def decode(offset: Mapping[str, Any], hub: str) -> tuple[ReadRange, ...]:
     """The ranges of an offset. Raises `UsageError` if it is of another hub: ranges mean nothing there."""
     if offset.get("hub", hub) != hub:
         raise UsageError(
@@ -80,12 +80,12 @@ def decode(offset: Mapping[str, Any], hub: str) -> tuple[Range, ...]:
             "anew, or its URL now names another. Use another checkpoint folder, or delete this one: progress is "
             "kept in the checkpoint store, not in the folder."
         )
-    return tuple(Range(partition, *entry) for partition, entry in offset.get("ranges", {}).items())
+    return tuple(ReadRange(partition, *entry) for partition, entry in offset.get("ranges", {}).items())
 
 
 def plan(
-    last: Sequence[Range],
-    held: Mapping[str, Held],
+    last: Sequence[ReadRange],
+    held: Mapping[str, Plannable],
     properties: Mapping[str, PartitionProperties],
     *,
     limit: int | None,
@@ -116,7 +116,7 @@ def plan(
             losses.append(Loss(partition, start, known.begin))
             start = known.begin
         available[partition] = max(0, end - start)
-        nexts.append(Range(partition, start, start, mine.owner_level))
+        nexts.append(ReadRange(partition, start, start, mine.owner_level))
     granted = share(limit, available, waited)
     if weights is not None:
         granted = weights.fit(granted, waited)
@@ -181,7 +181,9 @@ class Weights:
         return fitted
 
 
-def pack(ranges: Sequence[Range], *, events_per_task: int, at_least: int, cut: bool = True) -> list[tuple[Range, ...]]:
+def pack(
+    ranges: Sequence[ReadRange], *, events_per_task: int, at_least: int, cut: bool = True
+) -> list[tuple[ReadRange, ...]]:
     """Group ranges into tasks of about equal size: as few as `events_per_task` allows, at least `at_least`.
 
     A range larger than a task is cut, unless a partition may have one reader only (`cut=False`). Every task of Spark
@@ -194,7 +196,7 @@ def pack(ranges: Sequence[Range], *, events_per_task: int, at_least: int, cut: b
     count = min(total if cut else len(wanted), max(at_least, -(-total // events_per_task)))
     size = -(-total // count)
     pieces = [piece for one in wanted for piece in _cut(one, size)] if cut else wanted
-    bins: list[tuple[int, int, list[Range]]] = [(0, number, []) for number in range(count)]
+    bins: list[tuple[int, int, list[ReadRange]]] = [(0, number, []) for number in range(count)]
     for piece in sorted(pieces, key=len, reverse=True):
         load, number, content = bins[0]
         heapq.heapreplace(bins, (load + len(piece), number, [*content, piece]))
@@ -205,7 +207,7 @@ def pack(ranges: Sequence[Range], *, events_per_task: int, at_least: int, cut: b
     ]
 
 
-def _cut(one: Range, size: int) -> list[Range]:
+def _cut(one: ReadRange, size: int) -> list[ReadRange]:
     parts = -(-len(one) // size)
     edges = [one.start + len(one) * part // parts for part in range(parts + 1)]
     return [replace(one, start=start, end=end) for start, end in itertools.pairwise(edges)]

@@ -24,7 +24,7 @@ from leasehold.errors import DataLoss, EndWentBack, HubError, ReaderDisconnected
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import Checkpoint, Ownership
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.options import SourceOptions, require_stores
 from leasehold.stores import Store, open_store
 
@@ -96,7 +96,7 @@ def reads_for(options: SourceOptions) -> ReadFor:
 
 def read_ranges(
     url: str,
-    ranges: Sequence[Range],
+    ranges: Sequence[ReadRange],
     columns: Sequence[str],
     *,
     batch_rows: int,
@@ -114,7 +114,7 @@ def read_ranges(
     for one in ranges:
         rows = 0
         pauses = iter(PAUSES)
-        left: Range | None = one
+        left: ReadRange | None = one
         while left is not None:
             try:
                 for batch in owned_batches(hub, left, wanted, batch_rows, read_for):
@@ -136,7 +136,7 @@ def read_ranges(
 
 
 def owned_batches(
-    hub: Hub, one: Range, wanted: Sequence[str], batch_rows: int, read_for: ReadFor | None
+    hub: Hub, one: ReadRange, wanted: Sequence[str], batch_rows: int, read_for: ReadFor | None
 ) -> Iterator[pa.RecordBatch]:
     """The events of a range, read as the partition's owner where the hub tells owners apart."""
     owner = None if read_for is None else owner_reads(hub, read_for.consumer_group)
@@ -147,7 +147,7 @@ def owned_batches(
     )
 
 
-def superseded(hub: Hub, one: Range, read_for: ReadFor) -> bool:
+def superseded(hub: Hub, one: ReadRange, read_for: ReadFor) -> bool:
     """Whether a checkpoint at the range's owner level would be refused by now.
 
     The ownership record does not do: it has the new level first, and until the checkpoint has it too, one could still
@@ -163,7 +163,7 @@ def superseded(hub: Hub, one: Range, read_for: ReadFor) -> bool:
     return any(found.partition == one.partition and found.owner_level > one.owner_level for found in reached)
 
 
-def taken_by_others(hub: Hub, one: Range, read_for: ReadFor) -> bool:
+def taken_by_others(hub: Hub, one: ReadRange, read_for: ReadFor) -> bool:
     """Whether another SDK's processor owns the partition by now: in a mixed fleet, where the level does not tell.
 
     It has raised no level, so a checkpoint at this one would not be refused: for who reads a range whole or not at all.
@@ -183,7 +183,7 @@ def with_level(batch: pa.RecordBatch, owner_level: int, columns: Sequence[str]) 
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def _check_complete(hub: Hub, one: Range, fail_on_data_loss: bool) -> None:
+def _check_complete(hub: Hub, one: ReadRange, fail_on_data_loss: bool) -> None:
     """Fewer events than numbers is a loss if the hub begins later now; else the hub has gaps (compaction)."""
     known = hub.partition_properties([one.partition])[one.partition]
     if known.end < one.end:

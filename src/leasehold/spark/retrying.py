@@ -25,7 +25,7 @@ from leasehold.sinks.set_aside import EventId, RejectedRow
 from leasehold.spark.batch import BatchTransform
 from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import event_ids, events_of_hub, kept_events, whole_rows, with_levels
-from leasehold.spark.loop.failures import Kind, sort_failure
+from leasehold.spark.loop.failures import FailureKind, sort_failure
 from leasehold.spark.loop.jobs import is_connect
 from leasehold.spark.loop.poison import halves
 from leasehold.spark.options import COLUMNS
@@ -144,7 +144,7 @@ class Retransform:
                 batch = self._evaluate(_rows_of(good, ids))
             except Exception as error:
                 failure = sort_failure(error, computing=True)
-                if failure.kind is not Kind.COMPUTING:
+                if failure.kind is not FailureKind.COMPUTING:
                     raise
                 if len(some) > 1:
                     todo += reversed(halves(some))

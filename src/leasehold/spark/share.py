@@ -20,6 +20,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
+from leasehold.balancing.hand_over import HandOverStep, owner_step
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError, SinkError, StoreUnavailable
 from leasehold.hubs import open_hub
@@ -28,7 +29,7 @@ from leasehold.model import Checkpoint, OwnerId
 from leasehold.notices import Notices
 from leasehold.ownership import DispatchThread, PartitionManager
 from leasehold.ownership.starting import KnowsWatermarks
-from leasehold.spark.offsets import Held, Range
+from leasehold.spark.offsets import Plannable, ReadRange
 from leasehold.spark.options import SourceOptions, check_tasks, require_stores
 from leasehold.store_choice import TablePlaces, open_stores
 from leasehold.stores import open_store
@@ -126,7 +127,7 @@ class Share:
         self._thread.stop(timeout=2 * self.options.settings.request_timeout, errors=errors or {})
         self.hub.close()
 
-    def held(self, *, asked: bool = True) -> dict[str, Held]:
+    def held(self, *, asked: bool = True) -> dict[str, Plannable]:
         """What is held and trusted now, and where it starts; `asked`: also what others have asked for.
 
         Raises the `UsageError` that keeps this instance from working, if there is one: also that nothing is left of a
@@ -135,9 +136,9 @@ class Share:
         if self._taken and self._taken.keys() >= set(self.options.partitions or ()):
             raise next(iter(self._taken.values()))
         holds = self.manager.held().items()
-        return {p: Held(hold.owner_level, hold.start) for p, hold in holds if asked or not hold.asked_by}
+        return {p: Plannable(hold.owner_level, hold.start) for p, hold in holds if asked or not hold.asked_by}
 
-    def record(self, committed: Sequence[Range]) -> bool:
+    def record(self, committed: Sequence[ReadRange]) -> bool:
         """Write the checkpoints of ranges that are committed. Returns whether the store could be reached.
 
         Each is written only at the level that it carries, also if that is no longer held: the store refuses it if
@@ -166,14 +167,15 @@ class Share:
             patience = settings.load_balancing_interval + settings.request_timeout
             self.manager.wait_for_cycle(self.manager.cycles + 1, patience)
 
-    def is_recorded(self, one: Range) -> bool:
+    def is_recorded(self, one: ReadRange) -> bool:
         """Whether the checkpoint of this range has been written, or refused for good."""
         return self._written.get((one.partition, one.owner_level)) == one.end
 
     def let_go(self, busy: Collection[tuple[str, int]]) -> None:
         """Give up what others have asked for, but for what is `busy`: partitions with their owner levels."""
         for partition, hold in self.manager.held().items():
-            if hold.asked_by and (partition, hold.owner_level) not in busy:
+            drained = (partition, hold.owner_level) not in busy
+            if owner_step(asked=bool(hold.asked_by), drained=drained) is HandOverStep.HAND_OVER:
                 self.manager.let_go(partition, hold.owner_level)
 
     def level_of(self, hub: str, partition: str) -> int | None:
@@ -185,7 +187,7 @@ class Share:
         known = self.hub.partition_properties()
         return {partition: known[partition].end for partition in self.stores.ours(known)}
 
-    def _note_written(self, due: Sequence[Range]) -> None:
+    def _note_written(self, due: Sequence[ReadRange]) -> None:
         self._written.update({(one.partition, one.owner_level): one.end for one in due})
 
     def _note_taken(self, error: BaseException, partition: str | None) -> None:
@@ -203,10 +205,10 @@ class Share:
             return {}
         return {partition: mark.sequence_number + 1 for partition, mark in marks.items() if not mark.disputed}
 
-    def _holds(self, one: Range) -> bool:
+    def _holds(self, one: ReadRange) -> bool:
         hold = self.manager.held().get(one.partition)
         return hold is not None and hold.owner_level == one.owner_level
 
-    def _checkpoint(self, done: Range) -> Checkpoint:
+    def _checkpoint(self, done: ReadRange) -> Checkpoint:
         last = done.end - 1
         return Checkpoint(self.group, done.partition, last, done.owner_level, offset_of(self.hub, done.partition, last))

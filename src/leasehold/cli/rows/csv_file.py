@@ -28,7 +28,7 @@ from pyarrow import csv
 
 from leasehold.cli.rows.csv_quotes import broken_quote
 from leasehold.cli.rows.json_text import objects, quoted
-from leasehold.cli.rows.row_file import RowFile, Rows
+from leasehold.cli.rows.row_file import FileRows, RowFile
 
 _BLOCK = 4 << 20
 _MISSING = pa.array(["NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"])
@@ -37,7 +37,7 @@ _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _LOOSE_NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
-class Kind(Enum):
+class TextKind(Enum):
     """What all values of a column are, seen so far."""
 
     NOTHING = "no value"
@@ -46,37 +46,37 @@ class Kind(Enum):
     BOOLEAN = "true or false"
     TEXT = "text"
 
-    def joined(self, other: Kind) -> Kind:
+    def joined(self, other: TextKind) -> TextKind:
         """What a column is that holds both."""
-        if self is other or other is Kind.NOTHING:
+        if self is other or other is TextKind.NOTHING:
             return self
-        if self is Kind.NOTHING:
+        if self is TextKind.NOTHING:
             return other
-        return Kind.LOOSE_NUMBER if {self, other} == {Kind.NUMBER, Kind.LOOSE_NUMBER} else Kind.TEXT
+        return TextKind.LOOSE_NUMBER if {self, other} == {TextKind.NUMBER, TextKind.LOOSE_NUMBER} else TextKind.TEXT
 
 
-def kind_of(values: pa.Array) -> Kind:
+def kind_of(values: pa.Array) -> TextKind:
     """What the values, as text, are."""
     present = _present(values).drop_null()
     if not len(present):
-        return Kind.NOTHING
+        return TextKind.NOTHING
     if pc.all(pc.match_substring_regex(present, _NUMBER)).as_py():
-        return Kind.NUMBER
+        return TextKind.NUMBER
     if pc.all(pc.match_substring_regex(present, _LOOSE_NUMBER)).as_py():
-        return Kind.LOOSE_NUMBER
+        return TextKind.LOOSE_NUMBER
     if pc.all(pc.is_in(present, value_set=_BOOLEANS)).as_py():
-        return Kind.BOOLEAN
-    return Kind.TEXT
+        return TextKind.BOOLEAN
+    return TextKind.TEXT
 
 
-def json_of(values: pa.Array, kind: Kind) -> pa.Array:
+def json_of(values: pa.Array, kind: TextKind) -> pa.Array:
     """The values, as text, of a column of that kind, as JSON text."""
-    if kind is Kind.TEXT:
+    if kind is TextKind.TEXT:
         return quoted(values).fill_null("null")
     values = _present(values)
-    if kind is Kind.BOOLEAN:
+    if kind is TextKind.BOOLEAN:
         values = pc.utf8_lower(values)
-    elif kind is Kind.LOOSE_NUMBER:
+    elif kind is TextKind.LOOSE_NUMBER:
         for pattern, instead in ((r"^\+", ""), (r"^(-?)\.", r"\10."), (r"\.($|[eE])", r".0\1")):
             values = pc.replace_substring_regex(values, pattern, instead)  # RE2 reads \10 as group 1 and a 0
     return values.fill_null("null")
@@ -101,7 +101,7 @@ class CsvFile(RowFile):
             self._names = list(reader.schema.names)
         self.check_key(self._names)
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[FileRows]:
         with self.errors_named():
             before = self.path.stat()
             kinds = self._kinds()
@@ -114,16 +114,16 @@ class CsvFile(RowFile):
                         batch = block.slice(start, self.batch_rows)
                         columns = [json_of(batch.column(name), kinds[name]) for name in self._names]
                         bodies = objects(self._names, columns).cast(pa.binary())
-                        yield Rows(bodies, self._keys(batch, kinds[self.key]), raw.tell())
+                        yield FileRows(bodies, self._keys(batch, kinds[self.key]), raw.tell())
 
-    def _keys(self, batch: pa.RecordBatch, kind: Kind) -> pa.Array:
+    def _keys(self, batch: pa.RecordBatch, kind: TextKind) -> pa.Array:
         values = batch.column(self.key)
-        if kind is Kind.TEXT:
+        if kind is TextKind.TEXT:
             return values
         text = json_of(values, kind)
         return pc.if_else(pc.equal(text, "null"), pa.scalar(None, pa.string()), text)
 
-    def _kinds(self) -> dict[str, Kind]:
+    def _kinds(self) -> dict[str, TextKind]:
         """What each column is. Reads the whole file, and so finds every row that cannot be read."""
         with self.opened() as (data, _):
             line = broken_quote(data)
@@ -133,11 +133,11 @@ class CsvFile(RowFile):
                 "comma or the end of the line, and a quote inside of it is written twice",
                 f"line {line}",
             )
-        kinds = dict.fromkeys(self._names, Kind.NOTHING)
+        kinds = dict.fromkeys(self._names, TextKind.NOTHING)
         with self._reader() as (reader, _):
             for block in reader:
                 for name in self._names:
-                    if kinds[name] is not Kind.TEXT:
+                    if kinds[name] is not TextKind.TEXT:
                         kinds[name] = kinds[name].joined(kind_of(block.column(name)))
         return kinds
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from leasehold.cli.rows.csv_file import CsvFile
 from leasehold.cli.rows.json_text import NotJson, as_json, as_key, objects
-from leasehold.cli.rows.row_file import RowFile, Rows
+from leasehold.cli.rows.row_file import FileRows, RowFile
 from leasehold.errors import UsageError
 
 EXTENSIONS = ".csv, .csv.gz, .jsonl, .ndjson, .json (each also with .gz) and .parquet"
@@ -29,7 +29,7 @@ class ParquetFile(RowFile):
         with pq.ParquetFile(self.path) as file:
             self.check_key(file.schema_arrow.names)
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[FileRows]:
         done = 0
         with self.errors_named(), pq.ParquetFile(self.path) as file:
             total = max(1, file.metadata.num_rows)
@@ -37,7 +37,7 @@ class ParquetFile(RowFile):
                 columns = [self._column(batch, name, done) for name in batch.schema.names]
                 bodies = objects(batch.schema.names, columns).cast(pa.binary())
                 done += batch.num_rows
-                yield Rows(bodies, as_key(batch.column(self.key)), self.size * done // total)
+                yield FileRows(bodies, as_key(batch.column(self.key)), self.size * done // total)
 
     def _column(self, batch: pa.RecordBatch, name: str, done: int) -> pa.Array:
         try:
@@ -62,7 +62,7 @@ class JsonLinesFile(RowFile):
                     self.check_key(list(self._object(line, number)))
                     return
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[FileRows]:
         bodies: list[bytes] = []
         keys: list[str | None] = []
         with self.errors_named(), self.opened() as (lines, raw):
@@ -82,8 +82,8 @@ class JsonLinesFile(RowFile):
             if bodies:
                 yield self._rows(bodies, keys, raw)
 
-    def _rows(self, bodies: list[bytes], keys: list[str | None], raw: BinaryIO) -> Rows:
-        return Rows(pa.array(bodies, pa.binary()), pa.array(keys, pa.string()), raw.tell())
+    def _rows(self, bodies: list[bytes], keys: list[str | None], raw: BinaryIO) -> FileRows:
+        return FileRows(pa.array(bodies, pa.binary()), pa.array(keys, pa.string()), raw.tell())
 
     def _object(self, line: bytes, number: int) -> dict[str, object]:
         try:

@@ -22,7 +22,7 @@ from leasehold.errors import SchemaMismatch, UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class FileRows:
     """Some rows of a file, in order: `bodies` (binary), `keys` (text or null) and how many bytes are read by now."""
 
     bodies: pa.Array
@@ -48,7 +48,7 @@ class RowFile(ABC):
         """Refuse a file that cannot be read at all, or has no column for the key."""
 
     @abstractmethod
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[FileRows]:
         """All rows, at most `batch_rows` at a time."""
 
     def refuse(self, reason: str, where: str = "") -> NoReturn:

@@ -19,7 +19,7 @@ from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import folded
-from leasehold.spark.loop.failures import Failure, Kind, sort_failure
+from leasehold.spark.loop.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.tasks import sizes
@@ -44,7 +44,16 @@ class MetTable:
         return folded(self.name) == folded(other.name) and self.identity() == other.identity()
 
 
-ABANDONED = frozenset({Kind.TAKEN, Kind.TOO_LARGE, Kind.AWAY, Kind.LOST, Kind.GONE, Kind.STOPPED})
+ABANDONED = frozenset(
+    {
+        FailureKind.TAKEN,
+        FailureKind.TOO_LARGE,
+        FailureKind.AWAY,
+        FailureKind.LOST,
+        FailureKind.GONE,
+        FailureKind.STOPPED,
+    }
+)
 """The failures after which a loop goes on, or ends, by itself."""
 
 
@@ -118,7 +127,7 @@ class MicroBatch:
         """Give the batch up if the loop can go on after this error by itself. Returns whether it can."""
         failure = sort_failure(error)
         if self._stopping(error):
-            failure = replace(failure, kind=Kind.STOPPED)
+            failure = replace(failure, kind=FailureKind.STOPPED)
         if failure.kind in ABANDONED:
             self.failure = failure
         return self.failure is not None

@@ -48,7 +48,7 @@ _CERTAIN = (
 )
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """What to do about a failure."""
 
     TAKEN = "taken"
@@ -66,7 +66,7 @@ class Kind(StrEnum):
 class Failure:
     """A batch's failure: its kind, one line for people, and what it says of a partition."""
 
-    kind: Kind
+    kind: FailureKind
     message: str
     partition: str = ""
     owner_level: int = 0
@@ -84,30 +84,32 @@ def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
             return _of_ours(found, message.strip())
     if missing := _NOT_INSTALLED.search(text):
         return Failure(
-            Kind.PERMANENT,
+            FailureKind.PERMANENT,
             f"the Python of Spark's workers has no {missing[1] or missing[2]}. Install it there, or name a Python that "
             "has it: spark.pyspark.python, or the environment variable PYSPARK_PYTHON",
         )
     first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if isinstance(error, MemoryError) or _WORKER_LOST.search(text):
-        return Failure(Kind.LOST, _reason(text) or first_line)
+        return Failure(FailureKind.LOST, _reason(text) or first_line)
     said = _reason(text) or f"{type(error).__name__}: {first_line}"
-    return Failure(Kind.COMPUTING if computing else Kind.UNKNOWN, said)
+    return Failure(FailureKind.COMPUTING if computing else FailureKind.UNKNOWN, said)
 
 
 def _of_ours(error: type[LeaseholdError], message: str) -> Failure:
     partition = found[1] if (found := _PARTITION.search(message)) else ""
     if issubclass(error, errors.PartitionTaken):
         level = int(found[1]) if (found := _LEVEL.search(message)) else 0
-        return Failure(Kind.TAKEN, message, partition, level)
+        return Failure(FailureKind.TAKEN, message, partition, level)
     if issubclass(error, errors.RangeTooLarge):
         size = _TOO_LARGE.search(message)
-        return Failure(Kind.TOO_LARGE, message, partition, mean_bytes=int(size[2]) / int(size[1]) if size else 0.0)
+        return Failure(
+            FailureKind.TOO_LARGE, message, partition, mean_bytes=int(size[2]) / int(size[1]) if size else 0.0
+        )
     if issubclass(error, errors.DataLoss):
-        return Failure(Kind.GONE, message, partition)
+        return Failure(FailureKind.GONE, message, partition)
     if error in errors.TRANSIENT:
-        return Failure(Kind.AWAY, message, partition)
-    return Failure(Kind.PERMANENT if issubclass(error, _CERTAIN) else Kind.UNKNOWN, message, partition)
+        return Failure(FailureKind.AWAY, message, partition)
+    return Failure(FailureKind.PERMANENT if issubclass(error, _CERTAIN) else FailureKind.UNKNOWN, message, partition)
 
 
 def _reason(text: str) -> str:

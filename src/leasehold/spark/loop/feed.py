@@ -27,7 +27,7 @@ from leasehold.model import EventRange, PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.settings import LoopSettings
-from leasehold.spark.offsets import Held, Plan, Range, Weights, next_waited, pack, plan
+from leasehold.spark.offsets import Plan, Plannable, ReadRange, Weights, next_waited, pack, plan
 from leasehold.spark.share import Share
 
 logger = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ class Feed:
         self._share = share
         self._settings = settings
         self._options = settings.source
-        self._planned: dict[str, Range] = {}
-        self._done: dict[str, Range] = {}
+        self._planned: dict[str, ReadRange] = {}
+        self._done: dict[str, ReadRange] = {}
         self._left_out: dict[str, int] = {}
         self._mean: dict[str, float] = {}
         self._waited: dict[str, int] = {}
@@ -92,7 +92,7 @@ class Feed:
         self._busy.update((one.partition, one.owner_level) for one in planned.ranges if len(one))
         return tuple(self._named(one) for one in planned.ranges if len(one))
 
-    def _plan(self, held: Mapping[str, Held], applied: Mapping[str, int] | None = None) -> Plan:
+    def _plan(self, held: Mapping[str, Plannable], applied: Mapping[str, int] | None = None) -> Plan:
         return plan(
             list(self._planned.values()),
             held,
@@ -106,7 +106,7 @@ class Feed:
 
     def order(self, ranges: Sequence[EventRange], cores: int) -> Order:
         """Who reads what of these ranges, on so many cores."""
-        pieces = [Range(one.partition, one.begin, one.end, one.owner_level) for one in ranges]
+        pieces = [ReadRange(one.partition, one.begin, one.end, one.owner_level) for one in ranges]
         total = sum(map(len, pieces))
         at_least = max(self._options.min_partitions, min(cores, -(-total // SMALL_TASK)))
         one_reader = owner_reads(self._share.hub, self._options.consumer_group) is not None
@@ -145,7 +145,7 @@ class Feed:
                     "partition %s: events [%d, %d) are gone from the hub", loss.partition, loss.start, loss.end
                 )
 
-    def _named(self, one: Range) -> EventRange:
+    def _named(self, one: ReadRange) -> EventRange:
         left_out = self._left_out.get(one.partition)
         return EventRange(self._share.hub.identity, one.partition, one.owner_level, one.start, one.end, left_out)
 
@@ -154,7 +154,7 @@ class Feed:
     def committed(self, ranges: Sequence[EventRange]) -> None:
         """The batch of these ranges is in the table: write its checkpoints, and hand over what others ask for."""
         for one in ranges:
-            self._done[one.partition] = Range(one.partition, one.begin, one.end, one.owner_level)
+            self._done[one.partition] = ReadRange(one.partition, one.begin, one.end, one.owner_level)
             self._left_out.pop(one.partition, None)
         self._busy -= Counter((one.partition, one.owner_level) for one in ranges)
         self._unwritten = True

@@ -40,7 +40,7 @@ from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.bodies import body_reader, body_schema
 from leasehold.spark.endings import raise_again, silence, take_signals
 from leasehold.spark.loop.batch import MetTable, MicroBatch, check_table
-from leasehold.spark.loop.failures import Kind, pause_before_retry
+from leasehold.spark.loop.failures import FailureKind, pause_before_retry
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, check_alive, is_connect, jobs_on
 from leasehold.spark.loop.orders import describe
@@ -299,9 +299,9 @@ class MicroBatches:
             return
         self.notices.publish(BatchRetried(batch.failure.kind.name.lower()))
         plan_again(batch.failure, batch.ranges, feed, share)
-        if batch.failure.kind in (Kind.AWAY, Kind.LOST):
+        if batch.failure.kind in (FailureKind.AWAY, FailureKind.LOST):
             self._failures += 1
-            if self._failures == 1 or batch.failure.kind is Kind.LOST:
+            if self._failures == 1 or batch.failure.kind is FailureKind.LOST:
                 logger.warning("a batch is not written, and comes again until it is: %s", batch.failure.message)
             self._stop.wait(pause_before_retry(self._failures, self._rng.random()))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from leasehold.errors import StaleBatch
 from leasehold.model import EventRange
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Order:
 
     hub: str
     ranges: tuple[EventRange, ...]
-    tasks: tuple[tuple[Range, ...], ...]
+    tasks: tuple[tuple[ReadRange, ...], ...]
     most_bytes: int | None = None
     mean: Mapping[str, float] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -46,7 +46,7 @@ class TaskOrder:
     token: str
     task: int
     hub: str
-    ranges: tuple[Range, ...]
+    ranges: tuple[ReadRange, ...]
     most_bytes: int | None
     mean: Mapping[str, float]
 
@@ -54,7 +54,7 @@ class TaskOrder:
 def task_order(text: str, task: int) -> TaskOrder:
     """What the task of this number reads by the order of this text."""
     order = json.loads(text)
-    ranges = tuple(Range(*entry) for entry in order["tasks"][task])
+    ranges = tuple(ReadRange(*entry) for entry in order["tasks"][task])
     return TaskOrder(order["token"], task, order["hub"], ranges, order["most_bytes"], order["mean"])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from leasehold.errors import HubError
 from leasehold.model import EventRange
-from leasehold.spark.loop.failures import Failure, Kind
+from leasehold.spark.loop.failures import Failure, FailureKind
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.orders import describe
 from leasehold.spark.share import Share
@@ -21,11 +21,11 @@ def plan_again(failure: Failure, ranges: Sequence[EventRange], feed: Feed, share
 
     Raises `HubError` where a worker or memory is lost to a single event: there is no smaller batch.
     """
-    if failure.kind is Kind.TAKEN:
+    if failure.kind is FailureKind.TAKEN:
         share.manager.lose(failure.partition, failure.owner_level)
-    elif failure.kind is Kind.TOO_LARGE:
+    elif failure.kind is FailureKind.TOO_LARGE:
         feed.learn({failure.partition: failure.mean_bytes})
-    elif failure.kind is Kind.LOST and not feed.narrow(ranges):
+    elif failure.kind is FailureKind.LOST and not feed.narrow(ranges):
         raise HubError(
             f"{describe(ranges)}: a worker, or memory, is lost whenever this one event is computed: "
             f"{failure.message}. Give Spark more memory (spark.driver.memory, spark.executor.memory), or let the "

@@ -34,7 +34,7 @@ from leasehold.model import EventRange
 from leasehold.notices import BatchDone, BatchRetried
 from leasehold.sinks.table import BatchResult
 from leasehold.spark.loop.evaluation import Evaluated
-from leasehold.spark.loop.failures import Failure, Kind, pause_before_retry, sort_failure
+from leasehold.spark.loop.failures import Failure, FailureKind, pause_before_retry, sort_failure
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, check_alive
 from leasehold.spark.loop.orders import Order, batch_id, describe
@@ -296,15 +296,15 @@ class BatchRunner:
         counts.retries += 1
         counts.in_a_row += 1
         self._share.manager.notices.publish(BatchRetried(failure.kind.name.lower()))
-        if failure.kind is Kind.PERMANENT:
+        if failure.kind is FailureKind.PERMANENT:
             raise BatchFailed(f"{failure.message} (batch: {describe(ahead.ranges)})") from error
-        if failure.kind is Kind.COMPUTING:
+        if failure.kind is FailureKind.COMPUTING:
             self._computing(failure, ahead)
-        elif failure.kind is Kind.UNKNOWN:
+        elif failure.kind is FailureKind.UNKNOWN:
             self._unknown(failure, ahead, error)
         else:
             plan_again(failure, ahead.ranges, self._feed, self._share)
-            if failure.kind in (Kind.AWAY, Kind.LOST):
+            if failure.kind in (FailureKind.AWAY, FailureKind.LOST):
                 self._pause(failure.message)
 
     def _computing(self, failure: Failure, ahead: Ahead) -> None:

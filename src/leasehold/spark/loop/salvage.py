@@ -17,12 +17,12 @@ import pyarrow as pa
 from leasehold.model import EventRange
 from leasehold.sinks.duplicates import Identities
 from leasehold.spark.loop.evaluation import Evaluated
-from leasehold.spark.loop.failures import Kind, sort_failure
+from leasehold.spark.loop.failures import FailureKind, sort_failure
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.poison import Poison, Sifted, sift
 from leasehold.spark.loop.tasks import CARRIED
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import owned_batches, reads_for, with_level
 from leasehold.spark.share import Share
 from leasehold.spark.table.expressions import with_rejected
@@ -52,7 +52,7 @@ class Salvage:
 
         def why(error: Exception) -> str | None:
             failure = sort_failure(error, computing=True)
-            return failure.message if failure.kind is Kind.COMPUTING and not self._stop.is_set() else None
+            return failure.message if failure.kind is FailureKind.COMPUTING and not self._stop.is_set() else None
 
         def witness() -> bool:
             try:
@@ -96,7 +96,7 @@ def read_raw(share: Share, columns: tuple[str, ...], poison: Poison) -> pa.Table
     one = poison.event
     names = tuple(dict.fromkeys((*CARRIED, "body", *columns)))
     wanted = [name for name in names if name != "ownerLevel"]
-    piece = Range(one.partition, one.begin, one.end, one.owner_level)
+    piece = ReadRange(one.partition, one.begin, one.end, one.owner_level)
     batches = owned_batches(share.hub, piece, wanted, 1, reads_for(share.options))
     table = pa.Table.from_batches([with_level(batch, one.owner_level, names) for batch in batches])
     reason = f"cannot be computed: {poison.error}"

@@ -26,7 +26,7 @@ import pyarrow as pa
 from leasehold.errors import DataLoss, EndWentBack, PartitionTaken, RangeTooLarge, ReaderDisconnected
 from leasehold.hubs.base import Hub
 from leasehold.spark.loop.orders import Receipt, TaskOrder
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import PAUSES, ReadFor, owned_batches, shared_hub, superseded, taken_by_others, with_level
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:
     return Receipt(order.token, order.task, tally.events, tally.size, rejected)
 
 
-def _events(hub: Hub, spec: ReadSpec, one: Range, mean: float | None) -> Iterator[pa.RecordBatch]:
+def _events(hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None) -> Iterator[pa.RecordBatch]:
     """The events of a range in chunks that fit in memory, read on after a pause if somebody has come between."""
     wanted = [name for name in spec.columns if name != "ownerLevel"]
     if spec.bodies is not None:
@@ -123,11 +123,11 @@ def _events(hub: Hub, spec: ReadSpec, one: Range, mean: float | None) -> Iterato
             mean = size / count if count else mean
 
 
-def _is_taken(hub: Hub, one: Range, read_for: ReadFor) -> bool:
+def _is_taken(hub: Hub, one: ReadRange, read_for: ReadFor) -> bool:
     return superseded(hub, one, read_for) or taken_by_others(hub, one, read_for)
 
 
-def _weigh(batch: pa.RecordBatch, one: Range, order: TaskOrder, tally: Tally) -> None:
+def _weigh(batch: pa.RecordBatch, one: ReadRange, order: TaskOrder, tally: Tally) -> None:
     events = tally.events[one.partition] = tally.events.get(one.partition, 0) + batch.num_rows
     size = tally.size[one.partition] = tally.size.get(one.partition, 0) + batch.nbytes
     if order.most_bytes is not None and events > 1 and sum(tally.size.values()) > 2 * order.most_bytes:
@@ -160,7 +160,7 @@ def _out(spec: ReadSpec, batch: pa.RecordBatch, owner_level: int, tally: Tally) 
         yield good
 
 
-def _check_whole(hub: Hub, one: Range, rows: int) -> None:
+def _check_whole(hub: Hub, one: ReadRange, rows: int) -> None:
     """Fewer events than numbers is a loss if the hub begins later now; else the hub has gaps (compaction)."""
     if rows >= len(one):
         return

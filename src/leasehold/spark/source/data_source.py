@@ -15,6 +15,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +35,10 @@ from pyspark.sql.types import (
 from leasehold.errors import ConfigError, DataLoss
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
-from leasehold.model import EARLIEST, PositionKind, Positions
+from leasehold.model import EARLIEST, PartitionProperties, PositionKind, Positions
 from leasehold.spark.daemon import hush_this_worker
 from leasehold.spark.endings import say_nothing_of_a_closed_socket
-from leasehold.spark.offsets import Range, decode, encode, pack
+from leasehold.spark.offsets import ReadRange, decode, encode, pack
 from leasehold.spark.options import (
     NO_END,
     SourceOptions,
@@ -76,7 +77,7 @@ _TYPES: Mapping[str, DataType] = {
 class Task(InputPartition):
     """What one Spark task reads, of the hub with this identity."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[ReadRange, ...]
     hub: str
 
 
@@ -107,7 +108,7 @@ class LeaseholdDataSource(DataSource):
         return StreamReader(self._parsed)
 
 
-def _tasks(ranges: Sequence[Range], options: SourceOptions, hub: str, *, cut: bool = True) -> list[Task]:
+def _tasks(ranges: Sequence[ReadRange], options: SourceOptions, hub: str, *, cut: bool = True) -> list[Task]:
     packed = pack(ranges, events_per_task=options.events_per_task, at_least=options.min_partitions, cut=cut)
     return [Task(group, hub) for group in packed]
 
@@ -135,41 +136,46 @@ class BatchReader(DataSourceReader):
 
     @said_plainly
     def partitions(self) -> Sequence[InputPartition]:
-        hub = open_hub(self._options.hub)
-        starts, ends = self._options.starting_position, self._options.ending_position
-        committed = self._committed(starts, ends)
-        ranges = []
-        for partition, known in hub.partition_properties(self._wanted(hub)).items():
-            at = {}
-            for edge, positions in (("start", starts), ("end", ends)):
-                position = positions.of(partition)
-                if position.kind is PositionKind.COMMITTED:
-                    at[edge] = committed.get(partition, hub.resolve(partition, EARLIEST))
-                else:
-                    at[edge] = hub.resolve(partition, position)
-            if at["start"] < known.begin and self._options.fail_on_data_loss:
-                raise DataLoss(partition, at["start"], known.begin)
-            start, end = max(at["start"], known.begin), min(at["end"], known.end)
-            ranges.append(Range(partition, start, max(start, end), 0))
-        identity = hub.identity
-        hub.close()
-        return _tasks(ranges, self._options, identity) or [
-            Task((), identity)
-        ]  # without any, Spark would call read(None)
+        with closing(open_hub(self._options.hub)) as hub:
+            if self._options.partitions is not None:
+                check_known(self._options.partitions, hub.partition_ids())
+            committed = self._committed(hub)
+            places = hub.partition_properties(self._options.partitions)
+            ranges = [self._range(hub, place, committed.get(partition)) for partition, place in places.items()]
+            identity = hub.identity
+        # Without any, Spark would call read(None).
+        return _tasks(ranges, self._options, identity) or [Task((), identity)]
 
-    def _wanted(self, hub: Hub) -> Sequence[str] | None:
-        """Which partitions are read; None for all."""
-        if self._options.partitions is not None:
-            check_known(self._options.partitions, hub.partition_ids())
-        return self._options.partitions
+    def _range(self, hub: Hub, place: PartitionProperties, committed: int | None) -> ReadRange:
+        """What is read of a partition, whose checkpoint says to go on at `committed`."""
 
-    def _committed(self, *positions: Positions) -> dict[str, int]:
-        kinds = {one.kind for many in positions for one in (many.default, *dict(many.by_partition).values())}
+        def resolve(positions: Positions) -> int:
+            position = positions.of(place.partition)
+            if position.kind is not PositionKind.COMMITTED:
+                return hub.resolve(place.partition, position)
+            return hub.resolve(place.partition, EARLIEST) if committed is None else committed
+
+        start = resolve(self._options.starting_position)
+        if start < place.begin and self._options.fail_on_data_loss:
+            raise DataLoss(place.partition, start, place.begin)
+        start = max(start, place.begin)
+        end = min(resolve(self._options.ending_position), place.end)
+        return ReadRange(place.partition, start, max(start, end), 0)
+
+    def _committed(self, hub: Hub) -> dict[str, int]:
+        """Where the checkpoint of each partition says to go on, if it is asked for."""
+        both = self._options.starting_position, self._options.ending_position
+        kinds = {one.kind for many in both for one in (many.default, *dict(many.by_partition).values())}
         if PositionKind.COMMITTED not in kinds:
             return {}
         url = require_store(self._options.checkpoint_store, "checkpointStore", "committed is kept in a store")
-        group = open_hub(self._options.hub).consumer_group(self._options.consumer_group)
-        return {c.partition: c.next_sequence_number for c in open_store(url).list_checkpoints(group)}
+        store = open_store(url)
+        try:
+            checkpoints = store.list_checkpoints(hub.consumer_group(self._options.consumer_group))
+            return {one.partition: one.next_sequence_number for one in checkpoints}
+        finally:
+            if callable(close := getattr(store, "close", None)):  # a store on files has nothing to close
+                close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)

@@ -30,7 +30,7 @@ from leasehold.errors import DataLoss, HubUnavailable, LeaseholdError, StoreUnav
 from leasehold.hubs.base import owner_reads
 from leasehold.model import PartitionProperties
 from leasehold.notices import EventsLost
-from leasehold.spark.offsets import Held, Plan, Range, Weights, next_waited, plan
+from leasehold.spark.offsets import Plan, Plannable, ReadRange, Weights, next_waited, plan
 from leasehold.spark.options import SourceOptions
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.source.scales import Scales
@@ -62,12 +62,12 @@ class LiveStream:
         self._position: dict[str, int] = {}
         self._waited: dict[str, int] = {}
         self._lost_events = 0
-        self._in_flight: tuple[Range, ...] = ()
+        self._in_flight: tuple[ReadRange, ...] = ()
         self._last_batch = self._clock.monotonic()
         self._begun = False
         self._watch: threading.Timer | None = None
 
-    def begin(self, committed: Sequence[Range]) -> None:
+    def begin(self, committed: Sequence[ReadRange]) -> None:
         """Begin to hold partitions, once, after a record of what Spark had committed before.
 
         Raises `AlreadyInUse` if the group is another pipeline's or another table's, and what says that stores and
@@ -92,7 +92,7 @@ class LiveStream:
         else:
             self.hub.close()
 
-    def record_committed(self, ranges: Sequence[Range]) -> None:
+    def record_committed(self, ranges: Sequence[ReadRange]) -> None:
         """Write checkpoints for ranges that Spark has committed, each only at the level that it carries.
 
         A store that is away costs nothing: Spark names the same ranges again on the next trigger.
@@ -104,7 +104,7 @@ class LiveStream:
         if recorded:
             self._share.let_go({(one.partition, one.owner_level) for one in ranges if not self._share.is_recorded(one)})
 
-    def plan(self, last: Sequence[Range], limit: int | None, bounds: Mapping[str, int] | None) -> Plan | None:
+    def plan(self, last: Sequence[ReadRange], limit: int | None, bounds: Mapping[str, int] | None) -> Plan | None:
         """The ranges to read next, or None while the hub is away or too little has come."""
         held = self._share.held()
         try:
@@ -130,8 +130,8 @@ class LiveStream:
 
     def _plan(
         self,
-        last: Sequence[Range],
-        held: Mapping[str, Held],
+        last: Sequence[ReadRange],
+        held: Mapping[str, Plannable],
         limit: int | None,
         bounds: Mapping[str, int] | None,
         applied: Mapping[str, int] | None = None,
@@ -156,7 +156,7 @@ class LiveStream:
             self.manager.notices.publish(EventsLost(loss.partition, loss.start, loss.end))
             logger.warning("partition %s: events [%d, %d) are gone from the hub", loss.partition, loss.start, loss.end)
 
-    def _too_few(self, last: Sequence[Range], planned: Plan, held: Mapping[str, Held]) -> bool:
+    def _too_few(self, last: Sequence[ReadRange], planned: Plan, held: Mapping[str, Plannable]) -> bool:
         wanted = self._options.min_events_per_trigger
         if wanted is None or self._clock.monotonic() - self._last_batch >= self._options.max_trigger_delay:
             return False
@@ -204,7 +204,7 @@ class LiveStream:
             self._watch = None
             self.manager.hold_no_more(False)
 
-    def _give_up(self, ranges: Sequence[Range]) -> None:
+    def _give_up(self, ranges: Sequence[ReadRange]) -> None:
         """The batch at hand hangs: say so, and let its partitions go with that on record, so that they are suspects."""
         said = ", ".join(f"partition {one.partition} [{one.start}, {one.end})" for one in ranges)
         error = f"no progress for the stall timeout ({self._options.settings.stall_timeout:g} s): {said}"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from leasehold.errors import LeaseholdError
 from leasehold.hubs.base import Hub
-from leasehold.spark.offsets import Range
+from leasehold.spark.offsets import ReadRange
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +30,14 @@ class Scales:
         self._columns = [name for name in columns if name != "ownerLevel"] or ["sequenceNumber"]
         self._mean: dict[str, float] = {}
 
-    def weigh(self, ranges: Sequence[Range]) -> dict[str, float]:
+    def weigh(self, ranges: Sequence[ReadRange]) -> dict[str, float]:
         """What is known now, after a look at these ranges."""
         for one in ranges:
             if not self._one_reader and (len(one) > FEW or (len(one) > 1 and one.partition not in self._mean)):
                 self._look(one)
         return dict(self._mean)
 
-    def _look(self, one: Range) -> None:
+    def _look(self, one: ReadRange) -> None:
         places = ((one.start, min(one.start + SAMPLE, one.end)), (max(one.start, one.end - SAMPLE), one.end))
         size = count = 0
         try:

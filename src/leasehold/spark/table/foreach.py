@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import BatchEnded, UsageError
-from leasehold.spark.loop.failures import Kind, sort_failure
+from leasehold.spark.loop.failures import FailureKind, sort_failure
 from leasehold.spark.loop.jobs import is_connect
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def say_what_cannot_be_computed(error: Exception, batch: int) -> None:
     The transform may be in the stream's own plan, which runs as a whole: no part of it can be tried by itself.
     """
     failure = sort_failure(error, computing=True)
-    if failure.kind is Kind.COMPUTING:
+    if failure.kind is FailureKind.COMPUTING:
         logger.error(
             "rows of batch %d cannot be computed: %s. Spark ends the query, and gives the same batch at each start. "
             "Guard against such events in the transform (try_cast, leasehold.spark.read_json), reject them with "

@@ -29,7 +29,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.access import BLOB, Access, read_url
 from leasehold.stores.azure.calls import WORKERS, Calls, Deadline, Lost, transport
-from leasehold.stores.azure.leased_blobs import Held, LeasedBlobs
+from leasehold.stores.azure.leased_blobs import HeldBlob, LeasedBlobs
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 
@@ -54,7 +54,7 @@ class BlobLeaseStore:
         self._ends: dict[str, float] = {}
         self._beats: dict[str, float] = {}  # when the last heartbeat of a session began
         self._dead: set[str] = set()
-        self._mine: dict[tuple[str, str], Held] = {}
+        self._mine: dict[tuple[str, str], HeldBlob] = {}
 
     def __repr__(self) -> str:
         return f"BlobLeaseStore({self._calls.where})"
@@ -111,7 +111,7 @@ class BlobLeaseStore:
                 return True
         return False
 
-    def _held_by(self, session: LeaseSession) -> list[Held]:
+    def _held_by(self, session: LeaseSession) -> list[HeldBlob]:
         with self._lock:
             return [held for held in self._mine.values() if held.lease.session.id == session.id]
 
@@ -140,7 +140,7 @@ class BlobLeaseStore:
         kept = {session for session, since in alive.items() if self._extend(session, since)}
         return [lease for lease in asked if lease in renewed and lease.session in kept]
 
-    def _renew_one(self, deadline: Deadline, held: Held) -> Lease | None:
+    def _renew_one(self, deadline: Deadline, held: HeldBlob) -> Lease | None:
         kept = self._blobs.keep(held, deadline)
         if kept is None:
             self._forget(held)
@@ -156,7 +156,7 @@ class BlobLeaseStore:
 
         return [lease for lease in self._each(release, asked) if lease]
 
-    def _release_one(self, deadline: Deadline, held: Held) -> Lease | None:
+    def _release_one(self, deadline: Deadline, held: HeldBlob) -> Lease | None:
         released = self._blobs.give_up(held, deadline)
         self._forget(held)
         return held.lease if released else None
@@ -188,14 +188,14 @@ class BlobLeaseStore:
     def holders(self, scope: str, keys: Sequence[str]) -> list[Lease]:
         check_keys(scope, keys)
 
-        def holder(deadline: Deadline, key: str) -> Held | None:
+        def holder(deadline: Deadline, key: str) -> HeldBlob | None:
             return self._blobs.holder(scope, key, deadline)
 
         return [held.lease for held in self._each(holder, dict.fromkeys(keys)) if held]
 
     # What this process knows
 
-    def _find(self, deadline: Deadline, lease: Lease) -> Held | None:
+    def _find(self, deadline: Deadline, lease: Lease) -> HeldBlob | None:
         """The lease with its id: from what this process holds, else from the blob."""
         with self._lock:
             mine = self._mine.get((lease.scope, lease.key))
@@ -204,7 +204,7 @@ class BlobLeaseStore:
         held = self._blobs.holder(lease.scope, lease.key, deadline)
         return held if held and held.lease == lease else None
 
-    def _won(self, deadline: Deadline, held: Held | None, since: float) -> Lease | None:
+    def _won(self, deadline: Deadline, held: HeldBlob | None, since: float) -> Lease | None:
         """Note what was won by what began at `since`, and do here what the session's other calls could not do for it.
 
         That is: free it if the session has been closed meanwhile, and renew it if there has been a heartbeat.
@@ -222,7 +222,7 @@ class BlobLeaseStore:
                 return self._renew_one(deadline, held)
         return held.lease
 
-    def _noted(self, held: Held | None) -> Lease | None:
+    def _noted(self, held: HeldBlob | None) -> Lease | None:
         if held is None:
             return None
         at = held.lease.scope, held.lease.key
@@ -231,7 +231,7 @@ class BlobLeaseStore:
                 self._mine[at] = held
         return held.lease
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: HeldBlob) -> None:
         at = held.lease.scope, held.lease.key
         with self._lock:
             if at in self._mine and self._mine[at].lease == held.lease:

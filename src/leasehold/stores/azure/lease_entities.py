@@ -65,7 +65,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EntityWrite:
     """A write to the entity of a key, from one row to another, and the sessions that must be alive for it."""
 
     name: Name
@@ -74,9 +74,9 @@ class Step:
     alive: frozenset[str]
 
 
-def packed(steps: Iterable[Step]) -> list[list[Step]]:
+def packed(steps: Iterable[EntityWrite]) -> list[list[EntityWrite]]:
     """The steps in as few transactions as they go into in this order."""
-    groups: list[list[Step]] = []
+    groups: list[list[EntityWrite]] = []
     alive: frozenset[str] = frozenset()
     for step in steps:
         if not groups or len(groups[-1]) + 1 + len(alive | step.alive) > LARGEST_TRANSACTION:
@@ -101,7 +101,7 @@ class LeaseEntities:
         found = self._read(_lease_key(name), deadline)
         return Row() if found is None else _row(found[0])
 
-    def write(self, steps: Sequence[Step], deadline: Deadline) -> list[Row | None] | None:
+    def write(self, steps: Sequence[EntityWrite], deadline: Deadline) -> list[Row | None] | None:
         """Make all steps in one transaction; return the rows as it left them. None if one of them cannot be made.
 
         A row is None where it is not known how it was left: the answer was lost, and it was written to since.
@@ -133,7 +133,7 @@ class LeaseEntities:
                 unanswered = True
                 deadline.pause()
 
-    def _made(self, steps: Sequence[Step], mark: str, deadline: Deadline) -> list[Row | None] | None:
+    def _made(self, steps: Sequence[EntityWrite], mark: str, deadline: Deadline) -> list[Row | None] | None:
         """What has become of a transaction without an answer: all of it was made, or nothing."""
         rows = [self.row(step.name, deadline) for step in steps]
         if any(row.write == mark for row in rows):
@@ -278,7 +278,7 @@ def _stated(session: LeaseSession) -> dict[str, str]:
     }
 
 
-def _properties(step: Step) -> dict[str, str]:
+def _properties(step: EntityWrite) -> dict[str, str]:
     session = step.after.session
     return {
         _FENCE: str(step.after.fence),

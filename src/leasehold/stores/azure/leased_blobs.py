@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldBlob:
     """A lease, the id by which the service knows it, and the ETag of the write that named its holder.
 
     `endless`: the service's lease has no end, whatever its session has.
@@ -81,7 +81,7 @@ class LeasedBlobs:
         self._container = container
         self._calls = calls
 
-    def take(self, session: LeaseSession, scope: str, key: str, deadline: Deadline) -> Held | None:
+    def take(self, session: LeaseSession, scope: str, key: str, deadline: Deadline) -> HeldBlob | None:
         """Take the key for the session. None if another session holds it."""
         blob, patience = self._blob(scope, key), deadline.left() / 2
         nameless, since, broken = "", 0.0, False  # the ETag of an orphaned blob, and how much time was left
@@ -111,17 +111,17 @@ class LeasedBlobs:
             stands = self._look(blob, deadline)
             if stands is not None:
                 fence = 1 + fence_of(_metadata(stands).get(_FENCE) or 0)
-                won = Held(Lease(scope, key, session, fence), lease_id, str(stands.etag), session.duration is None)
+                won = HeldBlob(Lease(scope, key, session, fence), lease_id, str(stands.etag), session.duration is None)
                 if written := self._write(blob, won, _named(won), deadline):
                     return replace(won, etag=written)
             if not deadline.allows_another:
                 return None  # each time it was broken, or took so long that it has expired
 
-    def holder(self, scope: str, key: str, deadline: Deadline) -> Held | None:
+    def holder(self, scope: str, key: str, deadline: Deadline) -> HeldBlob | None:
         """Who holds the key."""
         return self._holder(scope, key, deadline)[0]
 
-    def _holder(self, scope: str, key: str, deadline: Deadline) -> tuple[Held | None, BlobProperties | None]:
+    def _holder(self, scope: str, key: str, deadline: Deadline) -> tuple[HeldBlob | None, BlobProperties | None]:
         """Who holds the key, and how its blob was last seen."""
         blob, tried = self._blob(scope, key), ""
         stands = self._look(blob, deadline)
@@ -134,10 +134,10 @@ class LeasedBlobs:
             stands = self._look(blob, deadline)
         return None, stands
 
-    def keep(self, held: Held, deadline: Deadline) -> Held | None:
+    def keep(self, held: HeldBlob, deadline: Deadline) -> HeldBlob | None:
         """Renew the lease, if it is held as it says; return it as it stands."""
 
-        def renew(held: Held) -> str | None:
+        def renew(held: HeldBlob) -> str | None:
             blob = self._blob(held.lease.scope, held.lease.key)
             lent = BlobLeaseClient(blob, held.id)
             if not held.has_its_length:
@@ -152,7 +152,7 @@ class LeasedBlobs:
         kept = self._as_it_stands(held, renew, deadline)
         return kept and replace(kept, endless=kept.lease.session.duration is None)
 
-    def give_up(self, held: Held, deadline: Deadline) -> bool:
+    def give_up(self, held: HeldBlob, deadline: Deadline) -> bool:
         """Free the key, if it is held as it says."""
         blob = self._blob(held.lease.scope, held.lease.key)
         cleared = {_FENCE: str(held.lease.fence), _KEY: to_header(held.lease.key[:_SHOWN])}
@@ -167,7 +167,7 @@ class LeasedBlobs:
         self._attempt(deadline, release)  # refused, it has expired, or was broken by a client that saw it orphaned
         return True
 
-    def hand_over(self, held: Held, to: LeaseSession, deadline: Deadline) -> Held | None:
+    def hand_over(self, held: HeldBlob, to: LeaseSession, deadline: Deadline) -> HeldBlob | None:
         """Let the session `to` hold the key, if it is held as it says."""
         blob = self._blob(held.lease.scope, held.lease.key)
         lease = replace(held.lease, session=to, fence=held.lease.fence + 1)
@@ -204,7 +204,7 @@ class LeasedBlobs:
 
         self._attempt(deadline, end)
 
-    def _give_its_length(self, held: Held, deadline: Deadline) -> bool:
+    def _give_its_length(self, held: HeldBlob, deadline: Deadline) -> bool:
         """Let a lease that was handed over last as long as its session says. False if it is not that lease any more."""
         if held.has_its_length:
             return True
@@ -214,7 +214,9 @@ class LeasedBlobs:
             return False
         return True
 
-    def _as_it_stands(self, held: Held, change: Callable[[Held], str | None], deadline: Deadline) -> Held | None:
+    def _as_it_stands(
+        self, held: HeldBlob, change: Callable[[HeldBlob], str | None], deadline: Deadline
+    ) -> HeldBlob | None:
         """Make a change that compares the ETag, if the lease is held as it says; return it with the ETag after.
 
         The ETag may have moved though the lease is the same: a client has touched the blob. Then look, and ask again.
@@ -268,7 +270,7 @@ class LeasedBlobs:
 
         self._attempt(deadline, make)
 
-    def _write(self, blob: BlobClient, held: Held, metadata: Mapping[str, str], deadline: Deadline) -> str | None:
+    def _write(self, blob: BlobClient, held: HeldBlob, metadata: Mapping[str, str], deadline: Deadline) -> str | None:
         """Write under the lease, if nothing was written since. Returns the new ETag.
 
         None if the lease is lost, or something was written. Where an answer is lost, the blob tells whose write it was.
@@ -303,7 +305,7 @@ def _unwritten_since(etag: str) -> dict[str, Any]:
     return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
 
 
-def _named(held: Held) -> dict[str, str]:
+def _named(held: HeldBlob) -> dict[str, str]:
     """The metadata of a blob that is held."""
     lease = held.lease
     return {
@@ -320,7 +322,7 @@ def _metadata(blob: BlobProperties | None) -> dict[str, str]:
     return {name.lower(): value or "" for name, value in (blob.metadata or {}).items()} if blob else {}
 
 
-def _held(blob: BlobProperties | None, scope: str, key: str) -> Held | None:
+def _held(blob: BlobProperties | None, scope: str, key: str) -> HeldBlob | None:
     """The holder of the blob, if it is leased and its metadata names one."""
     found = _metadata(blob)
     if blob is None or blob.lease.state != "leased" or not found.get(_SESSION):
@@ -329,4 +331,4 @@ def _held(blob: BlobProperties | None, scope: str, key: str) -> Held | None:
     if session is None:
         return None
     lease = Lease(scope, key, session, fence_of(found.get(_FENCE) or 0))
-    return Held(lease, found.get(_ID) or "", str(blob.etag), blob.lease.duration == "infinite")
+    return HeldBlob(lease, found.get(_ID) or "", str(blob.etag), blob.lease.duration == "infinite")

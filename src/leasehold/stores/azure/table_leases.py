@@ -38,13 +38,13 @@ from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.access import TABLE, Access, read_url
 from leasehold.stores.azure.calls import Calls, Deadline, transport
-from leasehold.stores.azure.lease_entities import Beat, LeaseEntities, Name, Row, Step, packed
+from leasehold.stores.azure.lease_entities import Beat, EntityWrite, LeaseEntities, Name, Row, packed
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
 
 _REMEMBERED = 100_000  # rows that are kept in memory: what each saves is a request
 
-Plan = Callable[[Name, Row, frozenset[str]], Step | None]
+Plan = Callable[[Name, Row, frozenset[str]], EntityWrite | None]
 """What to write to a key, given its row and which sessions are dead. None: there is nothing to win."""
 
 
@@ -137,10 +137,10 @@ class TableLeaseStore:
     def acquire(self, session: LeaseSession, scope: str, keys: Sequence[str]) -> list[Lease]:
         check_keys(scope, keys)
 
-        def acquired(name: Name, row: Row, dead: frozenset[str]) -> Step | None:
+        def acquired(name: Name, row: Row, dead: frozenset[str]) -> EntityWrite | None:
             if session.id in dead or (row.session is not None and row.session.id not in dead):
                 return None
-            return Step(name, row, Row(row.fence + 1, session), frozenset([session.id]))
+            return EntityWrite(name, row, Row(row.fence + 1, session), frozenset([session.id]))
 
         names = [(scope, key) for key in dict.fromkeys(keys)]
         made = self._settle(names, acquired, {session}, holders_count=True)
@@ -161,18 +161,18 @@ class TableLeaseStore:
         made = self._rewrite(leases, lambda row: Row(row.fence + 1, to), to)
         return [_lease(step.name, step.after) for step in made]
 
-    def _rewrite(self, leases: Sequence[Lease], after: Callable[[Row], Row], *alive: LeaseSession) -> list[Step]:
+    def _rewrite(self, leases: Sequence[Lease], after: Callable[[Row], Row], *alive: LeaseSession) -> list[EntityWrite]:
         """Write what comes `after` to those leases that are held as they say, while these sessions live too."""
         check_leases(leases)
         asked: dict[Name, list[Lease]] = {}
         for lease in dict.fromkeys(leases):
             asked.setdefault(_name(lease), []).append(lease)
 
-        def rewritten(name: Name, row: Row, dead: frozenset[str]) -> Step | None:
+        def rewritten(name: Name, row: Row, dead: frozenset[str]) -> EntityWrite | None:
             for lease in asked[name]:
                 living = frozenset(session.id for session in (lease.session, *alive))
                 if _holds(row, lease) and not dead & living:
-                    return Step(name, row, after(row), living)
+                    return EntityWrite(name, row, after(row), living)
             return None
 
         return self._settle(list(asked), rewritten, {*alive, *(lease.session for lease in leases)})
@@ -180,10 +180,10 @@ class TableLeaseStore:
     def break_leases(self, scope: str, keys: Sequence[str]) -> list[Lease]:
         check_keys(scope, keys)
 
-        def broken(name: Name, row: Row, dead: frozenset[str]) -> Step | None:
+        def broken(name: Name, row: Row, dead: frozenset[str]) -> EntityWrite | None:
             if row.session is None or row.session.id in dead:
                 return None
-            return Step(name, row, Row(row.fence), frozenset([row.session.id]))
+            return EntityWrite(name, row, Row(row.fence), frozenset([row.session.id]))
 
         made = self._settle([(scope, key) for key in dict.fromkeys(keys)], broken, set(), holders_count=True)
         return [_lease(step.name, step.before) for step in made]
@@ -199,13 +199,13 @@ class TableLeaseStore:
 
     def _settle(
         self, names: Sequence[Name], plan: Plan, needed: Iterable[LeaseSession], *, holders_count: bool = False
-    ) -> list[Step]:
+    ) -> list[EntityWrite]:
         """Plan for each key until its step is made or there is none; return the steps made, in the order of the names.
 
         What is remembered of a key is good enough to try a step, which compares, as is a session that is trusted.
         `needed` sessions that are not are looked at first, and with `holders_count` those that hold the keys.
         """
-        deadline, made = self._calls.deadline(), dict[Name, Step]()
+        deadline, made = self._calls.deadline(), dict[Name, EntityWrite]()
         todo, trusting = list(names), True
         while todo:
             with self._lock:
@@ -229,7 +229,7 @@ class TableLeaseStore:
                 )
         return [made[name] for name in names if name in made]
 
-    def _write(self, steps: Sequence[Step], deadline: Deadline) -> bool:
+    def _write(self, steps: Sequence[EntityWrite], deadline: Deadline) -> bool:
         rows = self._entities.write(steps, deadline)
         with self._lock:
             if len(self._rows) > _REMEMBERED:
