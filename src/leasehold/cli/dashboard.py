@@ -26,7 +26,7 @@ SHORTEST_TOKEN = 16
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    default="127.0.0.1:9465",
+    default="127.0.0.1:9466",
     show_default=True,
     help="Where to listen; port 0 takes a free one. Any other address than this machine's own needs a token.",
 )
@@ -63,7 +63,7 @@ def dashboard(
     \b
     Example:
       leasehold dashboard flights.toml orders.toml
-      LEASEHOLD_DASHBOARD_TOKEN=$(openssl rand -hex 16) leasehold dashboard flights.toml --listen 0.0.0.0:9465
+      LEASEHOLD_DASHBOARD_TOKEN=$(openssl rand -hex 16) leasehold dashboard flights.toml --listen 0.0.0.0:9466
     """
     from leasehold.config import parse_duration
     from leasehold.listening import Address

@@ -1,8 +1,8 @@
 """`leasehold demo`: the main job on real input, with one of two instances killed half way.
 
 Owns a folder of its own for each run, the two processes it starts in it (each with all its children in a
-process group of its own) and the comparison at the end. Promises to leave neither processes nor files behind,
-and to fail if a single row of the table differs from the answer.
+process group of its own) and the comparison at the end. Promises to leave no process and
+no file but the picture behind, and to fail if a single row of the table differs from the answer.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from leasehold.cli.demo.course import Course
 from leasehold.cli.demo.data import FIELDS, SCHEMA, FlightEvents, State, expected_table
 from leasehold.cli.output import Output, Result, output_option
 from leasehold.cli.status import describe
-from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.errors import ConfigError, LeaseholdError, StoreUnavailable
 from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
 
 PARTITIONS = 8
@@ -62,31 +63,43 @@ class DemoFailed(LeaseholdError):
 
 @click.command(short_help="Run the main job on a million real events, and check the result.")
 @click.option("--flights", "limit", metavar="N", type=click.IntRange(min=1), help="Take only the first N flights.")
+@click.option(
+    "--picture",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    default=Path("leasehold-demo.svg"),
+    show_default=True,
+    help="Where the picture of the run goes.",
+)
 @output_option
-def demo(limit: int | None, output: Output) -> None:
+def demo(limit: int | None, picture: Path, output: Output) -> None:
     """Run the main job on a million real events, and check the result.
 
     The events are those of the 336,776 flights that left New York in 2013, keyed by tail number, in an embedded
     log of 8 partitions. Two instances of one pipeline share them and keep a table of flights. Half way one is
     killed; the other takes over. At the end every row is compared with an answer computed straight from the CSV
-    file.
+    file, and a picture is drawn: who owned what and when, how fast, the kill and the take-over.
 
     \b
     Example:
       leasehold demo
     """
+    if not picture.parent.is_dir():
+        raise ConfigError("--picture", str(picture), "there is no such folder", "Name a file in one that is there")
     with tempfile.TemporaryDirectory(prefix="leasehold-demo-") as folder:
         run = _Demo(Path(folder), limit, output)
         events = run.send()
         took_over, seconds = run.process(events)
         rows, differences = run.compare()
+    picture.write_text(run.course.picture(), encoding="utf-8")
     if differences:
         raise DemoFailed(f"{len(differences)} of {rows:,} rows differ, for example: {differences[0]}")
     output.show(
         Result(
             summary=f"compared {rows:,} rows of {len(FIELDS)} columns with the answer from the CSV file: all equal\n"
             f"{events:,} events in {seconds:.0f} s: {events / seconds:,.0f} events/s\n"
-            f"taken over {took_over:.1f} s after the kill",
+            f"taken over {took_over:.1f} s after the kill\n"
+            f"who owned what, and when: {picture.absolute()}",
             facts={
                 "rows": rows,
                 "differences": 0,
@@ -94,6 +107,7 @@ def demo(limit: int | None, output: Output) -> None:
                 "seconds": round(seconds, 1),
                 "eventsPerSecond": round(events / seconds),
                 "takeoverSeconds": round(took_over, 1),
+                "picture": str(picture.absolute()),
             },
         )
     )
@@ -105,6 +119,7 @@ class _Demo:
     limit: int | None
     output: Output
     instances: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    course: Course = field(default_factory=lambda: Course(0))
 
     def send(self) -> int:
         """Fill the hub."""
@@ -161,7 +176,7 @@ class _Demo:
             )
 
     def _watch(self, events: int) -> tuple[float, float]:
-        course = _Course(events)
+        course = self.course = Course(events)
         deadline = time.monotonic() + TIME_LIMIT
         with _live(self.output) as show:
             for progress in self._status():
@@ -218,45 +233,6 @@ def _kill(instance: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(instance.pid, signal.SIGKILL)
     instance.wait()
-
-
-@dataclass
-class _Course:
-    """How the two instances have come along. Times are of the monotonic clock, in seconds."""
-
-    events: int
-    done: int = 0
-    began: float = 0.0
-    killed: float | None = None
-    takeover: float | None = None
-    _owners: dict[str, str] = field(default_factory=dict)
-    _victims: frozenset[str] = frozenset()
-
-    def note(self, rows: Sequence[PartitionProgress], now: float) -> None:
-        """Take in what the stores say now."""
-        self.done = sum((row.checkpoint or row.begin) - row.begin for row in rows)
-        self._owners = {row.partition: row.owner.partition("/")[0] for row in rows if row.owner}
-        if not self.done:
-            self.began = now
-        if self.killed is None:
-            self._victims = frozenset(p for p, owner in self._owners.items() if owner == "blue")
-        elif self.takeover is None and all(self._owners.get(partition) == "green" for partition in self._victims):
-            self.takeover = now - self.killed
-
-    @property
-    def may_kill(self) -> bool:
-        """Whether blue has something to lose and half the work is done."""
-        both = {"blue", "green"} <= set(self._owners.values())
-        return self.killed is None and both and 2 * self.done >= self.events
-
-    def describe(self) -> str:
-        """The kill and the takeover, for people."""
-        if self.killed is None:
-            return ""
-        count = len(self._victims)
-        if self.takeover is None:
-            return f"blue was killed with SIGKILL; its {count} partitions wait to be taken over"
-        return f"blue was killed with SIGKILL; green took its {count} partitions over after {self.takeover:.1f} s"
 
 
 @contextlib.contextmanager
