@@ -20,7 +20,9 @@ from leasehold.errors import (
     EndWentBack,
     HubError,
     HubUnavailable,
+    LeaseBusy,
     LeaseholdError,
+    LeaseLost,
     MissingDependency,
     NotTheOwner,
     OwnerLevelSuperseded,
@@ -47,6 +49,9 @@ SAMPLES: tuple[LeaseholdError, ...] = (
     EndWentBack("3", 20, 10),
     RangeTooLarge("3", 10, 70_000, 65_536),
     SparkEnded(),
+    LeaseBusy("billing", "order-42", "billing-2", 12.5, 10.0),
+    LeaseBusy("billing", "order-42", "billing-2", None, 10.0),
+    LeaseLost("billing", "order-42", 7, "it was not renewed in time"),
     ConfigError("hub", "log://x.db", "a log URL is log:///relative/path", "Did you mean log:///x.db?"),
 )
 CLASSES = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, LeaseholdError)]

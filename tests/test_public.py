@@ -22,7 +22,9 @@ import leasehold.notices
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "README.md"
-MADE_BY_LEASEHOLD = {"EventBatch", "MicroBatch", "PartitionClient", "PartitionContext", "Piece", "Unseen", "Faults"}
+MADE_BY_LEASEHOLD = {"EventBatch", "MicroBatch", "PartitionClient", "PartitionContext", "Piece", "Unseen", "Faults"} | {
+    *("EntityLease", "LossSignal"),
+}
 """Public classes that users are given and do not make: their constructors are internal."""
 
 FORMER = (

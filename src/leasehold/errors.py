@@ -21,6 +21,8 @@
     │   └── StaleBatch                  rows of other events than those of the batch that they are applied as
     ├── SparkUnavailable                Spark's master cannot be reached: try again           (transient)
     ├── SparkEnded                      Spark's Java process has ended: start the instance again
+    ├── LeaseBusy                       the lease of a key that another holder did not give up in the time waited
+    ├── LeaseLost                       a lease that was held and is not any more
     ├── PipelineFailed                  a pipeline file's run stopped, and trying again does not mend it
     ├── BatchEnded                      the function of `foreachBatch` ended its thread in place of returning
     └── NotTheOwner                     lost ownership: somebody else holds the partition now
@@ -49,6 +51,8 @@ __all__ = [
     "HubError",
     "HubUnavailable",
     "KeyFromTwoPartitions",
+    "LeaseBusy",
+    "LeaseLost",
     "LeaseholdError",
     "MissingDependency",
     "NotTheOwner",
@@ -224,6 +228,39 @@ class SparkEnded(LeaseholdError):
 
     def __reduce__(self) -> tuple[type[SparkEnded], tuple[()]]:
         return type(self), ()
+
+
+class LeaseBusy(LeaseholdError):
+    """`holder` holds the lease of `key` in `scope`, and did not give it up within the time that the caller waited.
+
+    `remaining` is for how many seconds more the store keeps the lease for its holder unless the holder renews it; None
+    if the lease has no end or the store cannot tell.
+    """
+
+    def __init__(self, scope: str, key: str, holder: str, remaining: float | None, waited: float) -> None:
+        self.scope, self.key, self.holder, self.remaining, self.waited = scope, key, holder, remaining, waited
+        left = "for a time that the store does not tell" if remaining is None else f"for {remaining:.1f} s more"
+        super().__init__(
+            f"the lease of {key!r} in scope {scope!r} is held by {holder!r}, {left} unless that holder renews it; "
+            f"waited {waited:.1f} s. Try later, wait longer, or free it with `leasehold leases break`"
+        )
+
+    def __reduce__(self) -> tuple[type[LeaseBusy], tuple[str, str, str, float | None, float]]:
+        return type(self), (self.scope, self.key, self.holder, self.remaining, self.waited)
+
+
+class LeaseLost(LeaseholdError):
+    """The lease of `key` in `scope`, with this `fence`, was lost: `reason` says how. Others may hold it by now."""
+
+    def __init__(self, scope: str, key: str, fence: int, reason: str) -> None:
+        self.scope, self.key, self.fence, self.reason = scope, key, fence, reason
+        super().__init__(
+            f"the lease of {key!r} in scope {scope!r} with fence {fence} is lost: {reason}. Stop working on it: "
+            "another may hold it, with a higher fence"
+        )
+
+    def __reduce__(self) -> tuple[type[LeaseLost], tuple[str, str, int, str]]:
+        return type(self), (self.scope, self.key, self.fence, self.reason)
 
 
 class PipelineFailed(LeaseholdError):

@@ -325,3 +325,33 @@ def test_after_the_clock_stepped_back_a_record_ages_from_its_next_listing(postgr
     second = store.list_ownership(group)
     assert 0.05 <= second.as_of - second.records[0].last_modified < 60
     assert store.renew_ownership([claimed]), "its ETag is still the same"
+
+
+def test_rows_of_keys_that_nobody_holds_are_cleared_and_fences_rise_for_who_acquires_at_once(url: str) -> None:
+    stores = [PostgresLeaseStore(url, timeout=PATIENT) for _ in range(5)]
+    sessions = [store.open_session("me", 60.0) for store in stores]
+    held = stores[0].acquire(sessions[0], "scope", ["held"])
+    keys, fences = ["a", "b"], list[list[tuple[str, int]]]()
+
+    def take(number: int) -> list[tuple[str, int]]:
+        found = []
+        for _ in range(50):
+            won = stores[number].acquire(sessions[number], "scope", keys)
+            found += [(lease.key, lease.fence) for lease in won]
+            stores[number].release(won)
+        return found
+
+    def clear() -> list[tuple[str, int]]:
+        for _ in range(50):
+            stores[4].clear_leases(recent=0, worth=0)
+        return []
+
+    fences = at_once([*(partial(take, number) for number in range(4)), clear])
+    for key in keys:
+        given = [fence for found in fences for one, fence in found if one == key]
+        assert len(set(given)) == len(given)
+    stores[4].clear_leases(recent=0, worth=0)
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT key FROM leasehold_lease").fetchall() == [("held",)]
+    assert stores[0].renew(held) == held
+    assert stores[0].clear_leases() == 0, "what was acquired lately stays"

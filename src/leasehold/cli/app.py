@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "leasehold.cli.checkpoints.command:checkpoints",
         "Take checkpoints out of a store, or put them in.",
     ),
+    "leases": ("leasehold.cli.leases:leases", "Show who holds which lease, or free one whose holder is gone."),
     "serve": (
         "leasehold.cli.serve:serve",
         "Serve an embedded log, or queues, to Azure's clients.",

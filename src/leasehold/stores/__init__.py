@@ -22,12 +22,15 @@ from leasehold.stores.base import (
     StoreFeatures,
     TellsWhetherMade,
 )
-from leasehold.stores.lease_base import LeaseStore
+from leasehold.stores.lease_base import ClearsLeases, LeaseStatus, LeaseStore, ListsLeases
 
 __all__ = [
     "CheckpointStore",
+    "ClearsLeases",
     "KnowsNamesakes",
+    "LeaseStatus",
     "LeaseStore",
+    "ListsLeases",
     "OwnershipStore",
     "PipelineBinding",
     "SchemaChange",

@@ -25,13 +25,17 @@ test in `leasehold.testing.stores`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.base import StoreFeatures
 
 __all__ = [
+    "ClearsLeases",
+    "LeaseStatus",
     "LeaseStore",
+    "ListsLeases",
 ]
 
 
@@ -104,4 +108,43 @@ class LeaseStore(Protocol):
 
     def holders(self, scope: str, keys: Sequence[str]) -> list[Lease]:
         """The leases of those keys that are held now, in the order asked for. Changes nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseStatus:
+    """A lease that is held, and how many seconds its session lives on without a heartbeat, by the store's clock.
+
+    `remaining` is None where the session has no end, or where the store cannot tell.
+    """
+
+    lease: Lease
+    remaining: float | None
+
+
+@runtime_checkable
+class ListsLeases(Protocol):
+    """What a lease store may do beside: list what is held, for people. Changes nothing."""
+
+    def list_leases(
+        self, scope: str | None = None, keys: Sequence[str] | None = None, *, most: int = 1000
+    ) -> list[LeaseStatus]:
+        """The leases that are held now: of all scopes or one, of all its keys or of `keys`; at most `most`.
+
+        Ordered by scope and key. `keys` without a scope is refused with a `ConfigError`. A record that cannot be read
+        is no lease, and is left out. A store that keeps only the beginning of a long key lists that.
+        """
+        ...
+
+
+@runtime_checkable
+class ClearsLeases(Protocol):
+    """What a lease store may do beside: forget keys that no session holds, where their records stay behind."""
+
+    def clear_leases(self) -> int:
+        """Remove records of keys that no session has held for long, and return how many were removed.
+
+        Fences keep rising for a key that is removed and acquired again, whoever acquires at the same time. Holds
+        nobody up for longer than the store's time-out. What one call leaves behind, the next one removes.
+        """
         ...

@@ -53,6 +53,14 @@ def check_keys(scope: str, keys: Sequence[str]) -> None:
             _check("key", key, LONGEST_KEY)
 
 
+def check_listing(scope: str | None, keys: Sequence[str] | None) -> None:
+    """Refuse names that no lease can have, and keys of no scope. Raises `ConfigError`."""
+    if scope is not None:
+        check_keys(scope, keys or [])
+    elif keys is not None:
+        raise ConfigError("keys", None, "keys are listed of one scope", "Name the scope")
+
+
 def check_leases(leases: Sequence[Lease]) -> None:
     """Refuse more leases than one call may name. Raises `ConfigError`."""
     _check_count(len(leases))

@@ -31,7 +31,8 @@ from leasehold.stores.azure.access import BLOB, Access, read_url
 from leasehold.stores.azure.calls import WORKERS, Calls, Deadline, Lost, transport
 from leasehold.stores.azure.leased_blobs import HeldBlob, LeasedBlobs
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
+from leasehold.stores.lease_base import LeaseStatus
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -192,6 +193,17 @@ class BlobLeaseStore:
             return self._blobs.holder(scope, key, deadline)
 
         return [held.lease for held in self._each(holder, dict.fromkeys(keys)) if held]
+
+    def list_leases(
+        self, scope: str | None = None, keys: Sequence[str] | None = None, *, most: int = 1000
+    ) -> list[LeaseStatus]:
+        check_listing(scope, keys)
+        if scope is not None and keys is not None:
+            found = self.holders(scope, keys)
+        else:
+            [found] = self._each(lambda deadline, scope: self._blobs.listed(scope, deadline), [scope])
+        found = sorted(found, key=lambda lease: (lease.scope, lease.key))
+        return [LeaseStatus(lease, None) for lease in found[:most]]  # the service does not tell when a lease ends
 
     # What this process knows
 

@@ -26,18 +26,19 @@ from azure.core import MatchConditions
 from azure.data.tables import TableClient, TableEntity, TableTransactionError, UpdateMode
 
 from leasehold.errors import StoreError, StoreUnavailable
-from leasehold.model import LeaseSession
+from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.calls import Calls, Deadline, Lost
 from leasehold.stores.azure.dates import http_date, time_in_etag
-from leasehold.stores.azure.layout import WRITE, to_header
+from leasehold.stores.azure.layout import WRITE, from_header, to_header
 from leasehold.stores.azure.lease_texts import fence_of, session_of
 from leasehold.stores.azure.names import ANY_CASE, encode
+from leasehold.stores.lease_base import LeaseStatus
 
 PARTITION = "Leasehold leases"
 LARGEST_TRANSACTION = 100
 """How many entities a transaction of the service may write."""
 
-_FENCE, _SESSION, _OWNER, _DURATION, _KEY = "fence", "session", "owner", "duration", "key"
+_FENCE, _SESSION, _OWNER, _DURATION, _KEY, _SCOPE = "fence", "session", "owner", "duration", "key", "scope"
 _SHOWN = 200  # characters of a key that are kept in its entity, for people
 
 Name = tuple[str, str]
@@ -100,6 +101,44 @@ class LeaseEntities:
         """How a key stands."""
         found = self._read(_lease_key(name), deadline)
         return Row() if found is None else _row(found[0])
+
+    def listed(self, scope: str | None, deadline: Deadline) -> list[LeaseStatus]:
+        """What is held, of all scopes or one, by one listing of keys and heartbeats.
+
+        An entity that a former release wrote does not name its scope, and is left out unless `scope` is given.
+        """
+        while True:
+            try:
+                return self._listed(scope, deadline)
+            except StoreUnavailable:
+                if not deadline.allows_another:
+                    raise
+                deadline.pause()
+
+    def _listed(self, scope: str | None, deadline: Deadline) -> list[LeaseStatus]:
+        dates: list[float] = []
+        with self._calls.asking():
+            entities = list(
+                self._table.query_entities(
+                    "PartitionKey eq @key",
+                    parameters={"key": PARTITION},
+                    raw_response_hook=lambda response: dates.append(http_date(response.http_response.headers)),
+                    **deadline.request(),
+                )
+            )
+        beats = {str(entity["RowKey"]): entity.metadata["timestamp"] for entity in entities}
+        folder = "lease " if scope is None else _lease_key((scope, ""))[:38]
+        statuses = []
+        for entity in entities:
+            session = _row(entity).session
+            beat = None if session is None else beats.get(_beat_key(session.id))
+            if session is None or beat is None or not str(entity["RowKey"]).startswith(folder):
+                continue
+            remaining = None if session.duration is None else session.duration - (dates[0] - beat.timestamp())
+            name = _name(entity, scope)
+            if name is not None and (remaining is None or remaining > 0):
+                statuses.append(LeaseStatus(Lease(*name, session, _row(entity).fence), remaining))
+        return statuses
 
     def write(self, steps: Sequence[EntityWrite], deadline: Deadline) -> list[Row | None] | None:
         """Make all steps in one transaction; return the rows as it left them. None if one of them cannot be made.
@@ -283,6 +322,7 @@ def _properties(step: EntityWrite) -> dict[str, str]:
     return {
         _FENCE: str(step.after.fence),
         _KEY: to_header(step.name[1][:_SHOWN]),
+        _SCOPE: to_header(step.name[0]),
         **({} if session is None else {_SESSION: session.id, **_stated(session)}),
     }
 
@@ -290,3 +330,12 @@ def _properties(step: EntityWrite) -> dict[str, str]:
 def _row(entity: TableEntity) -> Row:
     session = session_of(entity.get(_SESSION), entity.get(_OWNER), entity.get(_DURATION))
     return Row(fence_of(entity.get(_FENCE)), session, entity.metadata["etag"], str(entity.get(WRITE) or ""))
+
+
+def _name(entity: TableEntity, scope: str | None) -> Name | None:
+    """The scope and as much of the key as an entity keeps; None if it names no scope, or cannot be read."""
+    try:
+        found = scope or from_header(str(entity.get(_SCOPE) or ""))
+        return (found, from_header(str(entity.get(_KEY) or ""))) if found else None
+    except ValueError:
+        return None

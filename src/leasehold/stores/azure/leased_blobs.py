@@ -44,13 +44,14 @@ from azure.storage.blob import BlobClient, BlobLeaseClient, BlobProperties, Cont
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.calls import Calls, Deadline, Lost
-from leasehold.stores.azure.layout import WRITE, to_header
+from leasehold.stores.azure.layout import WRITE, from_header, to_header
 from leasehold.stores.azure.lease_texts import fence_of, session_of
 
-_FENCE, _ID, _SESSION, _OWNER, _DURATION, _KEY = (
+_FENCE, _ID, _SESSION, _OWNER, _DURATION, _KEY, _SCOPE = (
     *("leaseholdfence", "leaseholdlease", "leaseholdsession"),
-    *("leaseholdowner", "leaseholdduration", "leaseholdkey"),
+    *("leaseholdowner", "leaseholdduration", "leaseholdkey", "leaseholdscope"),
 )
+_FOLDER = "~leasehold/leases/"
 _SHOWN = 200  # characters of a key that are kept in its blob, for people
 
 T = TypeVar("T")
@@ -133,6 +134,19 @@ class LeasedBlobs:
             tried = named.id
             stands = self._look(blob, deadline)
         return None, stands
+
+    def listed(self, scope: str | None, deadline: Deadline) -> list[Lease]:
+        """What is held, of all scopes or one, by one listing: the metadata and the state of each lease.
+
+        A blob that a former release wrote does not name its scope, and is left out unless `scope` is given.
+        """
+        folder = _FOLDER if scope is None else f"{_FOLDER}{_hash(scope)[:32]}/"
+
+        def found() -> list[Lease]:
+            blobs = self._container.list_blobs(name_starts_with=folder, include=["metadata"], **deadline.request())
+            return [lease for blob in blobs if (lease := _listed(blob, scope))]
+
+        return self.until(deadline, found)
 
     def keep(self, held: HeldBlob, deadline: Deadline) -> HeldBlob | None:
         """Renew the lease, if it is held as it says; return it as it stands."""
@@ -297,8 +311,11 @@ class LeasedBlobs:
                 deadline.pause()
 
     def _blob(self, scope: str, key: str) -> BlobClient:
-        folder, name = (hashlib.sha256(part.encode()).hexdigest() for part in (scope, key))
-        return self._container.get_blob_client(f"~leasehold/leases/{folder[:32]}/{name}")
+        return self._container.get_blob_client(f"{_FOLDER}{_hash(scope)[:32]}/{_hash(key)}")
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _unwritten_since(etag: str) -> dict[str, Any]:
@@ -315,6 +332,7 @@ def _named(held: HeldBlob) -> dict[str, str]:
         _OWNER: to_header(lease.session.owner),
         _DURATION: "none" if lease.session.duration is None else repr(lease.session.duration),
         _KEY: to_header(lease.key[:_SHOWN]),
+        _SCOPE: to_header(lease.scope),
     }
 
 
@@ -332,3 +350,14 @@ def _held(blob: BlobProperties | None, scope: str, key: str) -> HeldBlob | None:
         return None
     lease = Lease(scope, key, session, fence_of(found.get(_FENCE) or 0))
     return HeldBlob(lease, found.get(_ID) or "", str(blob.etag), blob.lease.duration == "infinite")
+
+
+def _listed(blob: BlobProperties, scope: str | None) -> Lease | None:
+    """The lease of a blob in a listing, with as much of its key as is kept; None if it is free or cannot be read."""
+    found = _metadata(blob)
+    try:
+        name, key = from_header(found.get(_SCOPE, "")), from_header(found.get(_KEY, ""))
+    except ValueError:
+        return None
+    held = _held(blob, scope or name, key)
+    return held.lease if held is not None and held.lease.scope else None

@@ -40,7 +40,8 @@ from leasehold.stores.azure.access import TABLE, Access, read_url
 from leasehold.stores.azure.calls import Calls, Deadline, transport
 from leasehold.stores.azure.lease_entities import Beat, EntityWrite, LeaseEntities, Name, Row, packed
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
+from leasehold.stores.lease_base import LeaseStatus
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
 
 _REMEMBERED = 100_000  # rows that are kept in memory: what each saves is a request
 
@@ -194,6 +195,16 @@ class TableLeaseStore:
         rows = self._read(names, deadline)
         dead = self._dead((row.session for row in rows.values() if row.session), deadline)
         return [_lease(name, rows[name]) for name in names if (held := rows[name].session) and held.id not in dead]
+
+    def list_leases(
+        self, scope: str | None = None, keys: Sequence[str] | None = None, *, most: int = 1000
+    ) -> list[LeaseStatus]:
+        check_listing(scope, keys)
+        deadline = self._calls.deadline()
+        [found] = self._calls.each(lambda one: self._entities.listed(one, deadline), [scope], deadline)
+        held = {lease.key for lease in self.holders(scope, keys)} if scope is not None and keys is not None else None
+        found.sort(key=lambda status: (status.lease.scope, status.lease.key))
+        return [status for status in found if held is None or status.lease.key in held][:most]
 
     # Deciding and writing
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from leasehold.clock import Clock, SystemClock
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
+from leasehold.stores.lease_base import LeaseStatus
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
 from leasehold.stores.memory.store import name_of
 
 
@@ -108,6 +109,20 @@ class MemoryLeaseStore:
         check_keys(scope, keys)
         with self._lock:
             return self._holders(scope, keys)
+
+    def list_leases(
+        self, scope: str | None = None, keys: Sequence[str] | None = None, *, most: int = 1000
+    ) -> list[LeaseStatus]:
+        check_listing(scope, keys)
+        with self._lock:
+            asked = sorted(self._leases) if scope is None or keys is None else sorted((scope, key) for key in keys)
+            held = [lease for at in dict.fromkeys(asked) if scope in (None, at[0]) and (lease := self._held(*at))]
+            now = self._clock.monotonic()
+            ends = [self._ends[lease.session.id] for lease in held]
+        statuses = [
+            LeaseStatus(lease, None if end == math.inf else end - now) for lease, end in zip(held, ends, strict=True)
+        ]
+        return statuses[:most]
 
     def _holders(self, scope: str, keys: Sequence[str]) -> list[Lease]:
         return [lease for key in dict.fromkeys(keys) if (lease := self._held(scope, key))]

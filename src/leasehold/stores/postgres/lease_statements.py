@@ -154,3 +154,26 @@ WITH {_ASKED}
 UPDATE leasehold_lease AS lease SET session = NULL FROM asked
 WHERE lease.scope = %(scope)s AND lease.key = asked.key AND lease.session IS NOT NULL
 """
+
+LIST = """
+SELECT lease.scope, lease.key, lease.fence,
+  CASE WHEN isfinite(until) THEN extract(epoch FROM until - clock_timestamp())::float8 END, id, owner, duration
+FROM leasehold_lease AS lease JOIN leasehold_session ON id = lease.session
+WHERE (%(scope)s::text IS NULL OR lease.scope = %(scope)s)
+  AND (%(keys)s::json IS NULL OR lease.key IN (SELECT json_array_elements_text(%(keys)s::json)))
+  AND until > clock_timestamp()
+ORDER BY lease.scope COLLATE "C", lease.key COLLATE "C" LIMIT %(most)s
+"""
+
+# Rows of keys that no session holds, among the last fences of which they are not.
+_OLD = """
+  fence <= (SELECT max(fence) FROM leasehold_lease) - %(recent)s
+  AND (session IS NULL OR NOT EXISTS (SELECT FROM leasehold_session WHERE id = session))"""
+
+COUNT_OLD = f"SELECT count(*) FROM leasehold_lease WHERE {_OLD}"
+
+LOCK_TABLE = "LOCK TABLE leasehold_lease IN SHARE ROW EXCLUSIVE MODE"
+
+CLEAR_OLD = f"""
+DELETE FROM leasehold_lease WHERE (scope, key) IN (SELECT scope, key FROM leasehold_lease WHERE {_OLD} LIMIT %(most)s)
+"""

@@ -3,9 +3,11 @@
 The URL, the server's clock, durability, forks and time-outs are as in `store.py`. Owns the tables
 `leasehold_session` and `leasehold_lease` and the sequence `leasehold_fence`: one count for all keys, of which a
 call takes one. A session's row goes away when it is closed or found dead. A lease's row stays when it is given
-up, so there is one for each key that was ever leased: while it is there, nobody can overtake it with a fence
-taken earlier. An acquisition is on disk when it returns; of sessions that have an end, heartbeats and
-what is given up may be lost with the power, and look later or still held then until the session's end.
+up: while it is there, nobody can overtake it with a fence taken earlier. `clear_leases` removes the rows of keys that
+are free and were not among the last `RECENT` acquisitions. It locks the table against writers for that moment: whoever
+began to acquire before has ended by then, and whoever begins afterwards counts a higher fence. An acquisition is on
+disk when it returns; of sessions that have an end, heartbeats and what is given up may be lost with the power, and look
+later or still held then until the session's end.
 
 Concurrency: each call is one statement and one transaction (`break_leases` is one of several), so no lock
 outlives it. A session is found dead by removing its row under its lock, so that a heartbeat on its way either
@@ -26,7 +28,8 @@ from typing import Any
 from leasehold.model import Lease, LeaseSession
 from leasehold.postgres.connections import Connections, Errors, Row
 from leasehold.stores.base import SchemaChange, StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
+from leasehold.stores.lease_base import LeaseStatus
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
 from leasehold.stores.names import legible
 from leasehold.stores.postgres import lease_statements as sql
 from leasehold.stores.postgres.schema import LEASES, Schema
@@ -34,6 +37,12 @@ from leasehold.stores.table_versions import gone
 
 LONGEST = 3e9
 """Seconds, about a hundred years: a time that is certain to fit in a timestamp."""
+
+RECENT = 100_000
+"""Acquisitions after which the row of a key that nobody holds is cleared."""
+
+_CLEARED = 10_000  # rows of one transaction, while which nobody acquires
+_WORTH_A_LOCK = 100  # rows below which the table is not locked
 
 _Named = tuple[str, str, str, int]
 """What a lease says: its scope and key, its session's id and its fence."""
@@ -56,6 +65,10 @@ class PostgresLeaseStore:
     def create_schema(self) -> SchemaChange:
         """Make or upgrade the tables, which the first use does too, and say what was done."""
         return self._connections.once(self._schema.create)
+
+    def is_made(self) -> bool:
+        """Whether the tables are there; makes none."""
+        return self._connections.once(self._schema.is_there)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The store may be used again afterwards."""
@@ -126,6 +139,29 @@ class PostgresLeaseStore:
         return _leases(
             scope, asked, self._connections.rows(sql.HOLDERS, {"scope": scope, "keys": json.dumps(sorted(asked))})
         )
+
+    def list_leases(
+        self, scope: str | None = None, keys: Sequence[str] | None = None, *, most: int = 1000
+    ) -> list[LeaseStatus]:
+        check_listing(scope, keys)
+        wanted = {"scope": scope, "keys": None if keys is None else json.dumps(sorted(set(keys))), "most": most}
+        return [
+            LeaseStatus(Lease(found, key, LeaseSession(*session), fence), remaining)
+            for found, key, fence, remaining, *session in self._connections.rows(sql.LIST, wanted)
+        ]
+
+    def clear_leases(self, *, recent: int = RECENT, worth: int = _WORTH_A_LOCK) -> int:
+        bounds = {"recent": recent, "most": _CLEARED}
+        [[old]] = self._connections.rows(sql.COUNT_OLD, bounds)
+        if old < worth:
+            return 0
+
+        def clear(connection: Any) -> int:
+            with connection.transaction():
+                connection.execute(sql.LOCK_TABLE)
+                return int(connection.execute(sql.CLEAR_OLD, bounds).rowcount)
+
+        return self._connections.run(clear)
 
     def _among(self, leases: Sequence[Lease], statement: str, **values: str) -> list[Lease]:
         """Those leases that a statement meets; all of them are sent in one request."""

@@ -1,8 +1,8 @@
 """The Lua of leases in Redis: each script is one request, however many keys it names.
 
 `sessions` is a hash from ids to the time until which a session lives (empty: for ever), its duration, and JSON of owner
-and duration; `fence` is the last fence given; each scope is a hash from keys to fence and session. Parts are divided
-by line feeds. Times are microseconds of the server's clock.
+and duration; `fence` is the last fence given; the fields of the hash `scopes` are the scopes' names; each scope is a
+hash from keys to fence and session. Parts are divided by line feeds. Times are microseconds of the server's clock.
 
 A fence is the time, or one more than the last if that is not less: so that also a server that has lost its last
 second, or all of its data, gives higher ones than before, as long as its clock was not set back.
@@ -105,18 +105,19 @@ HEARTBEAT = Script(_SESSIONS + "return beat(ARGV[1])")
 ACQUIRE = Script(
     _SESSIONS
     + r"""
--- ARGV: session, then keys, none of them twice
+-- KEYS[4]: scopes. ARGV: session, the scope's name, then keys, none of them twice
 if not session_of(ARGV[1]) then return {'0', {}} end
-local records, won, pairs = read(KEYS[3], 2, #ARGV), {}, {}
-for i = 2, #ARGV do
+local records, won, pairs = read(KEYS[3], 3, #ARGV), {}, {}
+for i = 3, #ARGV do
     local record = records[i]
-    if not record or not session_of(select(2, lease_of(record))) then won[#won + 1] = i - 2 end
+    if not record or not session_of(select(2, lease_of(record))) then won[#won + 1] = i - 3 end
 end
 if #won == 0 then return {'0', {}} end
+redis.call('HSET', KEYS[4], ARGV[2], '')
 local fence = next_fence()
 local record = fence .. '\n' .. ARGV[1]
 for _, number in ipairs(won) do
-    pairs[#pairs + 1] = ARGV[number + 2]
+    pairs[#pairs + 1] = ARGV[number + 3]
     pairs[#pairs + 1] = record
 end
 write(KEYS[3], pairs)
@@ -159,17 +160,24 @@ return {fence, met}
 )
 
 _HELD = r"""
--- ARGV: how, then keys, none of them twice. Returns what is held: number, fence, session's id, session.
-local records, held, touched = read(KEYS[3], 2, #ARGV), {}, {}
+-- ARGV: how, then keys, none of them twice. Returns what is held: number, fence, session's id, session, and for how
+-- many microseconds more; after `clear` how many were removed.
+local records, held, touched, free = read(KEYS[3], 2, #ARGV), {}, {}, {}
 for i = 2, #ARGV do
     if records[i] then
         local fence, id = lease_of(records[i])
         local session = session_of(id)
-        if session then held[#held + 1] = {i - 2, fence, id, session} end
+        if session then
+            local till = parts(session)
+            held[#held + 1] = {i - 2, fence, id, session, till == '' and '' or text(tonumber(till) - now)}
+        else
+            free[#free + 1] = ARGV[i]
+        end
         touched[#touched + 1] = ARGV[i]
     end
 end
 if ARGV[1] == 'break' then remove(KEYS[3], touched) end
+if ARGV[1] == 'clear' then remove(KEYS[3], free) return #free end
 return held
 """
 

@@ -2,8 +2,9 @@
 
 The URL, the server's clock, durability, forks and time-outs are as in `store.py`. Owns the keys
 `leasehold:{leases}:…`, which are on one node of a Cluster. A lease that is given up leaves nothing behind; one whose
-session died stays as a record of nobody until its key is acquired again. Fences follow the server's clock, so
-that they rise also across a loss of data; refuses nothing if that clock is set back and the data is lost at once.
+session died stays as a record of nobody until its key is acquired again or `clear_leases` removes it. A scope is listed
+from its first acquisition by a release that notes scopes; before, where it is named. Fences follow the server's clock,
+so that they rise also across a loss of data; refuses nothing if that clock is set back and the data is lost at once.
 
 With less than `appendfsync always`, an acquisition, a release or a session without an end may be lost with the power.
 A holder that goes on in that belief carries a lower fence than whoever acquires next.
@@ -18,12 +19,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.base import SchemaChange, StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
+from leasehold.stores.lease_base import LeaseStatus
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
 from leasehold.stores.names import legible
 from leasehold.stores.redis import lease_scripts as lua
 from leasehold.stores.redis.server import RedisServer
@@ -39,6 +41,7 @@ class RedisLeaseStore:
 
     def __init__(self, url: str, *, timeout: float = 3.0) -> None:
         self._server = RedisServer(url, timeout, "leases")
+        self._scopes = self._server.lease_key("scopes")
         self._sessions = [self._server.lease_key("sessions"), self._server.lease_key("fence")]
 
     def __repr__(self) -> str:
@@ -47,6 +50,10 @@ class RedisLeaseStore:
     def create_schema(self) -> SchemaChange:
         """Mark the data with its version, which the first use does too, and say what was done."""
         return self._server.create_schema()
+
+    def is_made(self) -> bool:
+        """Whether the data is marked as Leasehold's; marks nothing."""
+        return self._server.is_made()
 
     def close(self) -> None:
         """Close the connections of this process. The store may be used again afterwards."""
@@ -72,7 +79,7 @@ class RedisLeaseStore:
         if not keys:
             return []
         asked = list(dict.fromkeys(keys))
-        fence, won = self._server.call(lua.ACQUIRE, self._of(scope), [session.id, *asked])
+        fence, won = self._server.call(lua.ACQUIRE, [*self._of(scope), self._scopes], [session.id, scope, *asked])
         return [Lease(scope, asked[number], session, int(fence)) for number in won]
 
     def renew(self, leases: Sequence[Lease]) -> list[Lease]:
@@ -90,6 +97,31 @@ class RedisLeaseStore:
 
     def holders(self, scope: str, keys: Sequence[str]) -> list[Lease]:
         return self._held("look", scope, keys)
+
+    def list_leases(
+        self, scope: str | None = None, keys: Sequence[str] | None = None, *, most: int = 1000
+    ) -> list[LeaseStatus]:
+        check_listing(scope, keys)
+        found: list[LeaseStatus] = []
+        for one in [scope] if scope is not None else self._noted_scopes():
+            for some in _pages(self._keys_of(one) if keys is None else sorted(set(keys))):
+                found += self._statuses("look", one, some)
+                if len(found) >= most:
+                    return found[:most]
+        return found
+
+    def clear_leases(self) -> int:
+        removed = 0
+        for scope in self._noted_scopes():
+            for some in _pages(self._keys_of(scope)):
+                removed += int(self._server.call(lua.HELD, self._of(scope), ["clear", *some]))
+        return removed
+
+    def _noted_scopes(self) -> list[str]:
+        return sorted(self._server.command("HKEYS", self._scopes))
+
+    def _keys_of(self, scope: str) -> list[str]:
+        return sorted(self._server.command("HKEYS", self._server.lease_key("scope", scope)))
 
     def _of(self, *scopes: str) -> list[str]:
         return [*self._sessions, *(self._server.lease_key("scope", scope) for scope in scopes)]
@@ -121,14 +153,22 @@ class RedisLeaseStore:
 
     def _held(self, how: str, scope: str, keys: Sequence[str]) -> list[Lease]:
         check_keys(scope, keys)
-        if not keys:
-            return []
-        asked = list(dict.fromkeys(keys))
-        answer: Iterable[tuple[int, str, str, str]] = self._server.call(lua.HELD, self._of(scope), [how, *asked])
+        return [status.lease for status in self._statuses(how, scope, list(dict.fromkeys(keys)))] if keys else []
+
+    def _statuses(self, how: str, scope: str, asked: Sequence[str]) -> list[LeaseStatus]:
+        answer: Iterable[tuple[int, str, str, str, str]] = self._server.call(lua.HELD, self._of(scope), [how, *asked])
         return [
-            Lease(scope, asked[number], LeaseSession(id_, *_owner_and_duration(session)), int(fence))
-            for number, fence, id_, session in answer
+            LeaseStatus(
+                Lease(scope, asked[number], LeaseSession(id_, *_owner_and_duration(session)), int(fence)),
+                int(left) / 1e6 if left else None,
+            )
+            for number, fence, id_, session, left in answer
         ]
+
+
+def _pages(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Keys by the thousand: a script of more would hold everybody up."""
+    return (keys[first : first + 1000] for first in range(0, len(keys), 1000))
 
 
 def _owner_and_duration(session: str) -> tuple[str, float | None]:

@@ -28,7 +28,8 @@ from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores.base import SchemaChange, StoreFeatures
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_owner
+from leasehold.stores.lease_base import LeaseStatus
+from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
 from leasehold.stores.sqlite.schema import Schema, as_it_is, has_table
 
 SCHEMA = Schema(
@@ -96,6 +97,9 @@ class SqliteLeaseStore:
 
     def create_schema(self) -> SchemaChange:
         return SCHEMA.create(self._file.path, self._timeout)
+
+    def is_made(self) -> bool:
+        return SCHEMA.is_there(self._file.path, self._timeout)
 
     def open_session(self, owner: str, duration: float | None) -> LeaseSession:
         check_owner(owner)
@@ -175,6 +179,25 @@ class SqliteLeaseStore:
         check_keys(scope, keys)
         with self._file.reading() as connection:
             return _holders(connection, self._time(), scope, keys)
+
+    def list_leases(
+        self, scope: str | None = None, keys: Sequence[str] | None = None, *, most: int = 1000
+    ) -> list[LeaseStatus]:
+        check_listing(scope, keys)
+        wanted = {"scope": scope, "keys": None if keys is None else _json(keys), "most": most}
+        with self._file.reading() as connection:
+            rows = connection.execute(
+                "SELECT scope, key, fence, CASE WHEN duration IS NULL THEN NULL ELSE until - :now END, "
+                "id, owner, duration FROM leasehold_lease JOIN leasehold_session ON id = session "
+                "WHERE (:scope IS NULL OR scope = :scope) "
+                f"AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys))) AND {_ALIVE} "
+                "ORDER BY scope, key LIMIT :most",
+                {**wanted, **self._time()},
+            ).fetchall()
+        return [
+            LeaseStatus(Lease(found, key, LeaseSession(*session), fence), remaining)
+            for found, key, fence, remaining, *session in rows
+        ]
 
     def _time(self) -> _Time:
         return {"boot": self._boot, "now": self._clock.monotonic()}

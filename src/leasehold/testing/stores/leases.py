@@ -14,6 +14,7 @@ from leasehold.model import Lease, LeaseSession
 from leasehold.stores.lease_base import LeaseStore
 from leasehold.testing.stores.groups import at_once, same
 from leasehold.testing.stores.lease_fixtures import LONG, Names
+from leasehold.testing.stores.lease_listings import LeaseListingsContract
 from leasehold.testing.stores.lease_names import LeaseNamesContract
 from leasehold.testing.stores.lease_times import LeaseTimesContract
 from leasehold.testing.stores.lease_turns import LeaseTurnsContract
@@ -23,7 +24,7 @@ ACQUIRERS = 100
 """How many threads acquire the same keys at once."""
 
 
-class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract):
+class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract, LeaseListingsContract):
     """What every `LeaseStore` must do that takes no time. Keys are few where leases are native: each is a request."""
 
     def test_is_a_lease_store(self, store: LeaseStore) -> None:

@@ -1,0 +1,217 @@
+"""Leases of entities for asyncio: `leasehold.entities` with `async` and `await`, and the same rules.
+
+    leases = EntityLeases("redis://…", scope="billing")
+    async with leases.hold("order-42", wait=10) as lease:
+        await repository.save(order, fence=lease.fence)
+
+Owns the awaiting shell: each call of a store runs in a thread of the loop's executor, and nothing here decides anything
+about leases. A task that is cancelled while it waits gives back what it may still win. The renewals run in a thread of
+their own, so a loop that is blocked loses nothing by that, and a lease may be held by a loop that hangs: check it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from leasehold.clock import Clock
+from leasehold.entities import lease as blocking
+from leasehold.entities import leases as blocking_leases
+from leasehold.entities.lease_taking import Call, Steps, check_wait
+from leasehold.errors import LeaseholdError
+from leasehold.stores import LeaseStore
+
+_LOOK = 1.0  # seconds after which who waits looks at the clock again
+
+
+class LossSignal:
+    """Whether a lease is lost, to be checked and awaited."""
+
+    def __init__(self, signal: blocking.LossSignal) -> None:
+        self._signal = signal
+
+    @property
+    def reason(self) -> str:
+        """How it was lost, in words; empty while it is not."""
+        return self._signal.reason
+
+    def is_set(self) -> bool:
+        """Whether the lease is lost."""
+        return self._signal.is_set()
+
+    def remaining(self) -> float:
+        """Seconds for which the lease is trusted unless it is renewed or told lost: 0 once it is lost."""
+        return self._signal.remaining()
+
+    async def wait(self) -> bool:
+        """Wait until the lease is lost. Always true; give it a time with `asyncio.timeout`."""
+        told, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._signal.call(_waking(loop, told))
+        while not self._signal.is_set():
+            await _within(told, min(_LOOK, max(0.001, self._signal.remaining())))
+        return True
+
+
+class EntityLease:
+    """A lease that is held, as `leasehold.entities.EntityLease`; `release` is awaited."""
+
+    def __init__(self, lease: blocking.EntityLease) -> None:
+        self._lease = lease
+        self.lost = LossSignal(lease.lost)
+
+    @property
+    def scope(self) -> str:
+        """What the key is unique in."""
+        return self._lease.scope
+
+    @property
+    def key(self) -> str:
+        """The entity's key."""
+        return self._lease.key
+
+    @property
+    def fence(self) -> int:
+        """Higher than any that was given for the key before: what is written to refuses a lower one."""
+        return self._lease.fence
+
+    @property
+    def holder(self) -> str:
+        """Who holds it: the name given to `EntityLeases`."""
+        return self._lease.holder
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if the lease is lost."""
+        self._lease.check()
+
+    async def release(self) -> None:
+        """Give the lease up. Never raises that the store is away. Cancelled, it is given up all the same."""
+        await asyncio.shield(asyncio.to_thread(self._lease.release))
+
+    async def __aenter__(self) -> EntityLease:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.release()
+
+    def __repr__(self) -> str:
+        return repr(self._lease)
+
+
+class EntityLeases:
+    """The leases of one holder in one scope.
+
+    `store`, `scope`, `holder`, `duration`, `timeout`, `clock` and `rng` are as for `leasehold.entities.EntityLeases`.
+    May be used by several loops and threads. Whoever `hold`s is the task: another task waits for its turn.
+    """
+
+    def __init__(
+        self,
+        store: str | LeaseStore,
+        *,
+        scope: str,
+        holder: str | None = None,
+        duration: float = 30.0,
+        timeout: float | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self._leases = blocking_leases.EntityLeases(
+            store, scope=scope, holder=holder, duration=duration, timeout=timeout, clock=clock, rng=rng
+        )
+
+    @asynccontextmanager
+    async def hold(self, key: str, wait: float = 10.0) -> AsyncIterator[EntityLease]:
+        """Hold the lease of a key during the block, as the blocking `hold` does, and raising the same errors."""
+        lease = await self.acquire(key, wait)
+        try:
+            yield lease
+        finally:
+            await lease.release()
+
+    async def acquire(self, key: str, wait: float = 10.0) -> EntityLease:
+        """The same for a lease that outlives a block: whoever gets it awaits `release`."""
+        check_wait(wait)
+        woken, loop = asyncio.Event(), asyncio.get_running_loop()
+        steps = self._leases._taking(key, wait, asyncio.current_task(), _waking(loop, woken))
+        return EntityLease(await self._performed(steps, woken))
+
+    async def try_acquire(self, key: str) -> EntityLease | None:
+        """The lease of a key, or None if it is busy. One call of the store."""
+        won = await self.acquire_many([key])
+        return won[0] if won else None
+
+    async def acquire_many(self, keys: Sequence[str]) -> list[EntityLease]:
+        """Take those keys that are free, and return their leases: one call of the store for 10,000 of them."""
+        return [EntityLease(lease) for lease in await self._called(lambda: self._leases.acquire_many(keys))]
+
+    async def release_many(self, leases: Sequence[EntityLease]) -> None:
+        """Give these leases up, in one call of the store for 10,000."""
+        await asyncio.shield(asyncio.to_thread(self._leases.release_many, [one._lease for one in leases]))
+
+    async def close(self) -> None:
+        """Give up everything that is held, and close the store if this object has opened it."""
+        await asyncio.shield(asyncio.to_thread(self._leases.close))
+
+    async def _performed(self, steps: Steps, woken: asyncio.Event) -> blocking.EntityLease:
+        """Perform the steps in this task."""
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Call):
+                    try:
+                        result = await self._called(step.run)
+                    except LeaseholdError as error:
+                        step = steps.throw(error)
+                    else:
+                        step = steps.send(result)
+                else:
+                    await _within(woken, step.seconds)
+                    woken.clear()
+                    step = next(steps)
+        except StopIteration as done:
+            lease: blocking.EntityLease = done.value
+            return lease
+        finally:
+            if inspect.getgeneratorstate(steps) != inspect.GEN_CLOSED:  # it gives up what it has won: a call
+                await asyncio.shield(asyncio.to_thread(steps.close))
+
+    async def _called(self, call: Callable[[], Any]) -> Any:
+        """What a call returns that runs in a thread. Cancelled, what it still wins is given back when it ends."""
+        running = asyncio.get_running_loop().run_in_executor(None, call)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            running.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, ended: asyncio.Future[Any]) -> None:
+        if ended.cancelled() or ended.exception() is not None:
+            return
+        won = [one for one in ended.result() or () if isinstance(one, blocking.EntityLease)]
+        if won:
+            ended.get_loop().run_in_executor(None, self._leases.release_many, won)
+
+
+def _waking(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> Callable[[], object]:
+    """Sets the event from any thread, as long as its loop runs."""
+
+    def wake() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+
+    return wake
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

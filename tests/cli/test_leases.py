@@ -1,0 +1,72 @@
+"""`leasehold leases`: what is listed, what is broken, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from leasehold.cli.app import app
+from leasehold.entities import EntityLeases
+from leasehold.errors import LeaseBusy
+
+PATIENT = 60.0
+
+
+def leases(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["leases", *arguments])
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+def test_what_is_held_is_listed_with_who_waits(url: str) -> None:
+    billing = EntityLeases(url, scope="billing", holder="billing-1")
+    other = EntityLeases(url, scope="billing", holder="billing-2")
+    with billing.hold("order-42") as lease, EntityLeases(url, scope="s", holder="x").hold("k"):
+
+        def wait() -> None:
+            with pytest.raises(LeaseBusy):
+                other.acquire("order-42", 5.0)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        while len(rows := json.loads(leases("list", url, "--scope", "billing", "--json").stdout)["leases"]) < 2:
+            assert waiting.is_alive()
+        held, waits = sorted(rows, key=lambda row: str(row["waits"]))
+        assert (held["key"], held["holder"], held["fence"]) == ("order-42", "billing-1", lease.fence)
+        assert 0 < held["remaining"] <= 30
+        assert (waits["key"], waits["waits"]) == ("order-42", "billing-2")
+        assert len(json.loads(leases("list", url, "--json").stdout)["leases"]) == 3
+        assert "only the first 1" in leases("list", url, "--most", "1").output
+        waiting.join()
+    shown = leases("list", url)
+    assert (shown.exit_code, "0 leases held" in shown.output) == (0, True)
+    billing.close()
+    other.close()
+
+
+def test_a_broken_lease_is_free_and_its_holder_finds_out(url: str) -> None:
+    mine = EntityLeases(url, scope="billing", holder="billing-1", duration=2)
+    with mine.hold("order-42") as lease:
+        said = leases("break", url, "--scope", "billing", "order-42", "order-43")
+        assert said.exit_code == 0
+        assert "1 lease broken; nobody held 'order-43'" in said.output
+        with EntityLeases(url, scope="billing").hold("order-42") as taken:
+            assert taken.fence > lease.fence
+            assert lease.lost.wait(PATIENT)
+        assert "broke" in lease.lost.reason
+    mine.close()
+
+
+def test_looking_makes_nothing(tmp_path: Path, url: str) -> None:
+    said = leases("list", url)
+    assert said.exit_code == 1
+    assert "there are no leases at" in said.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert leases("list", "memory://here").exit_code == 1

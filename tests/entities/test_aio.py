@@ -1,0 +1,117 @@
+"""`leasehold.aio`: the same rules for tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from leasehold import aio
+from leasehold import entities as blocking
+from leasehold.clock import SystemClock
+from leasehold.errors import LeaseBusy, LeaseLost, UsageError
+from leasehold.stores.memory.leases import MemoryLeaseStore
+from tests.entities.conftest import WayTo
+
+PATIENT = 60.0
+
+
+@asynccontextmanager
+async def opened(store: Any, holder: str = "me") -> AsyncIterator[aio.EntityLeases]:
+    leases = aio.EntityLeases(store, scope="tests", holder=holder)
+    try:
+        yield leases
+    finally:
+        await leases.close()
+
+
+@pytest.fixture
+def store() -> MemoryLeaseStore:
+    return MemoryLeaseStore(SystemClock())
+
+
+def test_the_names_are_the_same() -> None:
+    def public(of: type) -> set[str]:
+        return {name for name in dir(of) if not name.startswith("_")}
+
+    assert public(aio.EntityLeases) == public(blocking.EntityLeases)
+    assert public(aio.EntityLease) == public(blocking.EntityLease)
+    assert public(blocking.LossSignal) - public(aio.LossSignal) == {"call"}
+
+
+def test_held_in_the_block_and_free_after_it(store: MemoryLeaseStore) -> None:
+    async def run() -> None:
+        async with opened(store) as mine, opened(store, "other") as other:
+            async with mine.hold("a") as lease:
+                assert await other.try_acquire("a") is None
+                with pytest.raises(LeaseBusy, match="'me'"):
+                    await other.acquire("a", wait=0)
+                with pytest.raises(UsageError, match="not re-entrant"):
+                    await mine.acquire("a")
+                lease.check()
+            granted = await other.acquire_many(["a", "b"])
+            assert [one.key for one in granted] == ["a", "b"]
+            await other.release_many(granted)
+            taken = await mine.try_acquire("a")
+            assert taken is not None
+            async with taken:
+                assert taken.fence > lease.fence
+
+    asyncio.run(run())
+
+
+def test_tasks_come_in_turn_and_never_two_at_once(store: MemoryLeaseStore) -> None:
+    async def run() -> list[int]:
+        order: list[int] = []
+        inside = 0
+
+        async def take(number: int) -> None:
+            nonlocal inside
+            async with mine.hold("a", wait=PATIENT):
+                inside += 1
+                assert inside == 1
+                await asyncio.sleep(0)
+                order.append(number)
+                inside -= 1
+
+        async with opened(store) as mine:
+            await asyncio.gather(*(take(number) for number in range(20)))
+        return order
+
+    assert asyncio.run(run()) == list(range(20))
+
+
+def test_losing_wakes_the_task_that_waits_for_it(store: MemoryLeaseStore) -> None:
+    async def run() -> None:
+        async with opened(store) as mine, mine.hold("a") as lease:
+            waiting = asyncio.create_task(lease.lost.wait())
+            await asyncio.sleep(0)
+            store.break_leases("tests", ["a"])
+            await asyncio.to_thread(mine._leases._keeper.renew)
+            assert await asyncio.wait_for(waiting, PATIENT)
+            with pytest.raises(LeaseLost, match="broke"):
+                lease.check()
+
+    asyncio.run(run())
+
+
+def test_a_task_cancelled_while_the_store_hangs_gives_back_what_it_wins(store: MemoryLeaseStore) -> None:
+    async def run() -> None:
+        way = WayTo(store)
+        async with opened(way) as mine, opened(store, "other") as other:
+            await (await mine.acquire("first")).release()
+            way.open.clear()
+            way.waiting.clear()
+            task = asyncio.create_task(mine.acquire("a", wait=PATIENT))
+            await asyncio.to_thread(way.waiting.wait, PATIENT)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            way.open.set()
+            await (await other.acquire("a", wait=PATIENT)).release()
+            await (await mine.acquire("a", wait=PATIENT)).release()
+
+    asyncio.run(run())
