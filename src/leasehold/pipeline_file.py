@@ -9,7 +9,6 @@ three slashes are relative to the pipeline file. Values from elsewhere, `${VARIA
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,8 @@ from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.listening import Address
 from leasehold.model import Positions
-from leasehold.pipeline_values import Duration, Name, Option, Position, Substituted, put_over
+from leasehold.pipeline_values import Duration, Name, Option, Position, Substituted, of_another_type, put_over
+from leasehold.sinks.forgetting import Retention
 from leasehold.sinks.table import TableSpec, check_deduplication
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, open_stores
 from leasehold.stores import Store
@@ -129,6 +129,9 @@ class SinkSection(_Section):
     sequence_by: Name | None = None
     delete_when: Name | None = None
     keep: tuple[Name, ...] = Field(default=(), strict=False)
+    rejected_retention: Duration | None = None
+    memory_retention: Duration | None = None
+    tombstone_retention: Duration | None = None
 
 
 class MetricsSection(_Section):
@@ -238,6 +241,13 @@ class PipelineFile(_Section):
                 sequence_by=self.sink.sequence_by,
             )
 
+    def kept_for(self) -> Retention:
+        """For how long what is beside the table is kept. Raises `ConfigError`."""
+        names = ("rejected_retention", "memory_retention", "tombstone_retention")
+        stated = {name: getattr(self.sink, name) for name in names}
+        with naming("sink."):
+            return Retention(*(each and parse_duration(each, name) for name, each in stated.items()))
+
     def loop_options(self) -> dict[str, Any]:
         """The arguments of `MicroBatches` that this file stands for, without the owner id."""
         source, ownership = self.source, self.ownership
@@ -298,6 +308,7 @@ def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> P
         check_alone({"hub": read.source.hub, **read.ownership.model_dump(exclude_none=True)})
     with naming("source."):
         check_deduplication(read.source.deduplicate_by, read.deduplicate_for)
+    read.kept_for()
     read.ownership.settings()
     Positions.parse(read.source.starting_position, "source.starting_position")
     _ = read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
@@ -332,7 +343,7 @@ def _told(fault: Any, over: Mapping[str, str]) -> str:
         if key != "name"
         else f"{fault['input']!r} must be letters, digits, . _ or -, the first a letter or digit",
     }.get(fault["type"])
-    return f"{flag}{key}: {said or _of_another_type(key, fault)}"
+    return f"{flag}{key}: {said or of_another_type(key, fault, duration=key in _DURATIONS)}"
 
 
 def _meant(place: tuple[str | int, ...]) -> str:
@@ -351,31 +362,6 @@ def _keys(model: type[BaseModel] | None) -> list[str]:
     )
 
 
-def _of_another_type(key: str, fault: Any) -> str:
-    """What to write in place of a value whose type is not the key's."""
-    kind, given = fault["type"], fault["input"]
-    if key in _DURATIONS:
-        unit = f'"{given}s"' if isinstance(given, int | float) and not isinstance(given, bool) else '"10s"'
-        return f"{_toml(given)} is no duration: write a number and a unit in quotes, for example {unit}"
-    if kind in ("tuple_type", "list_type"):
-        return f"{_toml(given)} is no list: write it in brackets, for example [{_toml(given)}]"
-    must = {
-        "string_type": f"must be text, in quotes: {_toml(str(given))}",
-        "int_type": "must be a whole number, without quotes",
-        "int_from_float": "must be a whole number",
-        "float_type": "must be a number, without quotes",
-        "bool_type": "must be true or false, without quotes",
-        "model_type": f"must be a section, [{key}] with its keys below it",
-        "dict_type": f"must be a section, [{key}] with its keys below it",
-    }.get(kind, fault["msg"].replace("Input should be", "must be"))
-    return f"{must}, not {_toml(given)}"
-
-
-def _toml(value: Any) -> str:
-    """A value as it is written in the file."""
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "source": SourceSection,
     "ownership": OwnershipSection,
@@ -385,7 +371,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 }
 _DURATIONS = {
     f"{section}.{name}"
-    for section, model in (("source", SourceSection), ("ownership", OwnershipSection))
+    for section, model in (("source", SourceSection), ("ownership", OwnershipSection), ("sink", SinkSection))
     for name, field in model.model_fields.items()
     if field.annotation == Duration | None
 }

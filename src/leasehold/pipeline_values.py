@@ -152,3 +152,28 @@ def _kinds(annotation: Any) -> list[Any]:
         return [str]
     inner = get_args(annotation)
     return [kind for one in inner for kind in _kinds(one)] if inner else [annotation]
+
+
+def of_another_type(key: str, fault: Any, *, duration: bool) -> str:
+    """What to write in place of a value whose type is not the key's; `duration`: that of the key is one."""
+    kind, given = fault["type"], fault["input"]
+    if duration:
+        unit = f'"{given}s"' if isinstance(given, int | float) and not isinstance(given, bool) else '"10s"'
+        return f"{_toml(given)} is no duration: write a number and a unit in quotes, for example {unit}"
+    if kind in ("tuple_type", "list_type"):
+        return f"{_toml(given)} is no list: write it in brackets, for example [{_toml(given)}]"
+    must = {
+        "string_type": f"must be text, in quotes: {_toml(str(given))}",
+        "int_type": "must be a whole number, without quotes",
+        "int_from_float": "must be a whole number",
+        "float_type": "must be a number, without quotes",
+        "bool_type": "must be true or false, without quotes",
+        "model_type": f"must be a section, [{key}] with its keys below it",
+        "dict_type": f"must be a section, [{key}] with its keys below it",
+    }.get(kind, fault["msg"].replace("Input should be", "must be"))
+    return f"{must}, not {_toml(given)}"
+
+
+def _toml(value: Any) -> str:
+    """A value as it is written in the file."""
+    return json.dumps(value, ensure_ascii=False, default=str)

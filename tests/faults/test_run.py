@@ -261,3 +261,9 @@ def test_what_a_producer_sends_twice_is_applied_once(place: Place) -> None:
     account = place.run()
     assert (account["applied"], account["duplicates"], account["rejected"]) == (4, 3, 2)
     assert place.query("SELECT id, n FROM entities ORDER BY id") == before
+    # What is rejected is kept for a millisecond from now on.
+    text = (place.folder / "p.toml").read_text().replace("[spark]", 'rejected_retention = "1ms"\n[spark]')
+    (place.folder / "p.toml").write_text(text)
+    place.send("0", '{"id":"e1","n":1}')
+    assert place.run()["applied"] == 1
+    assert place.query("SELECT * FROM entities_rejected") == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.sinks import Sink, TableSpec, open_sink
-from leasehold.testing.sinks import DuplicatesContract, RejectedContract, SinkContract
+from leasehold.testing.sinks import DuplicatesContract, ForgettingContract, RejectedContract, SinkContract
 from tests.sinks.events import look
 
 
@@ -39,4 +39,8 @@ class TestRejectedRowsOfSqlite(OnSqlite, RejectedContract):
 
 
 class TestDuplicatesOnSqlite(OnSqlite, DuplicatesContract):
+    pass
+
+
+class TestForgettingOnSqlite(OnSqlite, ForgettingContract):
     pass

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "List the rejected events of a pipeline, try them again, or drop them.",
     ),
     "check": ("leasehold.cli.check:check", "Look at all that a pipeline needs, before its first start."),
+    "forget": ("leasehold.cli.forget:forget", "Remove what is kept of an entity beside its row."),
     "init": ("leasehold.cli.init:init", "Make what a store keeps its records in, a topic or a log."),
     "checkpoints": (
         "leasehold.cli.checkpoints.command:checkpoints",

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,11 +22,24 @@ from leasehold.sinks.fence import Lane, Plan, Range
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.values import Column, Kind, kind_of
 
-if TYPE_CHECKING:
-    from leasehold.sinks.duplicates import Identities
-
 REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")
 """The columns of rows that the caller could not parse; whatever else the source gave may come with them."""
+
+
+IDENTITY_COLUMNS = ("hub", "partition", "sequenceNumber", "identity", "enqueuedTime")
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """What the events of a batch are known by to their producers: one row an event, with `IDENTITY_COLUMNS`.
+
+    `expression` is what gave them, as text; of two events that are at most `window` seconds apart the second is dropped
+    (`duplicates`).
+    """
+
+    rows: pa.Table
+    expression: str
+    window: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,29 +26,11 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leasehold.errors import ConfigError
-from leasehold.sinks.batch import Kept
+from leasehold.sinks.batch import IDENTITY_COLUMNS, Identities, Kept
 from leasehold.sinks.fence import Plan
 
-COLUMNS = ("hub", "partition", "sequenceNumber", "identity", "enqueuedTime")
 FEWEST_FORGOTTEN = 100
 """So many memories are forgotten with a batch at least, if there are as many to forget."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identities:
-    """The identities of a batch's events: one row an event, with the columns `COLUMNS`.
-
-    `expression` is what gave them, as text; `window` is in seconds.
-    """
-
-    rows: pa.Table
-    expression: str
-    window: float
-
-    def __post_init__(self) -> None:
-        if not self.window > 0:
-            raise ConfigError("deduplicate_for", self.window, "a time above zero", 'For example "10m"')
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -135,7 +117,7 @@ def digest(expression: str, identity: str) -> str:
 
 
 def _records(identities: Identities) -> Iterator[tuple[str, str, int, str | None, int | None]]:
-    rows = identities.rows.select(COLUMNS)
+    rows = identities.rows.select(IDENTITY_COLUMNS)
     times = pc.cast(pc.cast(rows["enqueuedTime"], pa.timestamp("us", "UTC"), safe=False), pa.int64())
-    columns = [rows[name].to_pylist() for name in COLUMNS[:4]]
+    columns = [rows[name].to_pylist() for name in IDENTITY_COLUMNS[:4]]
     yield from zip(*columns, times.to_pylist(), strict=True)

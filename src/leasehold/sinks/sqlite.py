@@ -34,10 +34,11 @@ from leasehold.sinks.content import content_of
 from leasehold.sinks.contents import contents_of_file
 from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
+from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside import RejectedRows
 from leasehold.sinks.shape import Layout, exists, fit, quoted
-from leasehold.sinks.sqlite_beside import identities
+from leasehold.sinks.sqlite_beside import forgetting, identities
 from leasehold.sinks.sqlite_beside.looking import compare
 from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
@@ -89,6 +90,18 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
         """How much the table holds. Makes nothing, not even the file."""
         with self._explained(), self._inner():
             return contents_of_file(self._path, self.spec, self._timeout)
+
+    def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
+        """See `Forgets`."""
+        with self._claimed() as transaction:
+            return forgetting.forget(transaction.connection, self.spec, key)
+
+    def clear(
+        self, retention: Retention, now: float, after: tuple[object, ...] | None = None, at_most: int = AT_A_TIME
+    ) -> Cleared:
+        """See `Forgets`."""
+        with self._claimed() as transaction:
+            return forgetting.clear(transaction.connection, self.spec, retention, now, after, at_most)
 
     @property
     def rejected_rows(self) -> RejectedRows:
@@ -184,9 +197,11 @@ class _SqliteTransaction:
 
     def forget_dropped(self) -> None:
         bookkeeping.forget_dropped(self._connection, self._spec)
+        forgetting.void_places(self._connection, self._spec)  # a reset: events are applied anew
 
     def forget_keys(self) -> None:
         bookkeeping.forget_keys(self._connection, self._spec)
+        forgetting.void_cleared(self._connection, self._spec)
 
     def known_identities(self, digests: Collection[str]) -> Memory:
         return identities.known(self._connection, self._spec, digests)

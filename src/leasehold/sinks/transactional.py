@@ -28,7 +28,7 @@ from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
 from leasehold.sinks import claims, duplicates, fence
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.batch import Arrangement, Batch, arrange
+from leasehold.sinks.batch import Arrangement, Batch, Identities, arrange
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.remembered_order import check_order, check_spec, order_of
@@ -250,7 +250,7 @@ class TransactionalSink(ABC, Generic[T]):
         dropped = 0 if verdict is None else len(verdict.dropped)
         return BatchResult(written.applied, kept.replayed, refused, written.superseded, written.rejected, dropped)
 
-    def _duplicates(self, transaction: T, identities: duplicates.Identities, plan: fence.Plan) -> duplicates.Verdict:
+    def _duplicates(self, transaction: T, identities: Identities, plan: fence.Plan) -> duplicates.Verdict:
         """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for."""
         memory: object = transaction
         if not isinstance(memory, RemembersIdentities):

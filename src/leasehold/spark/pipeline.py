@@ -29,7 +29,9 @@ from pyspark.errors import PySparkException
 from leasehold.errors import AlreadyInUse, LeaseholdError, PipelineFailed, SparkEnded
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices
+from leasehold.operations.clearing import Clearing
 from leasehold.pipeline_file import PipelineFile, naming
+from leasehold.sinks import open_sink
 from leasehold.sinks.table import BatchResult, Totals
 from leasehold.spark.batch import BatchTransform
 from leasehold.spark.empty import opaque
@@ -193,6 +195,8 @@ class PipelineRun:
                 deduplicate_by=file.source.deduplicate_by,
                 deduplicate_for=file.deduplicate_for,
             )
+        kept_for = file.kept_for()
+        self._clearing = Clearing(open_sink(file.sink_url, file.table_spec()), kept_for) if kept_for else None
         self._checkpoints = file.open_stores(open_store, lambda: TablePlaces(table, self._hub_identity)).checkpoints
         return table
 
@@ -270,7 +274,10 @@ class PipelineRun:
     def _write(self, evaluated: Evaluated) -> BatchResult:
         self._confirm_binding()
         assert self._share is not None
-        return self._table.write(evaluated.batch, level_of=self._share.level_of)
+        result = self._table.write(evaluated.batch, level_of=self._share.level_of)
+        if self._clearing is not None:
+            self._clearing.step(self._share.clock.wall())
+        return result
 
     def _say(self, note: str) -> None:
         self._report(self._progress(note))

@@ -9,7 +9,8 @@ the watermark has passed it, and stays where it is.
    (a reset has lowered the watermark) and would count twice.
 2. What the transform makes of it now is judged against the last event of each key, as the memory of keys knows it: by
    `sequence_by`, and without it by sequence number within a partition. It never replaces what a later event wrote. A
-   key that was last written from another partition cannot be compared: such a row stays rejected.
+   key that was last written from another partition cannot be compared: such a row stays rejected. So does one of a key
+   of which nothing is known where memories of keys have been cleared (`forgetting`) up to this event, or further.
 3. A table without keys gets the rows that it does not have. Of an event of which nothing could be read or computed
    (`source` is there) that is all. Of another it is the rows at the places of the rejected ones; so the transform has
    to make the same rows of it, in the same order. If it makes too few for that, the event stays as it is.

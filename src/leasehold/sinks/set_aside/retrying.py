@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from leasehold.sinks.batch import Arrangement, Kept
+from leasehold.sinks.content import Content
 from leasehold.sinks.fence import Lane, Watermark
+from leasehold.sinks.ordering import Key
 from leasehold.sinks.rejected import Rejected
 from leasehold.sinks.set_aside import EventId, RejectedRow
+from leasehold.sinks.writing import Rows
 
 Found = Mapping[EventId, Sequence[RejectedRow]]
 """The rejected rows that there are of each event, in order; nothing of an event that has none."""
@@ -81,6 +84,38 @@ def choose(
     )
     return Choice(
         kept, frozenset(tried), made, places, counts["left"], counts["filtered"], counts["unread"], counts["gone"]
+    )
+
+
+FORGOTTEN = "what is known of its key may have been cleared, so nobody can say whether a later event has been applied"
+
+
+def without_doubtful(content: Content, known: Collection[Key], cleared: Mapping[Lane, int]) -> Content:
+    """Rule 2, where memories are cleared (`forgetting`): a row of a key that is not known, at or below the place up to
+    which memories were cleared, cannot be judged. It stays rejected."""
+    rows = content.rows
+    doubtful = {
+        index
+        for index, (key, lane, number) in enumerate(zip(rows.keys, rows.lanes, rows.numbers, strict=True))
+        if number <= cleared.get(lane, -1) and key not in known
+    }
+    if not doubtful:
+        return content
+    left = [index for index in range(len(rows.keys)) if index not in doubtful]
+    fewer = Rows(
+        [rows.values[index] for index in left],
+        [rows.keys[index] for index in left],
+        None if rows.deletes is None else [rows.deletes[index] for index in left],
+        [rows.lanes[index] for index in left],
+        [rows.numbers[index] for index in left],
+    )
+    values = content.order_values
+    return replace(
+        content,
+        rows=fewer,
+        places=[content.places[index] for index in left],
+        order_values=None if values is None else [values[index] for index in left],
+        unfit={**content.unfit, **{content.places[index]: FORGOTTEN for index in doubtful}},
     )
 
 

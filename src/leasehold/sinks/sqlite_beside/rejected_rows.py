@@ -29,6 +29,7 @@ from leasehold.sinks.ordering import Key, PastOrder
 from leasehold.sinks.remembered_order import TableOrder, check_order, order_of
 from leasehold.sinks.set_aside import DroppedRow, EventId, ReasonCount, RejectedRow, RetryResult, Selection, retrying
 from leasehold.sinks.shape import Layout, exists, quoted
+from leasehold.sinks.sqlite_beside import forgetting
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.writing import Order, RowWriter
 
@@ -102,6 +103,10 @@ class SqliteRejectedRows:
             table_order = order_of(self._spec, kind, deletes=batch.delete is not None)
             check_order(transaction.recorded_order(), self._spec, table_order)
             content = content_of(batch, layout, choice.kept)
+            if not append and (cleared := forgetting.cleared_up_to(connection, self._spec)):
+                keys = list(dict.fromkeys(content.rows.keys))
+                known = bookkeeping.known_places(connection, self._spec, keys)
+                content = retrying.without_doubtful(content, known, cleared)
             order = self._order(connection, content, by_value=kind is not None)
             written = RowWriter(connection, self._spec, layout, content.rows, order).write()
             broken = dict(written.broken)

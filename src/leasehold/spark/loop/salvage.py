@@ -15,7 +15,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from leasehold.model import EventRange
-from leasehold.sinks.duplicates import Identities
+from leasehold.sinks.batch import Identities
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import FailureKind, sort_failure
 from leasehold.spark.loop.feed import Feed

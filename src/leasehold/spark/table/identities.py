@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType
 
 from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
-from leasehold.sinks.duplicates import COLUMNS, Identities
+from leasehold.sinks.batch import IDENTITY_COLUMNS, Identities
 from leasehold.sinks.table import check_deduplication
 from leasehold.spark.versions import schema_of, to_arrow
 
@@ -33,7 +33,7 @@ class Deduplication:
 
     def prepare(self, events: DataFrame) -> DataFrame:
         """The identities of these events, not yet computed. Raises `ConfigError`."""
-        hub, partition, number, identity, enqueued = COLUMNS
+        hub, partition, number, identity, enqueued = IDENTITY_COLUMNS
         try:
             given = F.expr(self.expression)
             if isinstance(schema_of(events.select(given.alias(identity)))[0].dataType, BinaryType):

@@ -2,6 +2,7 @@
 
 from leasehold.testing.sinks.contracts import SinkContract
 from leasehold.testing.sinks.duplicates import DuplicatesContract
+from leasehold.testing.sinks.forgetting import ForgettingContract
 from leasehold.testing.sinks.rejected import RejectedContract
 
-__all__ = ["DuplicatesContract", "RejectedContract", "SinkContract"]
+__all__ = ["DuplicatesContract", "ForgettingContract", "RejectedContract", "SinkContract"]

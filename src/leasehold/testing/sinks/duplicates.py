@@ -18,8 +18,8 @@ import pytest
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Sink
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.duplicates import FEWEST_FORGOTTEN, Identities
+from leasehold.sinks.batch import Batch, Identities
+from leasehold.sinks.duplicates import FEWEST_FORGOTTEN
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult, TableSpec
 from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, batch, read

@@ -1,0 +1,52 @@
+"""`leasehold forget`: what is kept of an entity beside its row is removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from leasehold.cli.output import Output, Result, counted, output_option
+from leasehold.cli.set_option import set_option
+from leasehold.errors import UsageError
+
+
+@click.command(short_help="Remove what is kept of an entity beside its row.")
+@click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))
+@click.option(
+    "--key",
+    "stated",
+    metavar="[NAME=]VALUE",
+    multiple=True,
+    required=True,
+    help="The entity, by the value of its key column; by name, and once for each, where there are several.",
+)
+@set_option
+@output_option
+def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], output: Output) -> None:
+    """Remove what is kept of an entity beside its row.
+
+    That is what the table remembers of its key, also after it was deleted, and the rejected rows in which the key can
+    be read. Delete the row itself first, by an event or in the database: as long as events of the entity come, it is
+    written and remembered again. Without its memory the key is like a new one, and a late older event counts. Bodies
+    in which the key cannot be read stay: `leasehold rejected show` shows them.
+
+    \b
+    Example:
+      leasehold forget flights.toml --key N1234
+      leasehold forget seats.toml --key flight=UA7 --key seat=12F
+    """
+    from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.pipeline_values import parse_settings
+    from leasehold.sinks import open_sink
+    from leasehold.sinks.forgetting import Forgets, parse_key
+
+    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
+    spec = pipeline.table_spec()
+    key = parse_key(spec, stated)
+    sink = open_sink(pipeline.sink_url, spec)
+    if not isinstance(sink, Forgets):
+        raise UsageError(f"the database of the table {spec.name} does not let an entity be forgotten")
+    done = sink.forget_entity(key)
+    summary = f"{counted(done.memories, 'key')} and {counted(done.rejected, 'rejected row')} forgotten"
+    output.show(Result(summary, {"pipeline": pipeline.name, "memories": done.memories, "rejected": done.rejected}))

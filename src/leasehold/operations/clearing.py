@@ -1,0 +1,52 @@
+"""Clears what is old beside an entity table, a little after each batch.
+
+Owns when the next step is due; what is old is the sink's to say (`sinks.forgetting`). Promises that a step that fails
+fails nothing else: it is said once, and tried again later.
+
+Concurrency: every instance of a pipeline does this for the same table, each step in a short transaction of its own.
+Whoever stops in it for a minute holds up the others as a batch would; killed at any line, it has cleared a step or not.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from leasehold.errors import LeaseholdError, UsageError
+from leasehold.sinks.base import Sink
+from leasehold.sinks.forgetting import Cleared, Forgets, Retention
+
+logger = logging.getLogger(__name__)
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
+"""Seconds between two rounds, at least and at most; a hundredth of the shortest retention in between."""
+
+
+class Clearing:
+    """Clears the table of `sink` by `retention`. For one thread. Raises `UsageError` for a sink that cannot forget."""
+
+    def __init__(self, sink: Sink, retention: Retention) -> None:
+        if not isinstance(sink, Forgets):
+            raise UsageError(
+                f"the database of the table {sink.spec.name} does not let anything beside it be cleared. Leave out "
+                "rejected_retention, memory_retention and tombstone_retention"
+            )
+        self._sink: Forgets = sink
+        self._retention = retention
+        given = [each for each in (retention.rejected, retention.memories, retention.tombstones) if each is not None]
+        self._pause = min(max(min(given, default=LONGEST_PAUSE) / 100, SHORTEST_PAUSE), LONGEST_PAUSE)
+        self._due = 0.0
+        self._after: tuple[object, ...] | None = None
+
+    def step(self, now: float) -> Cleared | None:
+        """One step, if one is due at `now` (seconds since 1970). Returns None if nothing was due, or it failed."""
+        if not self._retention or now < self._due:
+            return None
+        try:
+            cleared = self._sink.clear(self._retention, now, self._after)
+        except LeaseholdError as error:
+            logger.warning("what is old beside the table is cleared later: %s", error)
+            self._due = now + self._pause
+            return None
+        self._after = cleared.after
+        self._due = now if cleared.more else now + self._pause
+        return cleared
