@@ -208,8 +208,8 @@ class BatchDone(Measurement):
     """A batch of `events` is done; `rejected` of them were set aside, where a table has told.
 
     `seconds` has how long each phase took: `plan` (which ranges), `compute` (read, transform), `write` (the table's
-    transaction) of the loop of `leasehold run`; `plan` and `body` (the caller's code) of `MicroBatches`; `handle` of
-    the plain processor.
+    transaction) of the loop of `leasehold run`; `plan` and `body` (the caller's code) of `MicroBatches`, and of a
+    streaming query, until Spark asks for the next batch; `handle` of the plain processor.
     """
 
     events: int

@@ -18,10 +18,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from leasehold.errors import HubError
 from leasehold.hubs.log.hub import LogHub
+from leasehold.metrics import serve_metrics
 from leasehold.model import Event
+from leasehold.notices import Notices
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges
 from leasehold.stores.sqlite.store import SqliteStore
+from tests.metrics.groups import samples
+from tests.metrics.test_instance import get
+from tests.stores.azurite import free_port
 
 FAST = {"loadBalancingInterval": "200ms", "partitionExpiration": "2s", "requestTimeout": "1s", "margin": "200ms"}
 
@@ -275,3 +280,32 @@ def test_a_range_beyond_the_end_of_a_restored_hub_is_no_gap(bench: Bench) -> Non
                 identity=bench.hub.identity,
             )
         )
+
+
+def test_the_source_process_serves_metrics_and_health_of_the_whole_query(bench: Bench) -> None:
+    port = free_port()
+    bench.send("0", 30)
+    query = bench.stream("a", metricsListen=f"127.0.0.1:{port}")
+    try:
+
+        def told(series: str) -> float:
+            try:
+                return samples(get(f"http://127.0.0.1:{port}/metrics")[1]).get(f"leasehold_instance_{series}", 0.0)
+            except OSError:  # the process is about to start
+                return -1.0
+
+        until(lambda: told("events_total") == 30, "the batch to be counted")
+        assert told("partitions") == 3
+        assert told('batch_phase_seconds_sum{phase="body"}') > 0
+        until(lambda: get(f"http://127.0.0.1:{port}/readyz")[0] == 200, "it to be ready")
+    finally:
+        query.stop()
+    until(lambda: told("partitions") == -1, "the port to be given back")
+
+
+def test_a_port_in_use_ends_the_query_with_the_option_s_name(bench: Bench) -> None:
+    bench.send("0", 1)
+    with serve_metrics(Notices(), listen="127.0.0.1:0") as server:
+        query = bench.stream("a", metricsListen=server.url.removeprefix("http://"))
+        with pytest.raises(PySparkException, match=r"metricsListen = .*cannot be listened at"):
+            query.awaitTermination(60)

@@ -17,6 +17,7 @@ from leasehold.combinations import Combination, check, is_mixed, place_at, place
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS, Hub, owner_reads
+from leasehold.listening import Address
 from leasehold.model import EARLIEST, LATEST, OwnerId, Positions
 from leasehold.spark.table.stream_tables import Origin, TableAddress, read_addresses
 from leasehold.store_choice import NONE, check_alone, check_partitions
@@ -106,6 +107,7 @@ class SourceOptions:
     events_per_task: int = 50_000
     batch_rows: int = 10_000
     columns: tuple[str, ...] = COLUMNS
+    metrics_listen: Address | None = None
     settings: OwnershipSettings = field(default_factory=OwnershipSettings)
 
     @property
@@ -138,6 +140,7 @@ OPTIONS: Mapping[str, tuple[str, _Reader]] = {
     "eventsPerTask": ("events_per_task", _count),
     "batchRows": ("batch_rows", _count),
     "columns": ("columns", _columns),
+    "metricsListen": ("metrics_listen", Address.parse),
     "strategy": ("strategy", _text),
     "loadBalancingInterval": ("load_balancing_interval", parse_duration),
     "partitionExpiration": ("partition_expiration", parse_duration),

@@ -12,19 +12,21 @@ sink drops it if another owner's batch came first.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from leasehold.balancing.hand_over import HandOverStep, owner_step
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import LeaseholdError, SinkError, StoreUnavailable
+from leasehold.errors import LeaseholdError, MissingDependency, SinkError, StoreUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
+from leasehold.listening import Address
 from leasehold.model import Checkpoint, OwnerId
 from leasehold.notices import Notices
 from leasehold.ownership import DispatchThread, PartitionManager
@@ -50,6 +52,26 @@ def instance_name(options: SourceOptions, process: int) -> str:
 
 def _warn(error: LeaseholdError, patience: float) -> None:
     logger.warning("%s", sentence(error, patience))
+
+
+class _Server(Protocol):
+    def close(self) -> None: ...
+
+
+def _served(notices: Notices, listen: Address) -> _Server:
+    """Serve what the notices tell. Named by text, as a backend is: nothing here imports an exporter."""
+    try:
+        module = importlib.import_module("leasehold.metrics.instance_server")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "prometheus_client":
+            raise MissingDependency("metricsListen", "metrics") from error
+        raise
+    server: _Server = module.MetricsServer([notices], listen, field="metricsListen")
+    if not listen.is_loopback:
+        logger.warning(
+            "metrics are served at %s: other machines may reach it, and nobody is asked who they are", listen
+        )
+    return server
 
 
 class Share:
@@ -109,6 +131,7 @@ class Share:
             table=table,
         )
         self._written: dict[tuple[str, int], int] = {}
+        self._server: _Server | None = None
         self._thread = DispatchThread(self.manager, clock=self.clock, alive=alive)
 
     def when_there(self, ask: Callable[[], T]) -> T:
@@ -116,7 +139,9 @@ class Share:
         return when_there(ask, patience=INSTANCE, say=self._delayed, clock=self.clock, pause=self._pause)
 
     def start(self) -> None:
-        """Begin to hold partitions."""
+        """Begin to hold partitions, and to serve metrics if that was asked for."""
+        if self.options.metrics_listen is not None:
+            self._server = _served(self.manager.notices, self.options.metrics_listen)
         self._thread.start()
 
     def close(self, errors: Mapping[str, str] | None = None) -> None:
@@ -125,6 +150,8 @@ class Share:
         `errors` say what ended the work on a partition, where it did not end well.
         """
         self._thread.stop(timeout=2 * self.options.settings.request_timeout, errors=errors or {})
+        if self._server is not None:
+            self._server.close()
         self.hub.close()
 
     def held(self, *, asked: bool = True) -> dict[str, Plannable]:

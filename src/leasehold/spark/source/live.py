@@ -29,7 +29,7 @@ from leasehold.combinations import is_mixed
 from leasehold.errors import DataLoss, HubUnavailable, LeaseholdError, StoreUnavailable
 from leasehold.hubs.base import owner_reads
 from leasehold.model import PartitionProperties
-from leasehold.notices import EventsLost
+from leasehold.notices import BatchDone, EventsLost
 from leasehold.spark.offsets import Plan, Plannable, ReadRange, Weights, next_waited, plan
 from leasehold.spark.options import SourceOptions
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
@@ -64,6 +64,7 @@ class LiveStream:
         self._lost_events = 0
         self._in_flight: tuple[ReadRange, ...] = ()
         self._last_batch = self._clock.monotonic()
+        self._planning = 0.0
         self._begun = False
         self._watch: threading.Timer | None = None
 
@@ -86,7 +87,10 @@ class LiveStream:
         """Stop renewing and relinquish, as far as the store can be reached in time; record what the tables hold."""
         self._unwatch()
         if self._begun:
+            batch = self._in_flight
             self._record_applied()
+            if not self._in_flight:
+                self._tell_done(batch)
             ended = f"{self.manager.owner_id} ended in the middle of a batch"
             self._share.close({one.partition: ended for one in self._in_flight})
         else:
@@ -98,14 +102,22 @@ class LiveStream:
         A store that is away costs nothing: Spark names the same ranges again on the next trigger.
         """
         self._unwatch()
+        self._tell_done()
         self._in_flight = ()
         recorded = self._share.record(ranges)
         self._share.note_progress()
         if recorded:
             self._share.let_go({(one.partition, one.owner_level) for one in ranges if not self._share.is_recorded(one)})
 
+    def _tell_done(self, batch: Sequence[ReadRange] | None = None) -> None:
+        """The batch at hand, if there is one, has been committed."""
+        if events := sum(map(len, self._in_flight if batch is None else batch)):
+            seconds = {"plan": self._planning, "body": self._clock.monotonic() - self._last_batch}
+            self.manager.notices.publish(BatchDone(events, seconds))
+
     def plan(self, last: Sequence[ReadRange], limit: int | None, bounds: Mapping[str, int] | None) -> Plan | None:
         """The ranges to read next, or None while the hub is away or too little has come."""
+        started = self._clock.monotonic()
         held = self._share.held()
         try:
             self._properties = self.hub.partition_properties()
@@ -122,6 +134,7 @@ class LiveStream:
         if not planned.has_events or (bounds is None and self._too_few(last, planned, held)):
             return None
         self._last_batch = self._clock.monotonic()
+        self._planning = self._last_batch - started
         self._in_flight = tuple(one for one in planned.ranges if len(one))
         self._watch_over()
         unread = {one.partition: self._properties[one.partition].end - one.start for one in planned.ranges}
