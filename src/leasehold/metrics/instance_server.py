@@ -46,7 +46,13 @@ class MetricsServer:
             "/readyz": lambda: self._probe(lambda health: health.ready),
             "/status": self._status,
         }
+        self._paths = tuple(routes)
         self._server = HttpServer(listen, routes, field=field)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What it answers to."""
+        return self._paths
 
     @property
     def url(self) -> str:
