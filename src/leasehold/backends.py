@@ -20,6 +20,8 @@ from leasehold.errors import ConfigError, MissingDependency
 from leasehold.network_files import network_file_system
 
 _EXTRAS = {"pyarrow": "log", "psycopg": "postgres", "redis": "redis", "azure": "azure", "confluent_kafka": "kafka"}
+_EXTRAS_OF = {"servicebus": "servicebus"}
+"""Of schemes whose driver's package begins like that of others."""
 
 
 def check_scheme(url: str, field: str, builtin: Mapping[str, str], group: str) -> str:
@@ -52,7 +54,7 @@ def load_backend(url: str, kind: str, builtin: Mapping[str, str], group: str) ->
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in _EXTRAS:
-            raise MissingDependency(f"the {kind} {masked(url)}", _EXTRAS[missing]) from error
+            raise MissingDependency(f"the {kind} {masked(url)}", _EXTRAS_OF.get(scheme, _EXTRAS[missing])) from error
         raise
     return opener
 
@@ -138,7 +140,7 @@ def unknown_option(given: str, before: Iterable[str], secrets: Collection[str]) 
 
 
 _SECRET = re.compile(r"(?:pass\w*|secret|token|pem|connection_string\w*|accesskey|signature|\bsig)=", re.IGNORECASE)
-_WITHOUT_USER = ("kafka", "eventhubs", "azblob", "aztable")
+_WITHOUT_USER = ("kafka", "eventhubs", "servicebus", "azblob", "aztable")
 """Schemes whose URL has no user before the host."""
 
 

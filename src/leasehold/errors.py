@@ -13,6 +13,8 @@
     │   ├── DataLoss                    events that were to be read are gone
     │   ├── EndWentBack                 a partition ends before a place that was read: acknowledged events are lost
     │   └── RangeTooLarge               a range of more bytes than a batch may have
+    ├── QueueError                      the queue
+    │   └── QueueUnavailable            … cannot be reached: try again                    (transient)
     ├── SinkError                       the database of the entity table
     │   ├── SinkUnavailable             … cannot be reached or is locked: try again       (transient)
     │   ├── KeyFromTwoPartitions        an entity's events come from several partitions
@@ -60,6 +62,8 @@ __all__ = [
     "OwnerLevelWentBack",
     "PartitionTaken",
     "PipelineFailed",
+    "QueueError",
+    "QueueUnavailable",
     "RangeTooLarge",
     "ReaderDisconnected",
     "SchemaMismatch",
@@ -187,6 +191,14 @@ class RangeTooLarge(HubError):
 
     def __reduce__(self) -> tuple[type[RangeTooLarge], tuple[str, int, int, int]]:
         return type(self), (self.partition, self.events, self.size, self.most)
+
+
+class QueueError(LeaseholdError):
+    """The queue answered with something that it should not have, or a message cannot be treated as asked."""
+
+
+class QueueUnavailable(QueueError):
+    """The queue cannot be reached or did not answer in time. Transient."""
 
 
 class SinkError(LeaseholdError):
@@ -338,7 +350,10 @@ class PartitionTaken(NotTheOwner):
         return type(self), (self.partition, self.owner_level)
 
 
-TRANSIENT: tuple[type[LeaseholdError], ...] = (StoreUnavailable, HubUnavailable, SinkUnavailable, SparkUnavailable)
+TRANSIENT: tuple[type[LeaseholdError], ...] = (
+    *(StoreUnavailable, HubUnavailable, QueueUnavailable),
+    *(SinkUnavailable, SparkUnavailable),
+)
 """Errors after which the same call may simply be made again."""
 
 

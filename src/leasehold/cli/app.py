@@ -36,6 +36,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "leasehold.cli.rejected:rejected",
         "List the rejected events of a pipeline, try them again, or drop them.",
     ),
+    "dead-letters": (
+        "leasehold.cli.queues.dead_letters:dead_letters",
+        "List the dead letters of a queue, send them again, or drop them.",
+    ),
+    "bridge": (
+        "leasehold.cli.queues.bridge:bridge",
+        "Drain a queue into a hub, each message completed after it is there.",
+    ),
     "check": ("leasehold.cli.check:check", "Look at all that a pipeline needs, before its first start."),
     "forget": ("leasehold.cli.forget:forget", "Remove what is kept of an entity beside its row."),
     "init": ("leasehold.cli.init:init", "Make what a store keeps its records in, a topic or a log."),

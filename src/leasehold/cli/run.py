@@ -6,8 +6,6 @@ Owns the signals: the first SIGTERM or Ctrl-C asks the pipeline to stop, a secon
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -19,8 +17,8 @@ import click
 from leasehold.cli.log_options import show_warnings
 from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.cli.set_option import set_option
+from leasehold.cli.stop_signals import stop_on_signals
 from leasehold.errors import MissingDependency
-from leasehold.waiting import SignalEvent
 
 if TYPE_CHECKING:
     from leasehold.notices import Notices
@@ -78,7 +76,7 @@ def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[s
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for handler in logging.getLogger().handlers:
         handler.addFilter(lambda record: not (record.name == "root" and "py4j" in Path(record.pathname).parts))
-    stop = _stop_on_signals()
+    stop = stop_on_signals()
     pipeline = PipelineRun(
         pipeline_file, owner_name=owner_id, available_now=available_now, report=_reporter(output, time.monotonic)
     )
@@ -102,19 +100,6 @@ def _served(file: PipelineFile, notices: Notices, output: Output) -> AbstractCon
     reach = "" if address.is_loopback else ": other machines may reach it, and nobody is asked who they are"
     output.note(f"metrics at {server.url}/metrics{reach}")
     return server
-
-
-def _stop_on_signals() -> threading.Event:
-    stop = SignalEvent()
-
-    def ask(signum: int, frame: object) -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, signal.SIG_DFL)
-        stop.set()
-
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, ask)
-    return stop
 
 
 def _reporter(output: Output, now: Callable[[], float]) -> Callable[[Progress], None]:

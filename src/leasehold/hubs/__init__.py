@@ -22,6 +22,7 @@ from leasehold.hubs.base import (
     ProgressMirror,
     ReadsAsOwner,
     ReadsChunks,
+    SendsOnce,
     TellsTimes,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "ProgressMirror",
     "ReadsAsOwner",
     "ReadsChunks",
+    "SendsOnce",
     "TellsTimes",
     "open_hub",
 ]

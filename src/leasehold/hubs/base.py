@@ -28,6 +28,7 @@ __all__ = [
     "ProgressMirror",
     "ReadsAsOwner",
     "ReadsChunks",
+    "SendsOnce",
     "TellsTimes",
 ]
 
@@ -284,6 +285,18 @@ class HasGaps(Protocol):
 
     def held_back(self, partitions: Sequence[str], timeout: float) -> dict[str, HeldBack]:
         """What readers do not get to see yet, of those partitions where there is such a thing."""
+        ...
+
+
+@runtime_checkable
+class SendsOnce(Protocol):
+    """What a hub may do beside: append what a source brings again only once."""
+
+    def send_once(self, source: str, events: Sequence[tuple[str, Event]], *, remember: float) -> int:
+        """Append durably those events whose names `source` has not brought before, all or none; return how many.
+
+        Events without a key go to one partition. A name is remembered for at least `remember` seconds.
+        """
         ...
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote
 
 from leasehold.errors import ConfigError, HubError, HubUnavailable
 from leasehold.hubs.log.format import (
@@ -32,6 +31,7 @@ from leasehold.hubs.log.format import (
     format_of,
     is_empty,
     make_log,
+    no_log,
 )
 from leasehold.model import PartitionProperties
 from leasehold.sqlite_file import DatabaseFile
@@ -65,8 +65,8 @@ class LogFile:
         self._format = LogFormat(path, 0)
         self._file = _database(path, timeout, create=False, check=self._recognise)
         if not path.exists():
-            raise HubUnavailable(_no_log(path))
-        with self._reading() as connection:
+            raise HubUnavailable(no_log(path))
+        with self.reading() as connection:
             self.identity = self._format.identity(connection)
 
     @classmethod
@@ -97,12 +97,12 @@ class LogFile:
     def grow(self, partitions: int) -> None:
         """Add empty partitions until there are so many. Raises `ConfigError` if there are more."""
         _check_partitions(partitions)
-        with self._writing() as connection:
+        with self.writing() as connection:
             _grow(connection, self._format, partitions)
 
     def properties(self) -> list[PartitionProperties]:
         """All partitions in order, as they are at one moment."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             rows = self._format.partitions(connection)
         return [PartitionProperties(str(row.partition), row.begin, row.end) for row in rows]
 
@@ -112,7 +112,7 @@ class LogFile:
             "SELECT first_sequence FROM batches WHERE partition = ? AND enqueued >= ? "
             "ORDER BY enqueued, first_sequence LIMIT 1"
         )
-        with self._reading() as connection:
+        with self.reading() as connection:
             place = self._partition(connection, partition)
             found = connection.execute(query, (partition, enqueued)).fetchone()
             # The index is not what a checksum is of: the rows around the place say whether it is right.
@@ -135,7 +135,7 @@ class LogFile:
             "AND last_sequence >= :start AND first_sequence >= (SELECT coalesce(max(first_sequence), 0) FROM batches "
             "WHERE partition = :partition AND first_sequence <= :start) ORDER BY first_sequence LIMIT 1"
         )
-        with self._reading() as connection:
+        with self.reading() as connection:
             asked = (
                 (number, connection.execute(query, {"partition": number, "start": start}).fetchone())
                 for number, start in starts.items()
@@ -150,18 +150,27 @@ class LogFile:
         `now` gives the enqueued time in seconds. It is asked inside the transaction, so that times follow
         the order of sequence numbers.
         """
+        with self.writing() as connection:
+            return self.append_in(connection, partition, payloads, now)
+
+    def append_in(
+        self,
+        connection: sqlite3.Connection,
+        partition: str,
+        payloads: Sequence[tuple[int, Payload]],
+        now: Callable[[], float],
+    ) -> tuple[int, int]:
+        """As `append`, within a transaction of the caller's."""
         number = _number(partition)
-        checksums = [zlib.crc32(payload) for _, payload in payloads] if self._format.checked else [0] * len(payloads)
-        with self._writing() as connection:
-            place = self._partition(connection, number, partition)
-            end, enqueued = place.end, max(place.last_enqueued, round(now() * 1e6))
-            for (rows, payload), checksum in zip(payloads, checksums, strict=True):
-                row = BatchRow(number, end, end + rows - 1, enqueued, checksum)
-                self._format.add_batch(connection, row, payload)
-                end += rows
-            if end > place.end:
-                stored = place.stored_bytes + sum(payload.size for _, payload in payloads)
-                self._format.set_partition(connection, PartitionRow(number, place.begin, end, enqueued, stored))
+        place = self._partition(connection, number, partition)
+        end, enqueued = place.end, max(place.last_enqueued, round(now() * 1e6))
+        for rows, payload in payloads:
+            checksum = zlib.crc32(payload) if self._format.checked else 0
+            self._format.add_batch(connection, BatchRow(number, end, end + rows - 1, enqueued, checksum), payload)
+            end += rows
+        if end > place.end:
+            stored = place.stored_bytes + sum(payload.size for _, payload in payloads)
+            self._format.set_partition(connection, PartitionRow(number, place.begin, end, enqueued, stored))
         return place.end, end
 
     def stored(self, partition: int, start: int, end: int, *, with_payload: bool) -> Iterator[StoredRow]:
@@ -199,7 +208,7 @@ class LogFile:
         found: list[tuple[BatchRow, bytes | None]] = []
         size = 0
         try:
-            with self._reading() as connection:
+            with self.reading() as connection:
                 place = self._partition(connection, partition)
                 start, end = max(start, place.begin), min(end, place.end)
                 if start >= end:
@@ -253,7 +262,7 @@ class LogFile:
     def give_space_back(self) -> None:
         """Return free pages to the file system, in steps; the file gets smaller once no reader needs them."""
         while self._has_free_pages():
-            with self._writing(durable=False) as connection:
+            with self.writing(durable=False) as connection:
                 connection.execute(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})").fetchall()
         self._file.checkpoint()
 
@@ -262,14 +271,14 @@ class LogFile:
         self._file.close()
 
     def _has_free_pages(self) -> bool:
-        with self._reading() as connection:
+        with self.reading() as connection:
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
         return bool(free)
 
     def _remove(self, oldest: Callable[[sqlite3.Connection], list[tuple[int, ...]]]) -> int:
         removed = 0
         while True:
-            with self._writing() as connection:
+            with self.writing() as connection:
                 batches = oldest(connection)
                 for *values, batch, size in batches:
                     row = self._format.batch(values)
@@ -311,19 +320,21 @@ class LogFile:
         return damaged_events(self.path, partition, start, end, "are missing")
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A view of the file at one moment."""
         with _told(self.path), self._file.reading() as connection:
             yield connection
 
     @contextmanager
-    def _writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """One transaction."""
         with _told(self.path), self._file.writing(durable=durable) as connection:
             yield connection
 
     def _recognise(self, connection: sqlite3.Connection) -> None:
         """Refuse a file that is not the log which this object was opened on."""
         if is_empty(connection):
-            raise HubUnavailable(_no_log(self.path))
+            raise HubUnavailable(no_log(self.path))
         form = format_of(connection, self.path)
         if self.identity and (found := form.identity(connection)) != self.identity:
             raise HubError(
@@ -382,10 +393,3 @@ def _check_partitions(partitions: int) -> None:
 def _number(partition: str) -> int:
     """The number of a partition, and -1, which no partition has, for a text that no partition is written as."""
     return int(partition) if re.fullmatch(r"0|[1-9][0-9]{0,8}", partition) else -1
-
-
-def _no_log(path: Path) -> str:
-    return (
-        f"there is no log at {path}. Make one: `leasehold send log:///{quote(str(path))} FILE --partition-key COLUMN`, "
-        f"or LogHub.create({str(path)!r}, partitions=4)"
-    )

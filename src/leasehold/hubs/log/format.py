@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 from uuid import UUID
 
 from leasehold.errors import HubError
@@ -277,3 +278,11 @@ def _new_identity(now: float) -> UUID:
     """A UUID of version 7: the time in milliseconds, then chance."""
     stamped = round(now * 1_000) << 80 | secrets.randbits(80)
     return UUID(int=stamped & ~(0xF << 76 | 0x3 << 62) | _TELLS_TIME << 76 | 0b10 << 62)
+
+
+def no_log(path: Path) -> str:
+    """What to say where there is no log."""
+    return (
+        f"there is no log at {path}. Make one: `leasehold send log:///{quote(str(path))} FILE --partition-key COLUMN`, "
+        f"or LogHub.create({str(path)!r}, partitions=4)"
+    )

@@ -35,6 +35,7 @@ from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.log.batches import EventBatches, Stored
 from leasehold.hubs.log.file import LogFile, StoredRow, no_partition
 from leasehold.hubs.log.format import created, damaged_events
+from leasehold.hubs.log.once import Prepared, append_once
 from leasehold.hubs.log.partitioning import Keyless, assigned, split
 from leasehold.hubs.log.payload import STORED_COLUMNS, STORED_ROWS, checked, decoded, from_events, payloads, pieces
 from leasehold.hubs.resolving import resolved
@@ -183,6 +184,16 @@ class LogHub:
         while chunk := list(itertools.islice(remaining, STORED_ROWS)):
             sent += self.send_table(from_events(chunk), partition=partition, keyless=keyless)
         return sent
+
+    def send_once(self, source: str, events: Sequence[tuple[str, Event]], *, remember: float) -> int:
+        """Append events under names that their source gives them, each name once; see `SendsOnce`."""
+
+        def prepare(new: list[Event]) -> Prepared:
+            table = checked(from_events(new))
+            parts = split(table, self._assigned(table, len(self.partition_ids()), Keyless.ONE_PARTITION))
+            return {str(number): list(payloads(part)) for number, part in parts}
+
+        return append_once(self._file, source, events, prepare, self._clock.wall, remember)
 
     def grow(self, partitions: int) -> None:
         """Add partitions until there are so many; fewer than there are raises `ConfigError`.

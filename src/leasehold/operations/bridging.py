@@ -1,0 +1,167 @@
+"""A queue drained into a hub.
+
+Owns the order of steps: receive under locks, append durably, complete. What stops in between leaves messages that the
+queue gives out again: a hub that `SendsOnce` (the embedded log) has each message once, because it keeps their names in
+the transaction that appends them; into any other hub a message may come twice, and `deduplicate_by` of a pipeline
+drops the second. A message without bytes is dead-lettered: a hub's event is bytes.
+
+While the hub is away, messages stay locked here and are renewed, since each delivery that fails brings them nearer to
+the dead letters. A process that stops for longer than the locks last finds them lost, and completes nothing that is
+not its own any more. Several processes may drain one queue into one hub. Events of one key keep the queue's order only
+with one of them, and while no lock is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from leasehold.clock import Clock, SystemClock
+from leasehold.errors import ConfigError, LeaseholdError, may_pass
+from leasehold.hubs import Hub, SendsOnce
+from leasehold.model import Event
+from leasehold.queues import Queue, QueueMessage
+
+QUEUE, NUMBER, MESSAGE_ID, SESSION = (
+    *("leasehold-queue", "leasehold-sequence-number", "leasehold-message-id", "leasehold-session-id"),
+)
+"""Properties of an event that say which message it was."""
+
+REMEMBER = 14 * 86_400.0
+"""Seconds for which a hub that can remembers a message: as long as a queue keeps one by default."""
+
+_RENEWED_AT = 0.5
+"""The part of a lock's time that may pass before it is renewed."""
+_SHORTEST, _LONGEST = 0.4, 30.0
+"""Bounds, in seconds, of what is believed of that time: it is told by two clocks, which may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bridged:
+    """What has been done: messages `received`, those `appended` and those `dead_lettered` for having no bytes.
+
+    `repeated` had been appended before; the locks of `lost` ended before they were completed, so that they come again.
+    """
+
+    received: int = 0
+    appended: int = 0
+    repeated: int = 0
+    dead_lettered: int = 0
+    lost: int = 0
+
+    def __add__(self, other: Bridged) -> Bridged:
+        mine, its = (self, other)
+        return Bridged(
+            mine.received + its.received,
+            mine.appended + its.appended,
+            mine.repeated + its.repeated,
+            mine.dead_lettered + its.dead_lettered,
+            mine.lost + its.lost,
+        )
+
+
+KeyOf = Callable[[QueueMessage], str | None]
+
+
+def key_by(stated: str) -> KeyOf:
+    """The key of a message's entity: `session`, `partition-key`, `message-id`, or the name of a property."""
+    match stated:
+        case "session":
+            return lambda message: message.session_id
+        case "partition-key":
+            return lambda message: message.partition_key
+        case "message-id":
+            return lambda message: message.message_id
+        case "":
+            raise ConfigError(
+                "key", stated, "session, partition-key, message-id, or the name of a property", "Name one"
+            )
+        case _:
+            return lambda message: message.properties.get(stated)
+
+
+def event_of(message: QueueMessage, queue: str, key: str | None) -> Event:
+    """The event that a message becomes. Without a key all go to one partition, and keep their order."""
+    stated = {QUEUE: queue, NUMBER: str(message.sequence_number)}
+    for name, value in ((MESSAGE_ID, message.message_id), (SESSION, message.session_id)):
+        if value is not None:
+            stated[name] = value
+    assert message.body is not None
+    return Event(message.body, partition_key=key or "", properties={**message.properties, **stated})
+
+
+class Bridge:
+    """One process's share of draining `queue` into `hub`.
+
+    `key_of` gives the key of a message's entity. `say` is told once of a hub that is away, and `pause` waits so many
+    seconds, or returns something true: then the bridge stops, and gives its messages back. `remember` is in seconds.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        hub: Hub,
+        *,
+        key_of: KeyOf,
+        say: Callable[[LeaseholdError], object],
+        pause: Callable[[float], object],
+        remember: float = REMEMBER,
+        clock: Clock | None = None,
+    ) -> None:
+        self._queue, self._hub, self._key_of = queue, hub, key_of
+        self._say, self._pause, self._remember = say, pause, remember
+        self._clock = clock or SystemClock()
+
+    def step(self, most: int, wait: float) -> Bridged:
+        """Move up to `most` messages; wait up to `wait` seconds for the first. `received` is 0 where none came."""
+        began = self._clock.monotonic()
+        received = self._queue.receive(most, wait)
+        empty = [message for message in received if message.body is None]
+        dead = sum(
+            self._queue.dead_letter(each, "NoBytes", "The message holds an AMQP value, and an event of a hub is bytes")
+            for each in empty
+        )
+        messages = [message for message in received if message.body is not None]
+        done = Bridged(received=len(received), dead_lettered=dead, lost=len(empty) - dead)
+        if not messages:
+            return done
+        appended = self._append(messages, began)
+        if appended is None:
+            self._queue.abandon(messages)
+            return done
+        lost = self._queue.complete(messages)
+        repeated = len(messages) - appended
+        return done + Bridged(appended=appended, repeated=repeated, lost=len(lost))
+
+    def _append(self, messages: Sequence[QueueMessage], began: float) -> int | None:
+        """Append, as long as it takes; how many were new to the hub. `None` where the bridge is to stop."""
+        held = list(messages)
+        lasts = self._time_left(held)
+        renewed, told = began, False
+        while True:
+            try:
+                return self._sent(messages)
+            except LeaseholdError as error:
+                if not may_pass(error):
+                    self._queue.abandon(messages)
+                    raise
+                if not told:
+                    self._say(error)
+                    told = True
+            if self._pause(min(1.0, lasts / 4)):
+                return None
+            if self._clock.monotonic() - renewed > lasts * _RENEWED_AT:
+                renewed = self._clock.monotonic()
+                held = self._queue.renew(held)
+
+    def _time_left(self, messages: Sequence[QueueMessage]) -> float:
+        """How long the locks last from now on, in seconds, by the service's clock and this one's wall."""
+        left = min(each.locked_until for each in messages) - self._clock.wall()
+        return min(_LONGEST, max(_SHORTEST, left))
+
+    def _sent(self, messages: Sequence[QueueMessage]) -> int:
+        queue = self._queue.name
+        events = [(each.identity, event_of(each, queue, self._key_of(each))) for each in messages]
+        if isinstance(self._hub, SendsOnce):
+            return self._hub.send_once(queue, events, remember=self._remember)
+        return self._hub.send(event for _, event in events)

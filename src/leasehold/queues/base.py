@@ -1,0 +1,92 @@
+"""What a queue promises: messages that are received under a lock and then completed, at least once each.
+
+A received message is its receiver's until `locked_until`, by the service's clock; then the queue gives it to another
+receiver, its delivery counted. A message is named by its sequence number together with its enqueued time: numbers of a
+queue that was removed and made anew begin again. Every method may raise `QueueUnavailable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+__all__ = ["Queue", "QueueMessage"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMessage:
+    """One message of a queue. Times are in seconds since the epoch, by the service's clock."""
+
+    body: bytes | None
+    """None where the sender put no bytes into it but an AMQP value, or a sequence."""
+    sequence_number: int
+    enqueued_time: float
+    message_id: str | None = None
+    session_id: str | None = None
+    partition_key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """The application properties as text."""
+    delivery_count: int = 0
+    """Deliveries that have failed so far."""
+    locked_until: float = 0.0
+    """When it is the queue's again; 0 for one that was only looked at."""
+    dead_letter_reason: str | None = None
+    dead_letter_description: str | None = None
+    driver: Any = field(default=None, repr=False, compare=False)
+    """The driver's own message, by which it is settled."""
+
+    @property
+    def identity(self) -> str:
+        """Names the message among all that the queue, and one of its name before it, ever had."""
+        return f"{self.sequence_number}@{round(self.enqueued_time * 1_000)}"
+
+
+class Queue(Protocol):
+    """One queue, or subscription, or the dead letters of either. Used by one thread at a time."""
+
+    @property
+    def url(self) -> str:
+        """The URL that opens this queue, without secrets."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Names the queue wherever it is read from: namespace and path, in lower case."""
+        ...
+
+    def receive(self, most: int, wait: float) -> list[QueueMessage]:
+        """Lock up to `most` messages, the oldest that are free; wait up to `wait` seconds for the first of them."""
+        ...
+
+    def complete(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+        """Remove messages from the queue for good; return those whose lock was lost: they come again."""
+        ...
+
+    def abandon(self, messages: Sequence[QueueMessage]) -> None:
+        """Give messages back at once, each with a failed delivery more. A lock that was lost is passed over."""
+        ...
+
+    def dead_letter(self, message: QueueMessage, reason: str, description: str) -> bool:
+        """Set a message aside for good; return whether its lock still held."""
+        ...
+
+    def renew(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+        """Hold messages for another lock duration; return those that are still held, with their new `locked_until`."""
+        ...
+
+    def peek(self, start: int, most: int) -> list[QueueMessage]:
+        """Look at up to `most` messages from a sequence number on, of any state; nothing is locked."""
+        ...
+
+    def resubmit(self, messages: Sequence[QueueMessage]) -> None:
+        """Send copies of messages into the queue that these come from: of dead letters, the queue they died in."""
+        ...
+
+    def dead_letters(self) -> Queue:
+        """The queue's dead letters, as a queue. To be closed like any."""
+        ...
+
+    def close(self) -> None:
+        """Give back what this object holds. Closing twice is fine."""
+        ...

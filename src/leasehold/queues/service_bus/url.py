@@ -1,0 +1,120 @@
+"""What a `servicebus:` URL says, and with which credential the queue is opened.
+
+Owns the forms `servicebus://NAMESPACE/QUEUE[?option=value&…]` and `servicebus://NAMESPACE/TOPIC/subscriptions/NAME`,
+and the search for a credential, in this order: the option `connection_string`; the environment variable that the
+option `connection_string_env` names; the variable `LEASEHOLD_SERVICE_BUS_CONNECTION_STRING` where it is for this
+namespace; else what azure-identity finds. In place of a variable one with `_FILE` behind its name may name a file.
+Promises that no message, `repr` or log shows a secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from azure.servicebus import ServiceBusClient, TransportType, parse_connection_string
+
+from leasehold.backends import masked, unknown_option
+from leasehold.environment import secret_from
+from leasehold.errors import ConfigError, MissingDependency
+
+VARIABLE = "LEASEHOLD_SERVICE_BUS_CONNECTION_STRING"
+
+_FORM = "servicebus://NAMESPACE.servicebus.windows.net/QUEUE, or …/TOPIC/subscriptions/NAME"
+_OPTIONS = ("connection_string", "connection_string_env", "transport")
+_WITH_SECRETS = ("connection_string", "connection_string_env")
+_TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverWebsocket}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a queue or subscription is and how it is reached. Its `repr` holds no secret."""
+
+    namespace: str
+    entity: str
+    """The queue, or the topic."""
+    subscription: str | None = None
+    transport: str = "amqp"
+    _connection_string: str | None = field(default=None, repr=False)
+
+    @property
+    def path(self) -> str:
+        """The queue's path within the namespace."""
+        return self.entity if self.subscription is None else f"{self.entity}/subscriptions/{self.subscription}"
+
+    @property
+    def url(self) -> str:
+        """The URL without secrets, and with the option that is not as usual."""
+        said = "" if self.transport == "amqp" else f"?transport={self.transport}"
+        return f"servicebus://{self.namespace}/{quote(self.path)}{said}"
+
+    def client(self) -> Any:
+        """A client of azure-servicebus for the namespace."""
+        options: dict[str, Any] = {"transport_type": _TRANSPORTS[self.transport], "retry_total": 3}
+        if self._connection_string is not None:
+            return ServiceBusClient.from_connection_string(self._connection_string, **options)
+        return ServiceBusClient(self.namespace, _default_credential(), **options)
+
+
+def read_url(url: str) -> Address:
+    """The address in a URL. Raises `ConfigError` and `MissingDependency`."""
+    parts = urlsplit(url)
+    path, namespace = unquote(parts.path).strip("/"), parts.netloc
+    if not namespace or not path or parts.fragment or "@" in namespace or "$" in path:
+        raise ConfigError("queue", masked(url), _FORM, "Name namespace and queue; credentials go into the environment")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for place, option in enumerate(options):
+        if option not in _OPTIONS:
+            shown = unknown_option(option, list(options)[:place], _WITH_SECRETS)
+            raise ConfigError("queue", masked(url), f"its options are {', '.join(_OPTIONS)}, not {shown}", "Correct it")
+    transport = options.get("transport", "amqp")
+    if transport not in _TRANSPORTS:
+        raise ConfigError("transport", transport, f"one of {', '.join(_TRANSPORTS)}", "Correct the queue's URL")
+    found = re.fullmatch(r"(?P<topic>.+)/subscriptions/(?P<name>[^/]+)", path, re.IGNORECASE)
+    entity, subscription = (found["topic"], found["name"]) if found else (path, None)
+    return Address(namespace, entity, subscription, transport, _connection_string(namespace, entity, options))
+
+
+def _connection_string(namespace: str, entity: str, options: dict[str, str]) -> str | None:
+    if "connection_string" in options:
+        string, where = options["connection_string"], "the option connection_string"
+    elif name := options.get("connection_string_env"):
+        if re.fullmatch(r"\w+", name) is None:  # the string itself, by mistake: it is a secret
+            rule = "the name of an environment variable, in letters, digits and _; what is there is not shown"
+            raise ConfigError("connection_string_env", None, rule, "Put the string into a variable, and name that")
+        named = secret_from(os.environ, name)
+        if named is None:
+            shown = name if re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) else None  # else it may be a key, by mistake
+            rule = "no environment variable of this name is set, nor one with _FILE behind it"
+            raise ConfigError("connection_string_env", shown, rule, "Set it to the namespace's connection string")
+        string, where = named, f"the environment variable {name}"
+    elif (string := secret_from(os.environ, VARIABLE) or "") and _endpoint(string) == namespace.lower():
+        where = f"the environment variable {VARIABLE}"
+    else:
+        return None
+    try:
+        found = parse_connection_string(string)
+    except (ValueError, TypeError):
+        rule = f"{where} holds no connection string of Service Bus"
+        raise ConfigError("queue", None, rule, "Copy it from the portal: Endpoint=sb://…;SharedAccessKey=…") from None
+    if _endpoint(string) != namespace.lower():
+        raise ConfigError("queue", namespace, f"{where} is for the namespace {_endpoint(string)}", "Make them agree")
+    if found.entity_path and found.entity_path.lower() != entity.lower():
+        raise ConfigError("queue", entity, f"{where} is for {found.entity_path}", "Make them agree")
+    return string
+
+
+def _endpoint(string: str) -> str:
+    found = re.search(r"(?:^|;)\s*Endpoint\s*=\s*[a-z]+://([^;/]+)", string, re.IGNORECASE)
+    return found[1].lower() if found else ""
+
+
+def _default_credential() -> Any:
+    try:
+        from azure.identity import DefaultAzureCredential
+    except ModuleNotFoundError as error:
+        raise MissingDependency("a queue without a connection string", "servicebus") from error
+    return DefaultAzureCredential()

@@ -1,0 +1,185 @@
+"""A queue drained into a hub: once into an embedded log, whoever is killed, and never less than once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold.cli.app import app
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold.emulators.service_bus import ServiceBusServer
+from leasehold.errors import HubUnavailable, LeaseholdError
+from leasehold.hubs import open_hub
+from leasehold.hubs.log.hub import LogHub
+from leasehold.operations.bridging import Bridge, key_by
+from leasehold.queues import open_queue
+from tests.queues.conftest import url
+from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
+
+pytestmark = LEAVES_SOCKETS
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[LogHub]:
+    with closing(LogHub.create(tmp_path / "orders.db", partitions=3)) as hub:
+        yield hub
+
+
+def rows(hub: LogHub) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for partition, place in hub.partition_properties().items():
+        for batch in hub.read(partition, place.begin, place.end):
+            found += batch.to_pylist()
+    return found
+
+
+def test_an_event_says_which_message_it_was(server: ServiceBusServer, log: LogHub) -> None:
+    with connected(server) as client:
+        messages = [
+            Message(f"{n}", message_id=f"m{n}", application_properties={"customer": f"c{n % 2}", "n": n})
+            for n in range(6)
+        ]
+        send(client, "orders", *messages)
+    ran = CliRunner().invoke(
+        app, ["bridge", url(server), log.url, "--key", "customer", "--until-empty", "--most", "4", "--json"]
+    )
+    assert ran.exit_code == 0, ran.output
+    said = json.loads(ran.stdout)
+    assert {name: said[name] for name in ("received", "appended", "repeated", "dead_lettered", "lost")} == {
+        **{"received": 6, "appended": 6, "repeated": 0, "dead_lettered": 0, "lost": 0}
+    }
+    assert server.count("orders") == 0
+    found = rows(log)
+    assert {row["partition"] for row in found if row["partitionKey"] == "c0"} != set()
+    for customer in ("c0", "c1"):
+        mine = [row for row in found if row["partitionKey"] == customer]
+        assert [row["body"] for row in mine] == [str(n).encode() for n in range(6) if f"c{n % 2}" == customer]
+    properties = dict(next(row for row in found if row["body"] == b"3")["properties"])
+    assert properties == {
+        **{"customer": "c1", "n": "3", "leasehold-queue": f"{server.namespace}/orders"},
+        **{"leasehold-sequence-number": "4", "leasehold-message-id": "m3"},
+    }
+
+
+def test_a_message_without_bytes_is_dead_lettered(server: ServiceBusServer, log: LogHub) -> None:
+    from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+    with connected(server) as client, client.get_queue_sender("orders") as sender:
+        sender.send_messages(AmqpAnnotatedMessage(value_body={"a": 1}))
+        sender.send_messages(Message("bytes"))
+    ran = CliRunner().invoke(app, ["bridge", url(server), log.url, "--key", "session", "--until-empty"])
+    assert ran.exit_code == 0, ran.output
+    assert "1 message appended, 1 dead-lettered for having no bytes" in " ".join(ran.stdout.split())
+    assert (server.count("orders"), server.count("orders", dead=True)) == (0, 1)
+    assert [row["body"] for row in rows(log)] == [b"bytes"]
+
+
+def test_a_message_that_was_appended_and_not_completed_is_not_appended_again(
+    server: ServiceBusServer, log: LogHub
+) -> None:
+    server.send("orders", *"abc")
+    bridge = ["bridge", url(server), log.url, "--key", "session", "--until-empty", "--json"]
+    server.faults.swallow_outcomes(1)  # it is completed, and the bridge does not learn it
+    with closing(open_queue(url(server))) as queue:
+        mover = Bridge(queue, log, key_of=key_by("session"), say=print, pause=lambda seconds: False)
+        received = queue.receive(3, 20.0)
+        assert mover._sent(received) == 3  # and now this process ends without completing
+        queue.abandon(received)
+    ran = CliRunner().invoke(app, bridge)
+    assert ran.exit_code == 0, ran.output
+    said = json.loads(ran.stdout.splitlines()[-1])
+    assert said["appended"] == 0
+    assert len(rows(log)) == 3
+    assert server.count("orders") == 0
+
+
+def test_messages_stay_locked_while_the_hub_is_away(server: ServiceBusServer, log: LogHub) -> None:
+    server.send("steady", "a")
+    told: list[LeaseholdError] = []
+    back = time.monotonic() + 3.5  # by then its lock, of two seconds, would be over
+
+    class Away:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(log, name)
+
+        def send_once(self, *arguments: Any, **options: Any) -> int:
+            if time.monotonic() < back:
+                raise HubUnavailable("the hub is away")
+            return log.send_once(*arguments, **options)
+
+    def pause(seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
+
+    with closing(open_queue(url(server, "steady"))) as queue:
+        mover = Bridge(queue, Away(), key_of=key_by("session"), say=told.append, pause=pause)
+        moved = mover.step(5, 20.0)
+    assert (moved.appended, moved.lost) == (1, 0)
+    assert [str(error) for error in told] == ["the hub is away"]
+    assert server.count("steady") == 0
+
+
+def test_a_bridge_that_is_killed_and_one_beside_it_append_each_message_once(
+    server: ServiceBusServer, log: LogHub, tmp_path: Path
+) -> None:
+    count = 300
+    server.send("short", *map(str, range(count)))
+    command = [sys.executable, "-m", "leasehold.cli.app", "bridge", url(server, "short"), log.url]
+    options = ["--key", "session", "--most", "20"]
+    environment = {**os.environ}
+    first = subprocess.Popen([*command, *options], env=environment, stdout=subprocess.DEVNULL)
+    second = subprocess.Popen([*command, *options], env=environment, stdout=subprocess.DEVNULL)
+    with first, second:
+        try:
+            end = time.monotonic() + 60
+            while len(rows(log)) < count // 4:
+                assert time.monotonic() < end, "the bridges do not get on"
+                time.sleep(0.02)
+            first.kill()
+            while server.count("short"):
+                assert time.monotonic() < end, "the rest does not come"
+                time.sleep(0.05)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(30) == 0
+        finally:
+            first.kill()
+            second.kill()
+    assert sorted(int(row["body"]) for row in rows(log)) == list(range(count))
+    assert server.count("short", dead=True) == 0
+
+
+def test_a_queue_goes_into_an_event_hub_too(server: ServiceBusServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.send("orders", *"abc", session_id="s")
+    memory = MemoryHub(2)
+    with EventHubsServer({"hub": memory}) as hubs:
+        monkeypatch.setenv("LEASEHOLD_EVENT_HUBS_CONNECTION_STRING", hubs.connection_string("hub"))
+        target = f"eventhubs://{hubs.namespace}/hub"
+        ran = CliRunner().invoke(app, ["bridge", url(server), target, "--key", "session", "--until-empty"])
+        assert ran.exit_code == 0, ran.output
+        assert sorted(memory.state(partition).end for partition in memory.partition_ids()) == [0, 3]
+        with closing(open_hub(target)) as hub:
+            assert len(hub.partition_ids()) == 2
+    assert server.count("orders") == 0
+
+
+def test_what_cannot_be_bridged_is_refused(server: ServiceBusServer, log: LogHub) -> None:
+    for arguments, match in (
+        ([url(server), "log:///none.db", "--key", "a"], "there is no log"),
+        (["queue://x/y", log.url, "--key", "a"], "begins with servicebus://"),
+        ([url(server), log.url, "--key", ""], "the name of a property"),
+        ([url(server, "nowhere"), log.url, "--key", "a"], "there is no queue"),
+    ):
+        ran = CliRunner().invoke(app, ["bridge", *arguments, "--until-empty"])
+        assert ran.exit_code == 1
+        assert match in ran.stderr

@@ -1,0 +1,95 @@
+"""`leasehold dead-letters`, on the local server."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold.cli.app import app
+from leasehold.emulators.service_bus import ServiceBusServer
+from leasehold.queues import open_queue
+from tests.queues.conftest import url
+from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
+
+pytestmark = LEAVES_SOCKETS
+
+
+def run(*arguments: str) -> list[Any]:
+    ran = CliRunner().invoke(app, ["dead-letters", *arguments, "--json"])
+    assert ran.exit_code == 0, ran.output
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+@pytest.fixture
+def dead(server: ServiceBusServer) -> str:
+    """The URL of a queue with three dead letters, two for one reason, and a message that is alive."""
+    with connected(server) as client:
+        send(
+            client,
+            "orders",
+            *(Message(f"body {n}", message_id=f"m{n}", application_properties={"n": n}) for n in range(4)),
+        )
+    with closing(open_queue(url(server))) as queue:
+        for at, message in enumerate(queue.receive(3, 20.0)):
+            assert queue.dead_letter(message, "NoAmount" if at < 2 else "Broken", f"because {at}")
+    return url(server)
+
+
+def test_dead_letters_are_listed_and_shown_and_stay(server: ServiceBusServer, dead: str) -> None:
+    (said,) = run(dead)
+    listed = said["deadLetters"]
+    assert [(each["sequenceNumber"], each["reason"], each["body"]) for each in listed] == [
+        *((1, "NoAmount", "body 0"), (2, "NoAmount", "body 1"), (3, "Broken", "body 2")),
+    ]
+    assert [each["sequenceNumber"] for each in run(dead, "--reason-has", "because 1")[0]["deadLetters"]] == [2]
+    assert [each["sequenceNumber"] for each in run("list", dead, "--limit", "1")[0]["deadLetters"]] == [1]
+    (shown,) = run("show", dead, "--message", "3")
+    assert (shown["messageId"], shown["description"], shown["properties"]["n"]) == ("m2", "because 2", "2")
+    assert run("show", dead, "--message", "99") == []
+    assert server.count("orders", dead=True) == 3
+    with closing(open_queue(dead)) as queue, closing(queue.dead_letters()) as letters:
+        assert [each.delivery_count for each in letters.peek(0, 9)] == [0, 0, 0], "looking counts no delivery"
+
+
+def test_what_is_resubmitted_is_a_message_as_it_was_first(server: ServiceBusServer, dead: str) -> None:
+    (said,) = run("resubmit", dead, "--reason-has", "NoAmount")
+    assert said["numbers"] == [1, 2]
+    assert (server.count("orders"), server.count("orders", dead=True)) == (3, 1)
+    with closing(open_queue(dead)) as queue:
+        found = {message.message_id: message for message in queue.receive(9, 20.0)}
+    assert found["m0"].body == b"body 0"
+    assert found["m0"].properties == {"n": "0"}
+    assert found["m0"].sequence_number == 5
+
+
+def test_what_is_dropped_is_gone_and_the_rest_can_be_taken_at_once(server: ServiceBusServer, dead: str) -> None:
+    assert run("drop", dead, "--message", "2")[0]["numbers"] == [2]
+    assert sorted(run("drop", dead, "--all")[0]["numbers"]) == [1, 3]
+    assert (server.count("orders"), server.count("orders", dead=True)) == (1, 0)
+    assert run("drop", dead, "--all")[0]["numbers"] == []
+
+
+def test_what_cannot_be_sent_again_stays_and_says_why(server: ServiceBusServer) -> None:
+    from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+    with connected(server) as client, client.get_queue_sender("orders") as sender:
+        sender.send_messages(AmqpAnnotatedMessage(value_body="x"))
+    with closing(open_queue(url(server))) as queue:
+        (message,) = queue.receive(1, 20.0)
+        assert message.body is None
+        queue.dead_letter(message, "r", "d")
+    (said,) = run("resubmit", url(server), "--all")
+    assert said["numbers"] == []
+    assert "can only be dropped" in said["left"][0]["why"]
+    assert server.count("orders", dead=True) == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("--all", "--message", "1")])
+def test_which_ones_are_meant_has_to_be_said(server: ServiceBusServer, arguments: tuple[str, ...]) -> None:
+    ran = CliRunner().invoke(app, ["dead-letters", "drop", url(server), *arguments])
+    assert ran.exit_code == 1
+    assert "say either which dead letters" in ran.stderr
