@@ -1,15 +1,17 @@
-"""The contract of sinks, on SQLite."""
+"""The contract of sinks, on SQLite and Postgres."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from leasehold.sinks import Sink, TableSpec, open_sink
 from leasehold.testing.sinks import DuplicatesContract, ForgettingContract, RejectedContract, SinkContract
 from tests.sinks.events import look
+from tests.sinks.postgres import Place
 
 
 class OnSqlite:
@@ -44,3 +46,25 @@ class TestDuplicatesOnSqlite(OnSqlite, DuplicatesContract):
 
 class TestForgettingOnSqlite(OnSqlite, ForgettingContract):
     pass
+
+
+class TestPostgresSink(SinkContract):
+    @pytest.fixture
+    def open_table(self, place: Place) -> Iterator[Callable[[TableSpec], Sink]]:
+        opened: list[Sink] = []
+
+        def open_one(spec: TableSpec) -> Sink:
+            opened.append(open_sink(place.url, spec))
+            return opened[-1]
+
+        yield open_one
+        for sink in opened:
+            sink.close()
+
+    @pytest.fixture
+    def contents(self, place: Place) -> Callable[[], list[tuple[Any, ...]]]:
+        return lambda: place.look("SELECT entity, value FROM entities ORDER BY entity, value")
+
+    @pytest.fixture
+    def set_aside(self, place: Place) -> Callable[[], list[tuple[Any, ...]]]:
+        return lambda: place.look("SELECT partition, sequence_number FROM entities_rejected ORDER BY 1, 2")

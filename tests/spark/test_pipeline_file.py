@@ -92,7 +92,7 @@ def test_positions(tmp_path: Path, position: str, option: str) -> None:
         ('"earliest"', '"soon"', "source.starting_position = 'soon': a position is"),
         ("log:///hubs", "log://hubs", r"source.hub = .*Did you mean log:///hubs/flights.db"),
         ("log:///hubs", "loc:///hubs", "source.hub.*begins with one of.* log://"),
-        ("sqlite:///entities", "mysql:///entities", "sink.url.*begins with sqlite://.*no backend for mysql"),
+        ("sqlite:///entities", "mysql:///entities", "sink.url.*one of .*sqlite://.*no backend for mysql"),
         ("sqlite:///leasehold", "sqllite:///leasehold", "ownership.*begins with one of.* sqlite://"),
         (
             'store = "sqlite:///leasehold.db"',

@@ -123,7 +123,7 @@ def test_settings_go_over_the_values_of_the_file_with_the_types_of_their_keys(tm
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [
-        ("sink.url", "mysql://u:hidden@h/d", r"^--set sink.url = 'mysql://\*\*\*@h/d': a URL that begins with sqlite"),
+        ("sink.url", "mysql://u:hidden@h/d", r"^--set sink.url = 'mysql://\*\*\*@h/d': a URL that begins with one of"),
         ("sink.urk", "x", r"flights.toml: --set sink.urk: is not a key of a pipeline file. Did you mean url"),
         ("sunk.url", "x", r"flights.toml: --set sunk: is not a key of a pipeline file"),
         ("source.max_events_per_trigger", "many", "--set source.max_events_per_trigger: must be a whole number"),

@@ -171,9 +171,9 @@ def missing(what: str, error: BaseException) -> NoReturn:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """A Postgres server for the whole session."""
+@contextmanager
+def postgres_of_its_own() -> Iterator[PostgresServer]:
+    """A Postgres server for the length of the block."""
     with _folder("postgres") as folder:
         try:
             server = PostgresServer(folder)
@@ -181,6 +181,13 @@ def postgres_server() -> Iterator[PostgresServer]:
             missing("Postgres", error)
         yield server
         server.end()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A Postgres server for the whole session."""
+    with postgres_of_its_own() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

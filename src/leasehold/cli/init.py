@@ -1,9 +1,10 @@
-"""`leasehold init`: makes the tables of a store, a topic or a log on purpose, ahead of the first use and as a user who
-may."""
+"""`leasehold init`: makes the tables of a store or of a pipeline file, a topic or a log on purpose, ahead of the
+first use and as a user who may."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ _COLUMNS = (Column("component", "For"), Column("outcome", "What was done"), Colu
 
 
 @click.command(short_help="Make what a store keeps its records in, a topic or a log.")
-@click.argument("url", metavar="STORE|HUB")
+@click.argument("url", metavar="STORE|HUB|PIPELINE.toml")
 @click.option("--partitions", metavar="N", type=click.IntRange(min=1), help="Of a topic or a log: how many it has.")
 @click.option(
     "--replication-factor", metavar="N", type=click.IntRange(min=1), help="Of a topic: on how many brokers each is."
@@ -53,16 +54,16 @@ def init(
     With a kafka:// URL the topic is made, with what the cluster says where nothing is said here; with a log:// URL the
     log. One that is there is left as it is: other numbers of partitions than it has are refused, but a log grows.
 
+    With a pipeline file the tables of its stores are made, and those that its entity table shares with others. The
+    entity table itself, and what belongs to it alone, the first instance makes, which knows its columns.
+
     \b
     Example:
       leasehold init sqlite:///flights.db
       leasehold init postgresql://admin@db.example/leasehold
+      leasehold init flights.toml
       leasehold init kafka://broker:9092/flights --partitions 8 --topic-config retention.ms=604800000
     """
-    from leasehold.backends import check_scheme
-    from leasehold.stores import BACKENDS, LEASE_BACKENDS, open_lease_store, open_store
-    from leasehold.stores.base import SchemaKeeper
-
     if url.startswith("kafka://"):
         output.show(_topic(url, partitions, replication_factor, config))
         return
@@ -75,22 +76,57 @@ def init(
         return
     if partitions is not None:
         raise ConfigError("--partitions", partitions, "is for kafka:// and log:// alone", "Leave it out")
+    if url.endswith(".toml") and "://" not in url:
+        output.show(_pipeline(Path(url), timeout))
+        return
     check_lasting(url)
+    keepers = _stores(url, timeout)
+    table = Table("components", _COLUMNS, _made(keepers))
+    output.show(Result(summary=f"{masked(url)} is ready", facts={"store": masked(url)}, table=table))
+
+
+def _stores(url: str, timeout: float) -> list[tuple[str, object]]:
+    """What keeps records at the URL of a store."""
+    from leasehold.backends import check_scheme
+    from leasehold.stores import BACKENDS, LEASE_BACKENDS, open_lease_store, open_store
+
     scheme = check_scheme(url, "store", BACKENDS | LEASE_BACKENDS, "leasehold.stores")
     stores: list[tuple[str, object]] = []
     if scheme in BACKENDS or scheme not in LEASE_BACKENDS:
         stores.append(("stores", open_store(url, timeout=timeout)))
     if scheme in LEASE_BACKENDS:
         stores.append(("leases", open_lease_store(url, timeout=timeout)))
-    rows = []
-    for component, store in stores:
-        if isinstance(store, SchemaKeeper):
-            change = store.create_schema()
-            rows.append((component, *_outcome(change)))
+    return stores
+
+
+def _pipeline(file: Path, timeout: float) -> Result:
+    """Make what the pipeline of a file needs beside its hub."""
+    from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.sinks import open_sink
+
+    pipeline = read_pipeline_file(file)
+    urls = dict.fromkeys(url for url in (pipeline.ownership_url, pipeline.checkpoint_url) if url is not None)
+    for url in urls:
+        check_lasting(url)
+    keepers = [keeper for url in urls for keeper in _stores(url, timeout)]
+    keepers.append(("entity tables", open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)))
+    table = Table("components", _COLUMNS, _made(keepers))
+    return Result(summary=f"{pipeline.name} is ready", facts={"pipeline": pipeline.name}, table=table)
+
+
+def _made(keepers: Sequence[tuple[str, object]]) -> list[tuple[str, str, int | None]]:
+    from leasehold.sinks.base import SharedTables
+    from leasehold.stores.base import SchemaKeeper
+
+    rows: list[tuple[str, str, int | None]] = []
+    for component, keeper in keepers:
+        if isinstance(keeper, SharedTables):
+            rows.append((component, "made" if keeper.make_shared_tables() else "was as it should be", None))
+        elif isinstance(keeper, SchemaKeeper):
+            rows.append((component, *_outcome(keeper.create_schema())))
         else:
             rows.append((component, "nothing to make", None))
-    table = Table("components", _COLUMNS, rows)
-    output.show(Result(summary=f"{masked(url)} is ready", facts={"store": masked(url)}, table=table))
+    return rows
 
 
 def _topic(url: str, partitions: int | None, replication_factor: int | None, config: tuple[str, ...]) -> Result:

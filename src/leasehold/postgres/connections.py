@@ -53,7 +53,10 @@ _FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=
 _TICK = 0.05  # how often a call that waits looks at its deadline
 _LONGEST_PAUSE = 0.05
 _ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+_AWAY = (
+    *(psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction),
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
 _UNKNOWN_HERE = re.compile(r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry)")
 """What a server says that does not let this user in. In another language it is waited for a moment, as an outage."""
 _SET = (
@@ -167,7 +170,7 @@ class Connections:
             try:
                 with self._translated(), self._connection(deadline) as connection:
                     return use(connection)
-            except _RolledBack as rolled_back:
+            except RolledBack as rolled_back:
                 if time.monotonic() + pause >= deadline:
                     raise self._errors.unavailable(
                         f"{self.shown}: the server rolled back for others' sake until {self.timeout:g} s had passed "
@@ -175,6 +178,16 @@ class Connections:
                     ) from rolled_back.__cause__
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    @contextmanager
+    def using(self) -> Iterator[Connection]:
+        """A connection of one's own for the block, with errors translated; the block is not repeated.
+
+        Its deadline is the time-out from now; who knows that the block takes longer sets it anew. Raises `RolledBack`
+        where the server has undone all of it so that others could go on.
+        """
+        with self._translated(), self._connection(time.monotonic() + self.timeout) as connection:
+            yield connection
 
     def once(self, use: Callable[[Connection], T]) -> T:
         """Use a connection of its own that has not been prepared."""
@@ -285,7 +298,7 @@ class Connections:
                 f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?)"
             ) from None
         except _ROLLED_BACK as error:
-            raise _RolledBack(_first_line(error)) from error
+            raise RolledBack(_first_line(error)) from error
         except psycopg.errors.QueryCanceled as error:
             raise self._errors.unavailable(
                 f"{self.shown}: the server gave up after {self.timeout:g} s ({_first_line(error)})"
@@ -299,7 +312,7 @@ class Connections:
             raise self._errors.broken(f"{self.shown}: {_first_line(error)}") from error
 
 
-class _RolledBack(Exception):
+class RolledBack(Exception):
     """The server rolled the statement back, and it may be sent again."""
 
 

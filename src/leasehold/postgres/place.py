@@ -95,7 +95,19 @@ def place_among(found: Sequence[_Found], shown: str) -> str:
     return place
 
 
-def _check(row: _Found, shown: str) -> None:
+def check_relations(
+    connection: psycopg.Connection[Any], schema: str, names: Sequence[str], shown: str, *, partitioned: bool = False
+) -> None:
+    """Refuse those of these relations in `schema` that are no tables, and that are not to be trusted.
+
+    With `partitioned` a table may be a partitioned one. Raises `UsageError`.
+    """
+    rows = connection.execute(_LOOK, {"path": [schema], "names": list(names)}).fetchall()
+    for row in rows:
+        _check(_Found(*row), shown, (*_FIT, "p") if partitioned else _FIT)
+
+
+def _check(row: _Found, shown: str, fit: Sequence[str] = _FIT) -> None:
     if re.search(r"['%\0]", row.schema):
         raise UsageError(f"{shown}: the schema {row.schema!r} has a quote or a percent sign in its name: take another")
     if row.is_users and not row.schema_trusted:
@@ -107,7 +119,7 @@ def _check(row: _Found, shown: str) -> None:
     if row.name is None:
         return
     what = f"{_KINDS.get(row.kind, 'relation')} {row.schema}.{row.name}"
-    if row.kind not in _FIT:
+    if row.kind not in fit:
         raise UsageError(
             f"{shown}: there is a {what}, and Leasehold has not made it. Remove it, or name another schema"
         )

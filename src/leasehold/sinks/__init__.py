@@ -30,15 +30,18 @@ __all__ = [
     "open_sink",
 ]
 
-BACKENDS = {"sqlite": "leasehold.sinks.sqlite:open_sqlite_sink"}
+BACKENDS = {
+    "postgresql": "leasehold.sinks.postgres.sink:open_postgres_sink",
+    "sqlite": "leasehold.sinks.sqlite:open_sqlite_sink",
+}
 
 
 def open_sink(url: str, spec: TableSpec, *, base: Path | None = None, timeout: float = 10.0) -> Sink:
-    """Open the entity table `spec` in the database at `url`: `sqlite:///PATH`.
+    """Open the entity table `spec` in the database at `url`: `sqlite:///PATH` or `postgresql://…`.
 
     Three slashes: PATH is relative to `base` (default: the working directory); four: it is absolute.
     `timeout` is the longest to wait for another writer, in seconds. Raises `ConfigError` for a URL that cannot
-    be read.
+    be read, and `MissingDependency` without its driver.
     """
     opener = load_backend(url, "sink", BACKENDS, "leasehold.sinks")
     sink: Sink = opener(url, spec, base or Path.cwd(), timeout)

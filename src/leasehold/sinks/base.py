@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ComparesSchema",
     "LevelOf",
+    "SharedTables",
     "Sink",
     "TableContents",
     "TellsContents",
@@ -132,4 +133,13 @@ class ComparesSchema(Protocol):
         Returns whether the table is there. What a database needs beside its tables may be made. Without `schema` its
         columns are not compared. Raises what `Sink.check` and `Sink.apply` raise.
         """
+        ...
+
+
+@runtime_checkable
+class SharedTables(Protocol):
+    """What a sink may do beside: make what all entity tables of its database share, for `leasehold init`."""
+
+    def make_shared_tables(self) -> bool:
+        """Make these tables, as a user who may; whether there was anything to make. Writes no row."""
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,16 @@ from leasehold.sinks.shape import Layout
 from leasehold.sinks.table import folded
 from leasehold.sinks.values import Converted, as_json, convert, order_kind, order_values
 from leasehold.sinks.writing import EveryEvent, Order, Rows
+
+
+class Columns(Protocol):
+    """Which columns are bound, and which of them are keys."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    @property
+    def keys(self) -> tuple[int, ...]: ...
 
 
 class SetAside(NamedTuple):
@@ -73,11 +83,11 @@ class Content:
         """All rows to set aside, in the order of the batch; `broken` are those that the table refused."""
         reasons = {**self.unfit, **{self.places[index]: reason for index, reason in broken.items()}}
         places = sorted(reasons)
-        bodies = _bodies(self.data.take(pa.array(places, pa.int64())))
+        bodies = bodies_of(self.data.take(pa.array(places, pa.int64())))
         found = [
             SetAside(self.at[place], body, reasons[place], None) for place, body in zip(places, bodies, strict=True)
         ]
-        return list(_identified(sorted([*self.unparsed, *found], key=attrgetter("at")), self.kept))
+        return list(identified(sorted([*self.unparsed, *found], key=attrgetter("at")), self.kept))
 
     def remembered(self, order: Order) -> Iterator[tuple[object, ...]]:
         """What to note of each key that was written."""
@@ -92,7 +102,7 @@ class Content:
 
 def content_of(batch: Batch, layout: Layout, kept: Kept) -> Content:
     """Convert the rows that are kept, in their order."""
-    at, source, unparsed = _parted(batch, kept)
+    at, source, unparsed = parted(batch, kept)
     data = batch.rows if _is_whole(source, batch.rows.num_rows) else batch.rows.take(source)
     lanes = kept.lanes if len(at) == len(kept.lanes) else [kept.lanes[index] for index in at]
     numbers = kept.numbers if len(at) == len(kept.numbers) else [kept.numbers[index] for index in at]
@@ -102,7 +112,7 @@ def content_of(batch: Batch, layout: Layout, kept: Kept) -> Content:
     if deletes is not None and not any(deletes):
         deletes = None
     ordering = None if batch.sequence_by is None else order_values(batch.sequence_by.take(source))
-    unfit = _unfit(layout, columns, deletes, ordering)
+    unfit = unfit_rows(layout, columns, deletes, ordering)
 
     values: Any = list(zip(*(column.values for column in columns), strict=True))
     keys: Any = list(zip(*(columns[place].values for place in layout.keys), strict=True))
@@ -133,7 +143,7 @@ def kind_of_order(batch: Batch) -> str | None:
     return kind
 
 
-def _identified(rows: Iterable[SetAside], kept: Kept) -> Iterator[Rejected]:
+def identified(rows: Iterable[SetAside], kept: Kept) -> Iterator[Rejected]:
     """The rows with their place among all rows of their event, which stand together and are kept together."""
     event, first = None, 0
     for row in rows:
@@ -145,7 +155,7 @@ def _identified(rows: Iterable[SetAside], kept: Kept) -> Iterator[Rejected]:
         yield Rejected(*its[0], its[1], row.at - first, row.body, row.reason, row.source)
 
 
-def _parted(batch: Batch, kept: Kept) -> tuple[Sequence[int], pa.Array, list[SetAside]]:
+def parted(batch: Batch, kept: Kept) -> tuple[Sequence[int], pa.Array, list[SetAside]]:
     """Where among the kept rows those to store are, their sources, and the unparsed rows with their places."""
     parsed = batch.rows.num_rows
     if batch.rejected is None or not batch.rejected.num_rows:
@@ -173,8 +183,8 @@ def _is_whole(source: pa.Array, rows: int) -> bool:
     return len(source) == rows and bool(source.equals(pa.array(range(rows), source.type)))
 
 
-def _unfit(
-    layout: Layout, columns: Sequence[Converted], deletes: Sequence[bool] | None, ordering: Converted | None
+def unfit_rows(
+    layout: Columns, columns: Sequence[Converted], deletes: Sequence[bool] | None, ordering: Converted | None
 ) -> dict[int, str]:
     """What is wrong with rows before any write; of several things the first column's, keys first."""
     unfit: dict[int, str] = {}
@@ -192,7 +202,7 @@ def _unfit(
     return unfit
 
 
-def _bodies(data: pa.Table) -> Sequence[object]:
+def bodies_of(data: pa.Table) -> Sequence[object]:
     """What to keep of rows that are set aside: their body if they have one, else all of them as JSON."""
     if not data.num_rows:
         return []

@@ -51,7 +51,7 @@ def exists(connection: sqlite3.Connection, name: str) -> bool:
 
 def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> Layout:
     """Check `schema` against the table, which is made if it is missing. Raises `SchemaMismatch`."""
-    fields = _stored_fields(spec, schema)
+    fields = stored_fields(spec, schema, "SQLite")
     kind = connection.execute(
         "SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')", (spec.name,)
     ).fetchone()
@@ -73,7 +73,7 @@ def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> L
     return layout
 
 
-def _stored_fields(spec: TableSpec, schema: pa.Schema) -> list[pa.Field]:
+def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.Field]:
     """The columns to store, after a check of those that need no table to be found wrong."""
     check_names(schema.names)
     check_fence_names(schema.names)
@@ -84,15 +84,15 @@ def _stored_fields(spec: TableSpec, schema: pa.Schema) -> list[pa.Field]:
     wrong = [
         (name, "is a key, and the DataFrame has no such column") for name in spec.keys if folded(name) not in there
     ]
-    wrong += [(each.name, _unstorable(each.type)) for each in fields if kind_of(each.type) is None]
+    wrong += [(each.name, _unstorable(each.type, database)) for each in fields if kind_of(each.type) is None]
     if not fields:
         wrong.append(("(all)", f"there is nothing to store besides {', '.join(FENCE_COLUMNS)}: select more columns"))
     _refuse(spec, wrong)
     return fields
 
 
-def _unstorable(type_: pa.DataType) -> str:
-    return f"is of type {type_}, which SQLite cannot hold: cast it to a string or a number, or leave it out"
+def _unstorable(type_: pa.DataType, database: str) -> str:
+    return f"is of type {type_}, which {database} cannot hold: cast it to a string or a number, or leave it out"
 
 
 def _refuse(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:

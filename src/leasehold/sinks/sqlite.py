@@ -44,7 +44,7 @@ from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 from leasehold.sinks.transactions import Outcome
-from leasehold.sinks.writing import RowWriter
+from leasehold.sinks.writing import RowWriter, SqliteRows
 from leasehold.sqlite_file import DatabaseFile
 
 
@@ -183,7 +183,7 @@ class _SqliteTransaction:
     def reader_beside(self, hub: str) -> str | None:
         return bookkeeping.reader_beside(self._connection, self._spec, hub)
 
-    def lock_watermarks(self, lanes: Collection[Lane] | None) -> None:
+    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         """The whole database is locked."""
 
     def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
@@ -245,7 +245,9 @@ class _SqliteTransaction:
             lambda keys: bookkeeping.known_claims(connection, spec, keys, by_value=order.kind is not None),
             keyed=bool(spec.keys),
         )
-        written = RowWriter(connection, spec, checked.layout, content.rows, row_order).write()
+        written = RowWriter(
+            SqliteRows(connection, spec, checked.layout, content.rows), len(content.rows.values), row_order
+        ).write()
         set_aside = content.rejected(written.broken)
         rejected.replace(connection, spec, plan.admitted, set_aside, _text_of(now))
         if remembered := list(content.remembered(row_order)):

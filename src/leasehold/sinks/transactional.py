@@ -178,7 +178,7 @@ class TransactionalSink(ABC, Generic[T]):
 
     def _check_set(self, transaction: T, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
         """The watermarks of `hub`, after a look whether those of these partitions may be set at these levels."""
-        transaction.lock_watermarks(None)
+        transaction.lock_watermarks([], others=True)
         self._check_reader(transaction, [hub])
         marks = transaction.watermarks([hub])
         stored = {partition: mark for (_, partition), mark in marks.items()}
@@ -214,7 +214,7 @@ class TransactionalSink(ABC, Generic[T]):
         ranges = [stretch.range for stretch in arrangement.stretches]
         hubs = sorted({each.hub for each in ranges})
         self._check_reader(transaction, hubs)
-        transaction.lock_watermarks(None if batch.ranges is None else {each.lane for each in ranges})
+        transaction.lock_watermarks({each.lane for each in ranges}, others=batch.ranges is None)
         stored = transaction.watermarks(hubs)
         plan = fence.plan(stored, ranges)
         fence.check_disputes(plan)

@@ -44,8 +44,8 @@ class TableTransaction(Protocol):
         """Another consumer group than the spec's that the table has been filled by from this hub."""
         ...
 
-    def lock_watermarks(self, lanes: Collection[Lane] | None) -> None:
-        """Keep these watermarks from changing, also those that are missing; None: all of this table's."""
+    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
+        """Keep these watermarks from changing, also those that are missing; with `others` all that the table has."""
         ...
 
     def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:

@@ -102,14 +102,14 @@ class Converted:
 def convert(column: Column) -> Converted:
     """The values of a column whose type has a `Kind`."""
     try:
-        return Converted(_stored(column), _out_of_range(column))
+        return Converted(stored(column), out_of_range(column))
     except UnicodeDecodeError:
         pass
     values: list[Any] = []
     problems: dict[int, str] = {}
     for index in range(len(column)):
         try:
-            values.extend(_stored(column.slice(index, 1)))
+            values.extend(stored(column.slice(index, 1)))
         except UnicodeDecodeError:
             values.append(None)
             problems[index] = "is not UTF-8 text"
@@ -143,7 +143,7 @@ def order_values(column: Column) -> Converted:
     return Converted(converted.values, {**nulls, **converted.problems})
 
 
-def _stored(column: Column) -> list[Any]:
+def stored(column: Column) -> list[Any]:
     kind = kind_of(column.type)
     if kind is Kind.JSON:
         return [None if value is None else _dumps(value) for value in _plain(column, lossy=False)]
@@ -165,7 +165,7 @@ def _scalars(column: Column, *, lossy: bool) -> list[Any]:
     elif kind is Kind.DATE:
         column = column.cast(pa.date32()).cast(pa.string())
     elif kind is Kind.TIMESTAMP:
-        column = _timestamps(column)
+        column = timestamps(column)
     elif kind is Kind.DECIMAL:
         texts = column.cast(pa.string()).to_pylist()
         # Arrow writes small numbers with an exponent.
@@ -182,14 +182,14 @@ def _microseconds(column: Column) -> Column:
     return column.cast(unit, safe=False).cast(pa.int64())
 
 
-def _timestamps(column: Column) -> Column:
+def timestamps(column: Column) -> Column:
     # Through int64, since Arrow's own conversions of zoned timestamps need a time zone database.
     text = _microseconds(column).cast(pa.timestamp("us")).cast(pa.string())
     text = pc.replace_substring(text, " ", "T", max_replacements=1)
     return text if column.type.tz is None else pc.binary_join_element_wise(text, "Z", "")
 
 
-def _out_of_range(column: Column) -> dict[int, str]:
+def out_of_range(column: Column) -> dict[int, str]:
     """Dates and timestamps whose text would not be of the width that keeps their order."""
     if types.is_date(column.type):
         numbers, first, last = column.cast(pa.date32()).cast(pa.int32()), _FIRST_DAY, _LAST_DAY

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from leasehold.errors import KeyFromTwoPartitions, SinkError
 from leasehold.sinks.fence import Lane
-from leasehold.sinks.ordering import Step
+from leasehold.sinks.ordering import Claim, Step
 from leasehold.sinks.shape import Layout
 from leasehold.sinks.table import TableSpec, ordered_keys
 
@@ -69,22 +69,30 @@ class Written:
     broken: dict[int, str] = field(default_factory=dict)
 
 
-class RowWriter:
-    """Writes `rows` to the table of `spec`, on a connection that is in a transaction. For one batch."""
+class Table(Protocol):
+    """Where rows go, in the transaction of one batch."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout, rows: Rows, order: Order
-    ) -> None:
-        self._connection = connection
-        self._spec = spec
-        self._layout = layout
-        self._rows = rows
+    def attempt(self, winners: Sequence[int]) -> str | None:
+        """Write these rows in order, or none of them: then the table's reason is returned."""
+        ...
+
+    def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:
+        """The error for row `index`, whose key was last written with the claim `known`."""
+        ...
+
+
+class RowWriter:
+    """Writes the first `count` rows to `table` as `order` says. For one batch."""
+
+    def __init__(self, table: Table, count: int, order: Order) -> None:
+        self._table = table
+        self._count = count
         self._order = order
         self._written = Written()
 
     def write(self) -> Written:
         """Write all rows. Raises `KeyFromTwoPartitions` and `SinkError`, after which the batch must be undone."""
-        start, end = 0, len(self._rows.values)
+        start, end = 0, self._count
         while start < end:
             step = self._order.judge(start, min(start + _CHUNK, end))
             if step.stop == start:
@@ -104,11 +112,49 @@ class RowWriter:
             self._written.broken[index] = broken
 
     def _attempt(self, step: Step) -> str | None:
-        """Write the winners of a step, or none of them: then the table's reason is returned."""
+        broken = self._table.attempt(step.winners)
+        if broken is None:
+            self._order.accept(step)
+            self._written.applied += len(step.winners)
+            self._written.superseded += step.superseded
+        return broken
+
+    def _conflict(self, index: int) -> KeyFromTwoPartitions:
+        return self._table.conflict(index, self._order.known_claim(index))
+
+
+def two_partitions(spec: TableSpec, key: Sequence[Any], lane: Lane, number: int, known: Lane) -> KeyFromTwoPartitions:
+    """The error for the event `number` of `lane`, whose key was last written from `known`."""
+    hub, partition = lane
+    known_hub, known_partition = known
+    named = ", ".join(f"{name} = {value!r}" for name, value in zip(ordered_keys(spec), key, strict=True))
+    here, there = f"partition {partition}", f"partition {known_partition}"
+    if hub != known_hub:
+        here, there = f"{here} of hub {hub}", f"{there} of hub {known_hub}"
+    return KeyFromTwoPartitions(
+        f"the entity {named} of the table {spec.name} was last written from {there}, and event "
+        f"{number} of {here} is about it too. Sequence numbers of two partitions cannot be "
+        "compared, so nobody can say which event is later. Nothing of the batch was applied. Give sequence_by, "
+        "an expression that grows with each event of an entity (a version, or a time); a table that has been "
+        "filled without it has to be read anew with it (`leasehold reset PIPELINE.toml --to earliest`). Or send "
+        "all events of an entity with one partition key"
+    )
+
+
+class SqliteRows:
+    """Rows to be written to the table of `spec` in SQLite, on a connection that is in a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout, rows: Rows) -> None:
+        self._connection = connection
+        self._spec = spec
+        self._layout = layout
+        self._rows = rows
+
+    def attempt(self, winners: Sequence[int]) -> str | None:
         execute = self._connection.execute
         execute("SAVEPOINT leasehold_rows")
         try:
-            self._execute(step.winners)
+            self._execute(winners)
         except sqlite3.IntegrityError as error:
             if not self._connection.in_transaction:
                 raise SinkError(
@@ -120,9 +166,6 @@ class RowWriter:
             execute("RELEASE leasehold_rows")
             return str(error)
         execute("RELEASE leasehold_rows")
-        self._order.accept(step)
-        self._written.applied += len(step.winners)
-        self._written.superseded += step.superseded
         return None
 
     def _execute(self, winners: Sequence[int]) -> None:
@@ -137,20 +180,6 @@ class RowWriter:
             else:
                 self._connection.executemany(self._layout.upsert, [values[i] for i in run])
 
-    def _conflict(self, index: int) -> KeyFromTwoPartitions:
-        hub, partition = self._rows.lanes[index]
-        known_hub, known_partition = self._order.known_claim(index)
-        key = ", ".join(
-            f"{name} = {value!r}" for name, value in zip(ordered_keys(self._spec), self._rows.keys[index], strict=True)
-        )
-        here, there = f"partition {partition}", f"partition {known_partition}"
-        if hub != known_hub:
-            here, there = f"{here} of hub {hub}", f"{there} of hub {known_hub}"
-        return KeyFromTwoPartitions(
-            f"the entity {key} of the table {self._spec.name} was last written from {there}, and event "
-            f"{self._rows.numbers[index]} of {here} is about it too. Sequence numbers of two partitions cannot be "
-            "compared, so nobody can say which event is later. Nothing of the batch was applied. Give sequence_by, "
-            "an expression that grows with each event of an entity (a version, or a time); a table that has been "
-            "filled without it has to be read anew with it (`leasehold reset PIPELINE.toml --to earliest`). Or send "
-            "all events of an entity with one partition key"
-        )
+    def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:
+        rows, (hub, partition) = self._rows, known
+        return two_partitions(self._spec, rows.keys[index], rows.lanes[index], rows.numbers[index], (hub, partition))

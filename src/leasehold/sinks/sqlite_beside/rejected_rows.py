@@ -31,7 +31,7 @@ from leasehold.sinks.set_aside import DroppedRow, EventId, ReasonCount, Rejected
 from leasehold.sinks.shape import Layout, exists, quoted
 from leasehold.sinks.sqlite_beside import forgetting
 from leasehold.sinks.table import TableSpec
-from leasehold.sinks.writing import Order, RowWriter
+from leasehold.sinks.writing import Order, RowWriter, SqliteRows
 
 _DROPPED = """CREATE TABLE IF NOT EXISTS leasehold_dropped (
     pipeline TEXT NOT NULL, entity_table TEXT COLLATE NOCASE NOT NULL, hub TEXT NOT NULL, partition TEXT NOT NULL,
@@ -108,7 +108,8 @@ class SqliteRejectedRows:
                 known = bookkeeping.known_places(connection, self._spec, keys)
                 content = retrying.without_doubtful(content, known, cleared)
             order = self._order(connection, content, by_value=kind is not None)
-            written = RowWriter(connection, self._spec, layout, content.rows, order).write()
+            table = SqliteRows(connection, self._spec, layout, content.rows)
+            written = RowWriter(table, len(content.rows.values), order).write()
             broken = dict(written.broken)
             if isinstance(order, PastOrder):
                 broken |= {index: _conflict(lane) for index, lane in order.conflicts.items()}

@@ -5,9 +5,9 @@ Arrow. All other rules are in `leasehold.sinks`. Refuses rows that do not carry 
 at the plan: that the transform is row-wise, as a replay row by row needs it, is for whoever builds the query to see to.
 
 Concurrency: `apply` may be called by several threads and, on one database, by any number of processes at
-once, also for the same batch; `leasehold.sinks.sqlite` says what happens when one of them stops at any
-line. The DataFrame is evaluated, and the store asked, outside the database's lock: whoever is paused there
-holds up nobody, and finds out in its transaction whether it still counts.
+once, also for the same batch; `leasehold.sinks.sqlite` and `leasehold.sinks.postgres.sink` say what happens when one of
+them stops at any line. The DataFrame is evaluated, and the store asked, outside the database's lock: whoever is paused
+there holds up nobody, and finds out in its transaction whether it still counts.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ T = TypeVar("T")
 class EntityTable:
     """The table `table` in the database at `url`, to be filled by `MicroBatches` or `.foreachBatch(entities.apply)`.
 
-    `url` is `sqlite:///relative/to/base` (default: the working directory) or `sqlite:////absolute`. File and
-    table are made when they are missing, the table from the columns of the first DataFrame.
+    `url` is `sqlite:///relative/to/base` (default: the working directory), `sqlite:////absolute` or
+    `postgresql://…`. A file and the table are made when they are missing, the table from the columns of the first
+    DataFrame.
 
     mode, keys      `upsert`, the default, keeps the last event of each key; `append` every event, and takes no keys
     pipeline        the table belongs to the pipeline of this name; another one is refused

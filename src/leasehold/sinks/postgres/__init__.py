@@ -1,0 +1,1 @@
+"""An entity table in a Postgres database. Its modules need the driver: `leasehold[postgres]`."""

@@ -1,0 +1,251 @@
+"""What a Postgres database keeps beside an entity table: whose it is, and how far it has come.
+
+Owns these tables, and their SQL:
+
+    leasehold_table        one row a table: format, pipeline, mode, keys, identity of the sink, and what orders it
+    leasehold_watermark    one row a pipeline, table, hub, consumer group and partition; its `id` stands for hub and
+                           partition in the memory of keys
+    leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
+    <table>_rejected       the events that were set aside (`rejected`)
+
+They are in the schema of the entity table. The shared two are made by whoever comes first, under an advisory lock, and
+so is what belongs to one table. Every function here runs inside a transaction of the caller's.
+
+Locks are taken in one order by everybody, so that no two wait for each other: the watermarks by hub and partition,
+then the row of `leasehold_table` (for as long as nothing is recorded of the order), then memories by key.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import psycopg
+
+from leasehold.errors import UsageError
+from leasehold.model import BEFORE_FIRST
+from leasehold.sinks import claims
+from leasehold.sinks.claims import TableRecord
+from leasehold.sinks.fence import Lane, Watermark
+from leasehold.sinks.postgres.session import Session, reason_of
+from leasehold.sinks.remembered_order import TableOrder
+
+FORMAT = 1
+"""The format of the bookkeeping that this version writes, and the highest that it reads."""
+
+LOCK = 0x656E7469  # "enti": whoever makes tables of the sink holds it
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS {table} (name text COLLATE "C" PRIMARY KEY, format integer NOT NULL,
+        pipeline text NOT NULL, mode text NOT NULL, keys text NOT NULL, sink_id text NOT NULL,
+        made boolean NOT NULL DEFAULT false, ordered_by text, sequence_by text, deletes boolean)""",
+    """CREATE TABLE IF NOT EXISTS {watermark} (id bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
+        pipeline text COLLATE "C", entity_table text COLLATE "C", hub text COLLATE "C",
+        consumer_group text COLLATE "C", partition text COLLATE "C", sequence_number bigint NOT NULL,
+        owner_level bigint NOT NULL, whole boolean NOT NULL, disputed boolean NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, consumer_group, hub, partition)) WITH (fillfactor = 50)""",
+)
+_MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"
+_LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partition)"
+
+
+class Bookkeeping:
+    """What is kept beside the table of `session`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        names, spec = session.names, session.spec
+        self._table, self._watermark = names.of("leasehold_table"), names.of("leasehold_watermark")
+        self._mine = {"pipeline": spec.pipeline, "name": spec.name, "group": spec.consumer_group}
+
+    def make_shared(self) -> bool:
+        """Make the tables that all entity tables of the schema share, unless they are there; whether they were not."""
+        if self._shared_are_there():
+            return False
+        self._session.run("SELECT pg_advisory_xact_lock(%(lock)s)", lock=LOCK)
+        if self._shared_are_there():
+            return False
+        try:
+            for statement in SCHEMA:
+                self._session.run(statement.format(table=self._table, watermark=self._watermark))
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise UsageError(
+                f"the tables that an entity table needs are missing in the schema {self._session.names.schema}, and "
+                f"this user may not make them ({reason_of(error)}). Run `leasehold init PIPELINE.toml` once as "
+                "somebody who may"
+            ) from error
+        return True
+
+    def _shared_are_there(self) -> bool:
+        query = "SELECT to_regclass(%(it)s) IS NOT NULL"
+        return bool(self._session.one(query, it=self._watermark.replace("%%", "%")))
+
+    def claim(self) -> str:
+        """Make the table this pipeline's if it is nobody's, and return the identity of the sink."""
+        spec = self._session.spec
+        record = self._record()
+        if record is None:
+            for other in claims.neighbours(spec):
+                if self._session.one(f"SELECT name FROM {self._table} WHERE name = %(other)s", other=other):
+                    raise claims.too_near(spec, other)
+            self._session.run(
+                f"INSERT INTO {self._table} (name, format, pipeline, mode, keys, sink_id) "
+                "VALUES (%(name)s, %(format)s, %(pipeline)s, %(mode)s, %(keys)s, %(id)s) ON CONFLICT DO NOTHING",
+                **self._mine,
+                format=FORMAT,
+                mode=spec.mode,
+                keys=claims.keys_text(spec),
+                id=str(uuid.uuid4()),
+            )
+            record = self._record()
+            assert record is not None  # rows of this table are never removed
+        claims.check_record(spec, record, FORMAT)
+        return record.sink_id
+
+    def _record(self) -> TableRecord | None:
+        rows = self._session.rows(
+            f"SELECT format, pipeline, mode, keys, sink_id FROM {self._table} WHERE name = %(name)s", **self._mine
+        )
+        return TableRecord(*rows[0]) if rows else None
+
+    # the order of the rows
+
+    def recorded_order(self) -> TableOrder:
+        """What is recorded of the order of the table's rows. While that is not all, nobody else can record it."""
+        query = f"SELECT ordered_by, sequence_by, deletes FROM {self._table} WHERE name = %(name)s"
+        [row] = self._session.rows(query, **self._mine)
+        if row[0] is None or row[2] is None:
+            [row] = self._session.rows(f"{query} FOR UPDATE", **self._mine)
+        return TableOrder(*row)
+
+    def record_order(self, order: TableOrder) -> None:
+        """Note what the rows just written were ordered by."""
+        recorded = self.recorded_order()
+        if (now := recorded.after(order)) != recorded:
+            self._set_order(now)
+
+    def forget_order(self) -> None:
+        """Rule 3 of `remembered_order`, as far as the record goes."""
+        self._set_order(TableOrder(None, None, None))
+
+    def _set_order(self, order: TableOrder) -> None:
+        self._session.run(
+            f"UPDATE {self._table} SET ordered_by = %(ordered_by)s, sequence_by = %(kind)s, deletes = %(deletes)s "
+            "WHERE name = %(name)s",
+            **self._mine,
+            ordered_by=order.expression,
+            kind=order.kind,
+            deletes=order.deletes,
+        )
+
+    # whether the table was there
+
+    def was_made(self) -> bool:
+        """Whether the entity table has been there."""
+        return bool(self._session.one(f"SELECT made FROM {self._table} WHERE name = %(name)s", **self._mine))
+
+    def note_made(self, *, made: bool) -> None:
+        """Note whether the entity table is there."""
+        self._session.run(
+            f"UPDATE {self._table} SET made = %(made)s WHERE name = %(name)s AND made <> %(made)s",
+            **self._mine,
+            made=made,
+        )
+
+    # watermarks
+
+    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool) -> None:
+        """Insert those that are missing, and lock all in the order of their keys."""
+        hubs, partitions = _parted(sorted(lanes))
+        if hubs:
+            self._session.run(
+                f"INSERT INTO {self._watermark} (pipeline, entity_table, consumer_group, hub, partition, "
+                "sequence_number, owner_level, whole, disputed) "
+                "SELECT %(pipeline)s, %(name)s, %(group)s, hub, partition, %(before)s, 0, false, false "
+                f"FROM {_LANES} WHERE NOT EXISTS (SELECT 1 FROM {self._watermark} AS w WHERE {_MINE} "
+                "AND w.hub = asked.hub AND w.partition = asked.partition) "
+                'ORDER BY hub COLLATE "C", partition COLLATE "C" ON CONFLICT DO NOTHING',
+                **self._mine,
+                hubs=hubs,
+                partitions=partitions,
+                before=BEFORE_FIRST,
+            )
+        those = "" if others else f"AND (hub, partition) IN (SELECT hub, partition FROM {_LANES}) "
+        self._session.run(
+            f"SELECT 1 FROM {self._watermark} WHERE {_MINE} {those}ORDER BY hub, partition FOR UPDATE",
+            **self._mine,
+            hubs=hubs,
+            partitions=partitions,
+        )
+
+    def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
+        """The watermarks of all partitions of these hubs that have one."""
+        rows = self._session.rows(
+            "SELECT hub, partition, sequence_number, owner_level, whole, disputed "
+            f"FROM {self._watermark} WHERE {_MINE} AND hub = ANY(%(hubs)s::text[])",
+            **self._mine,
+            hubs=[*hubs],
+        )
+        return {(hub, partition): Watermark(*mark) for hub, partition, *mark in rows}
+
+    def lane_ids(self, lanes: Iterable[Lane]) -> dict[Lane, int]:
+        """The number that stands for each of these partitions, whose watermarks are there."""
+        hubs, partitions = _parted(lanes)
+        rows = self._session.rows(
+            f"SELECT hub, partition, id FROM {self._watermark} "
+            f"WHERE {_MINE} AND (hub, partition) IN (SELECT hub, partition FROM {_LANES})",
+            **self._mine,
+            hubs=hubs,
+            partitions=partitions,
+        )
+        return {(hub, partition): number for hub, partition, number in rows}
+
+    def lanes_of(self, ids: Collection[int]) -> dict[int, Lane]:
+        """Which partition each of these numbers stands for."""
+        rows = self._session.rows(
+            f"SELECT id, hub, partition FROM {self._watermark} WHERE id = ANY(%(ids)s::bigint[])", ids=[*ids]
+        )
+        return {number: (hub, partition) for number, hub, partition in rows}
+
+    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
+        """Write watermarks as they are given."""
+        if not marks:
+            return
+        lanes = sorted(marks)
+        hubs, partitions = _parted(lanes)
+        ordered = [marks[lane] for lane in lanes]
+        self._session.run(
+            f"INSERT INTO {self._watermark} AS w (pipeline, entity_table, consumer_group, hub, partition, "
+            "sequence_number, owner_level, whole, disputed) "
+            "SELECT %(pipeline)s, %(name)s, %(group)s, given.* FROM unnest(%(hubs)s::text[], %(partitions)s::text[], "
+            "%(numbers)s::bigint[], %(levels)s::bigint[], %(whole)s::boolean[], %(disputed)s::boolean[]) AS given "
+            "ON CONFLICT (pipeline, entity_table, consumer_group, hub, partition) DO UPDATE SET "
+            "sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, "
+            "whole = excluded.whole, disputed = excluded.disputed",
+            **self._mine,
+            hubs=hubs,
+            partitions=partitions,
+            numbers=[mark.sequence_number for mark in ordered],
+            levels=[mark.owner_level for mark in ordered],
+            whole=[mark.whole for mark in ordered],
+            disputed=[mark.disputed for mark in ordered],
+        )
+
+    def leave_none_whole(self) -> None:
+        """Note that nobody knows what the last batch has read: rule 9 of the fence."""
+        self._session.run(f"UPDATE {self._watermark} SET whole = false WHERE {_MINE} AND whole", **self._mine)
+
+    def reader_beside(self, hub: str) -> str | None:
+        """Another consumer group that the table has been filled by from this hub."""
+        found = self._session.one(
+            f"SELECT consumer_group FROM {self._watermark} WHERE pipeline = %(pipeline)s AND entity_table = %(name)s "
+            "AND consumer_group <> %(group)s AND hub = %(hub)s LIMIT 1",
+            **self._mine,
+            hub=hub,
+        )
+        return None if found is None else str(found)
+
+
+def _parted(lanes: Iterable[Lane]) -> tuple[Sequence[str], Sequence[str]]:
+    pairs = list(lanes)
+    return [hub for hub, _ in pairs], [partition for _, partition in pairs]

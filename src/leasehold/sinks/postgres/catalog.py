@@ -1,0 +1,166 @@
+"""What the catalogue says of an entity table: columns, constraints, indexes, and whether that has changed.
+
+Owns the queries. Reads only. Expressions are as `pg_get_expr` writes them, with bare names of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leasehold.sinks.postgres.session import Session
+
+_TABLE = """(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = %(schema)s AND c.relname = %(name)s)"""
+
+_COLUMNS = f"""
+SELECT a.attname::text, CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
+  ELSE format_type(a.atttypid, a.atttypmod) END, a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '',
+  a.attgenerated <> '' OR a.attidentity = 'a', t.typtype = 'd',
+  coalesce((SELECT collisdeterministic FROM pg_collation WHERE oid = a.attcollation), true) AND t.typname <> 'bpchar',
+  a.attnum
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = {_TABLE} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+_CHECKS = f"""
+SELECT pg_get_expr(conbin, conrelid), conkey::int[] FROM pg_constraint
+WHERE conrelid = {_TABLE} AND contype = 'c' ORDER BY conname
+"""
+
+_INDEXES = f"""
+SELECT i.indexrelid::regclass::text, i.indimmediate, pg_get_expr(i.indpred, i.indrelid),
+  ARRAY(SELECT pg_get_indexdef(i.indexrelid, place, false) FROM generate_series(1, i.indnkeyatts) AS place
+    ORDER BY place),
+  (i.indkey::int[])[0:i.indnkeyatts - 1],
+  ARRAY(SELECT DISTINCT refobjsubid FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = i.indexrelid
+    AND refclassid = 'pg_class'::regclass AND refobjid = i.indrelid AND refobjsubid > 0),
+  coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean, false)
+FROM pg_index i WHERE i.indrelid = {_TABLE} AND i.indisunique AND i.indislive ORDER BY i.indexrelid
+"""
+
+_FOREIGN = f"""
+SELECT conrelid = confrelid, conrelid = {_TABLE}, conkey::int[], confrelid::regclass::text,
+  ARRAY(SELECT attname::text FROM unnest(confkey) WITH ORDINALITY AS k(number, place)
+    JOIN pg_attribute ON attrelid = confrelid AND attnum = k.number ORDER BY k.place), confkey::int[]
+FROM pg_constraint WHERE contype = 'f' AND (conrelid = {_TABLE} OR confrelid = {_TABLE}) ORDER BY oid
+"""
+
+_STATE = """
+SELECT c.oid::text || c.relkind::text ||
+  (SELECT string_agg(concat_ws(',', a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.atthasdef, a.attidentity,
+    a.attgenerated), ';' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) ||
+  coalesce((SELECT string_agg(concat_ws(',', indexrelid, indisvalid), ';' ORDER BY indexrelid) FROM pg_index
+    WHERE indrelid = c.oid), '') ||
+  coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_constraint
+    WHERE conrelid = c.oid OR confrelid = c.oid), '')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relname = ANY(%(names)s::text[]) ORDER BY c.relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column; `declared` is the type below a domain. `computed` ones cannot be given.
+
+    Values of `comparable` ones are equal only where they are the same.
+    """
+
+    name: str
+    declared: str
+    not_null: bool
+    has_default: bool
+    computed: bool
+    is_domain: bool
+    comparable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A CHECK constraint: its condition, and the columns in it."""
+
+    condition: str
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueIndex:
+    """A unique index: what it is on, as SQL; `columns` are all that are in it, `plain` if it has nothing else."""
+
+    name: str
+    immediate: bool
+    predicate: str | None
+    elements: tuple[str, ...]
+    plain: bool
+    columns: frozenset[str]
+    nulls_equal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A foreign key of the table, or to it. `referenced` is the other table as SQL, with its columns."""
+
+    to_itself: bool
+    outgoing: bool
+    columns: tuple[str, ...]
+    referenced: str
+    referenced_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table as it is."""
+
+    columns: tuple[TableColumn, ...]
+    checks: tuple[Check, ...]
+    unique: tuple[UniqueIndex, ...]
+    foreign: tuple[ForeignKey, ...]
+
+
+def kind_of_relation(session: Session, name: str) -> str | None:
+    """`relkind` of what has this name in the schema, None if there is nothing."""
+    found = session.one(
+        "SELECT c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %(schema)s AND c.relname = %(name)s",
+        schema=session.names.schema,
+        name=name,
+    )
+    return None if found is None else str(found)
+
+
+def state_of(session: Session, names: Sequence[str]) -> tuple[str, ...]:
+    """Differs once one of these tables has been made, dropped or altered in what a batch depends on."""
+    rows = session.rows(_STATE, schema=session.names.schema, names=[*names])
+    return tuple(str(row[0]) for row in rows)
+
+
+def relation(session: Session, name: str) -> Relation:
+    """The table of this name in the schema, which is there."""
+    it = {"schema": session.names.schema, "name": name}
+    rows = session.rows(_COLUMNS, **it)
+    columns = tuple(TableColumn(*row[:-1]) for row in rows)
+    numbered = {row[-1]: row[0] for row in rows}
+
+    def named(numbers: Sequence[int]) -> tuple[str, ...]:
+        return tuple(numbered[number] for number in numbers)
+
+    return Relation(
+        columns,
+        tuple(Check(text, frozenset(named(numbers or ()))) for text, numbers in session.rows(_CHECKS, **it)),
+        tuple(
+            UniqueIndex(
+                index,
+                immediate,
+                predicate,
+                tuple(elements),
+                0 not in keys and predicate is None,
+                frozenset(named(numbers)) | frozenset(named([number for number in keys if number])),
+                nulls_equal,
+            )
+            for index, immediate, predicate, elements, keys, numbers, nulls_equal in session.rows(_INDEXES, **it)
+        ),
+        tuple(
+            ForeignKey(to_itself, outgoing, named(mine if outgoing else theirs), table, tuple(others))
+            for to_itself, outgoing, mine, table, others, theirs in session.rows(_FOREIGN, **it)
+        ),
+    )

@@ -1,0 +1,146 @@
+"""Which keys of a batch go row by row, found in staging before anything is written.
+
+Owns the rule, as SQL. A key is concerned if any of its rows, not only the last, may break a rule of the table, or may
+meet another key in one. Of a key that is not concerned the last row can be written at once, and the outcome is that of
+writing them all, in order. It does no harm to take a key that was not: row by row is right for every key.
+
+A key is concerned when one of its rows
+
+1. is NULL in a column that is NOT NULL, does not fit the type or length, or breaks a CHECK;
+2. has a value of another unique index that a second key has in the batch or the table: and then that key too;
+3. refers to what is not there, by a foreign key to another table;
+4. deletes its entity, where another table refers to it.
+
+All keys are, where it cannot be told from the rows: a rule is about columns that they do not have as well, a column is
+of a domain, the table refers to itself, or columns that others refer to may change.
+
+A trigger that raises and an exclusion constraint cannot be seen here: they make the merge fail (`merging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leasehold.sinks.postgres.catalog import ForeignKey, UniqueIndex
+from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.names import quoted, sent
+from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.staging import APART, KEYS, STAGE
+
+
+class Concerned:
+    """Finds the concerned keys of one batch."""
+
+    def __init__(self, session: Session, layout: Layout, *, deletes: bool) -> None:
+        self._session = session
+        self._layout = layout
+        self._deletes = deletes
+        values = []
+        for place, target in enumerate(layout.targets):
+            value, fits = target.value(f"s.c{place}"), target.fits(f"s.c{place}")
+            values.append(f"{value if fits is None else f'CASE WHEN {fits} THEN {value} END'} AS {quoted(target.name)}")
+        self._rows = f'(SELECT s.kid AS "leasehold kid", {", ".join(values)} FROM {STAGE} AS s WHERE NOT s.gone) AS r'
+
+    def set_apart(self) -> None:
+        """Note the concerned keys among those set apart."""
+        if self._all():
+            self._note(f"SELECT kid FROM {KEYS}")
+            return
+        for query in self._queries():
+            self._note(query)
+
+    def _note(self, query: str) -> None:
+        self._session.run(
+            f"INSERT INTO {APART} (kid, lost) SELECT DISTINCT q.kid, false FROM ({query}) AS q(kid) "
+            "WHERE q.kid IS NOT NULL ON CONFLICT DO NOTHING"
+        )
+
+    def _all(self) -> bool:
+        layout, found = self._layout, self._layout.relation
+        given, keys = layout.given, {key.name for key in layout.key_targets}
+        if any(column.is_domain and column.name in given for column in found.columns):
+            return True
+        if any(check.columns & given and not check.columns <= given for check in found.checks):
+            return True
+        if any(not index.plain and index.columns & given and not index.columns <= given for index in found.unique):
+            return True
+        for key in found.foreign:
+            columns = set(key.columns)
+            if key.to_itself or (key.outgoing and columns & given and not columns <= given):
+                return True
+            if not key.outgoing and columns & given and not columns <= keys:
+                return True
+        return False
+
+    def _queries(self) -> Iterator[str]:
+        wrong = [*self._unfit(), *self._broken_checks()]
+        if wrong:
+            yield f'SELECT "leasehold kid" FROM {self._rows} WHERE {" OR ".join(wrong)}'
+        for staged in self._unfit_as_staged():
+            yield f"SELECT s.kid FROM {STAGE} AS s WHERE NOT s.gone AND {staged}"
+        for index in self._layout.relation.unique:
+            yield from self._shared(index)
+        for key in self._layout.relation.foreign:
+            if key.outgoing and set(key.columns) <= self._layout.given:
+                yield self._dangling(key)
+            elif not key.outgoing and self._deletes:
+                yield f"SELECT s.kid FROM {STAGE} AS s WHERE s.gone"
+
+    def _unfit(self) -> Iterator[str]:
+        for target in self._layout.targets:
+            if target.not_null:
+                yield f"{quoted(target.name)} IS NULL"
+
+    def _unfit_as_staged(self) -> Iterator[str]:
+        for place, target in enumerate(self._layout.targets):
+            if (fits := target.fits(f"s.c{place}")) is not None:
+                yield f"NOT {fits}"
+
+    def _broken_checks(self) -> Iterator[str]:
+        for check in self._layout.relation.checks:
+            if check.columns <= self._layout.given:
+                yield f"NOT ({sent(check.condition)})"
+
+    def _shared(self, index: UniqueIndex) -> Iterator[str]:
+        """The keys whose values in this index another key has too, and those other keys."""
+        given, keys = self._layout.given, self._layout.key_targets
+        if index.plain and index.columns == {key.name for key in keys}:
+            return
+        elements = [sent(one) for one in index.elements]
+        if index.plain:
+            elements = [quoted(name) for name in sorted(index.columns & given)]
+        if not elements or not index.columns & given:
+            return
+        wanted = [] if index.predicate is None else [f"({sent(index.predicate)})"]
+        if not index.nulls_equal:
+            wanted += [f"({element}) IS NOT NULL" for element in elements]
+        where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
+        values = ", ".join(f"({element}) AS v{place}" for place, element in enumerate(elements))
+        names = ", ".join(f"v{place}" for place in range(len(elements)))
+        equal = "IS NOT DISTINCT FROM" if index.nulls_equal else "="
+        same = " AND ".join(f"b.v{place} {equal} t.v{place}" for place in range(len(elements)))
+        batch = f'SELECT DISTINCT "leasehold kid" AS kid, {values} FROM {self._rows}{where}'
+        yield (
+            f"SELECT kid FROM (SELECT kid, min(kid) OVER w AS least, max(kid) OVER w AS most FROM ({batch}) AS b "
+            f"WINDOW w AS (PARTITION BY {names})) AS shared WHERE least <> most"
+        )
+        held = ", ".join(f"{quoted(key.name)} AS h{place}" for place, key in enumerate(keys, 1))
+        table = f"SELECT {held}, {values} FROM {self._session.names.table}{where}"
+        mine = " AND ".join(f"t.h{place} = k.key_{place}" for place in range(1, len(keys) + 1))
+        holder = " AND ".join(f"o.key_{place} = t.h{place}" for place in range(1, len(keys) + 1))
+        yield (
+            f"SELECT unnest(ARRAY[b.kid, o.kid]) FROM ({batch}) AS b JOIN {KEYS} AS k ON k.kid = b.kid "
+            f"JOIN ({table}) AS t ON {same} AND NOT ({mine}) LEFT JOIN {KEYS} AS o ON {holder}"
+        )
+
+    def _dangling(self, key: ForeignKey) -> str:
+        """The keys whose rows refer to what is not there; also those that say only a part of it."""
+        columns = [quoted(name) for name in key.columns]
+        some = " OR ".join(f"r.{column} IS NOT NULL" for column in columns)
+        there = " AND ".join(
+            f"other.{quoted(theirs)} = r.{mine}" for mine, theirs in zip(columns, key.referenced_columns, strict=True)
+        )
+        return (
+            f'SELECT r."leasehold kid" FROM {self._rows} WHERE ({some}) '
+            f"AND NOT EXISTS (SELECT 1 FROM {sent(key.referenced)} AS other WHERE {there})"
+        )

@@ -1,0 +1,183 @@
+"""The shape of an entity table in Postgres: what it has to be for a DataFrame, and the SQL that writes to it.
+
+Owns CREATE TABLE for a table that is missing and the comparison with one that is there. All that is wrong with it is
+said at once, column by column, before anything is written. Never alters a table. A column of the DataFrame is the
+table's column of just this name, or else the only one whose name differs in capital letters alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from leasehold.errors import SchemaMismatch
+from leasehold.sinks.postgres.catalog import Relation, TableColumn, kind_of_relation, relation
+from leasehold.sinks.postgres.names import quoted
+from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
+from leasehold.sinks.shape import stored_fields
+from leasehold.sinks.table import TableSpec, folded, ordered_keys
+
+_OTHERS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A column to write: its name in the table, the type of the staging table's column, and the way between them."""
+
+    name: str
+    declared: str
+    carrier: str
+    way: Way
+    not_null: bool
+
+    def value(self, staged: str) -> str:
+        """SQL for the value in the table."""
+        return self.way.cast.format(staged)
+
+    def fits(self, staged: str) -> str | None:
+        """SQL for a condition that every value which the column takes fulfils; None if all do."""
+        return None if self.way.fits is None else "(" + self.way.fits.replace("{}", staged) + ")"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How to write rows: `columns` of the DataFrame into `targets`. `keys` are the positions of the key columns."""
+
+    columns: tuple[str, ...]
+    keys: tuple[int, ...]
+    targets: tuple[Target, ...]
+    relation: Relation
+
+    @property
+    def key_targets(self) -> tuple[Target, ...]:
+        return tuple(self.targets[place] for place in self.keys)
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The table's columns that rows have values for."""
+        return frozenset(target.name for target in self.targets)
+
+    def insert(self, table: str, source: str) -> str:
+        """The statement that writes the rows of `source`, whose columns are those of staging behind the alias `s`."""
+        names = ", ".join(quoted(target.name) for target in self.targets)
+        values = ", ".join(target.value(f"s.c{place}") for place, target in enumerate(self.targets))
+        statement = f"INSERT INTO {table} AS written ({names}) SELECT {values} FROM {source}"
+        if not self.keys:
+            return statement
+        others = [quoted(target.name) for place, target in enumerate(self.targets) if place not in self.keys]
+        update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
+        keys = ", ".join(quoted(target.name) for target in self.key_targets)
+        return f"{statement} ON CONFLICT ({keys}) DO {update}"
+
+
+def fit(session: Session, schema: pa.Schema) -> Layout:
+    """Check `schema` against the table, which is made if it is missing. Raises `SchemaMismatch`."""
+    spec = session.spec
+    fields = stored_fields(spec, schema, "Postgres")
+    kind = kind_of_relation(session, spec.name)
+    if kind is None:
+        session.run(_create(session, fields))
+    elif kind not in ("r", "p"):
+        raise SchemaMismatch(
+            f"{spec.name} is {_OTHERS.get(kind, 'no table')}. Name a table, or one that does not exist: it will be made"
+        )
+    found = relation(session, spec.name)
+    layout = _compared(spec, fields, found)
+    _try(session, layout)
+    return layout
+
+
+def _create(session: Session, fields: Sequence[pa.Field]) -> str:
+    spec = session.spec
+    keys = {folded(name) for name in spec.keys}
+    wrong, parts = [], []
+    for field in fields:
+        declared = declared_for(field.type, is_key=folded(field.name) in keys)
+        if declared is None:
+            wrong.append((field.name, "has no type to make a column of: cast the null, or make the table yourself"))
+        else:
+            parts.append(f"{quoted(field.name)} {declared}{' NOT NULL' if folded(field.name) in keys else ''}")
+    refuse(spec, wrong)
+    if spec.keys:
+        written = {folded(field.name): field.name for field in fields}
+        parts.append(f"PRIMARY KEY ({', '.join(quoted(written[folded(key)]) for key in ordered_keys(spec))})")
+    return f"CREATE TABLE {session.names.table} ({', '.join(parts)})"
+
+
+def refuse(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:
+    """Raise `SchemaMismatch` that names each column with what is wrong with it, if there is any."""
+    lines = [f"  {name}: {what}" for name, what in wrong]
+    if lines:
+        raise SchemaMismatch("\n".join([f"the DataFrame does not fit the table {spec.name}:", *lines]))
+
+
+def _compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> Layout:
+    wrong: list[tuple[str, str]] = []
+    targets: list[Target] = []
+    for field in fields:
+        column = _column(found, field.name)
+        if column is None:
+            declared = declared_for(field.type, is_key=False) or "TYPE"
+            wrong.append(
+                (
+                    field.name,
+                    f"is not in the table: leave it out, or ALTER TABLE {quoted(spec.name)} "
+                    f"ADD COLUMN {quoted(field.name)} {declared}",
+                )
+            )
+            continue
+        there = way(field.type, column.declared)
+        if column.computed:
+            wrong.append((field.name, "is computed by the table itself: leave it out"))
+        elif there is None:
+            wrong.append(
+                (
+                    field.name,
+                    f"is of type {field.type}, and the table declares it {column.declared}: cast it to what the table "
+                    "holds",
+                )
+            )
+        else:
+            targets.append(Target(column.name, column.declared, carrier_of(field.type), there, column.not_null))
+    given = {target.name for target in targets}
+    if not wrong:
+        wrong += [
+            (column.name, "is NOT NULL and has no default in the table, and the DataFrame does not have it: add it")
+            for column in found.columns
+            if column.not_null and not column.has_default and not column.computed and column.name not in given
+        ]
+    refuse(spec, wrong)
+    places = {folded(field.name): place for place, field in enumerate(fields)}
+    keys = tuple(places[folded(key)] for key in ordered_keys(spec))
+    if keys and (problem := _key_problem(spec, found, [targets[place].name for place in keys])):
+        refuse(spec, [(", ".join(spec.keys), problem)])
+    return Layout(tuple(field.name for field in fields), keys, tuple(targets), found)
+
+
+def _column(found: Relation, name: str) -> TableColumn | None:
+    exact = [column for column in found.columns if column.name == name]
+    alike = [column for column in found.columns if folded(column.name) == folded(name)]
+    return exact[0] if exact else alike[0] if len(alike) == 1 else None
+
+
+def _key_problem(spec: TableSpec, found: Relation, keys: Sequence[str]) -> str | None:
+    """What keeps the key columns from being what the table knows a row by."""
+    if not any(index.plain and index.immediate and index.columns == frozenset(keys) for index in found.unique):
+        made = f"CREATE UNIQUE INDEX ON {quoted(spec.name)} ({', '.join(map(quoted, keys))})"
+        return (
+            "neither the primary key nor a unique index that is checked at once is on exactly these columns: correct "
+            f"keys, or {made}"
+        )
+    loose = [column.name for column in found.columns if column.name in keys and not column.comparable]
+    if loose:
+        return f"the table compares {loose[0]} otherwise than as it is: give it a deterministic collation, or type text"
+    return None
+
+
+def _try(session: Session, layout: Layout) -> None:
+    """Have the server read the statement that will write, as far as it goes without staging."""
+    columns = ", ".join(f"NULL::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
+    session.run(f"EXPLAIN {layout.insert(session.names.table, f'(SELECT {columns} WHERE false) AS s')}")

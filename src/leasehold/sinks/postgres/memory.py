@@ -1,0 +1,138 @@
+"""The memory of keys in Postgres: which event has written each key last, also after the entity was deleted.
+
+Owns the table `leasehold_key_<table>` and the locks on its rows. A row is locked by whoever is about to write its
+entity, until the transaction ends; that orders the batches of many writers by key. A key that is not known yet is
+inserted at once, as if the batch's last event of it had been written, which it nearly always will be: others who come
+with the same key wait for it. What was inserted for a key that nothing has written in the end is removed again.
+
+Who waits for whom: everybody inserts what is missing in the order of keys, and then locks what is there in the order
+of keys. A row that somebody has just inserted is seen by others once it is committed, so nobody in the second step
+waits for somebody in the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from leasehold.sinks.ordering import UNKNOWN, Claim
+from leasehold.sinks.postgres.bookkeeping import Bookkeeping
+from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE
+
+_CLAIM = "lane, number, by_number, by_text, gone"
+
+
+def make(session: Session, layout: Layout) -> None:
+    """Make the table, which is missing."""
+    names = session.names
+    declared = {column.name: column for column in layout.relation.columns}
+    columns = ", ".join(
+        f"{mine} {declared[key.name].declared} NOT NULL"
+        for mine, key in zip(names.key_columns, layout.key_targets, strict=True)
+    )
+    session.run(
+        f"CREATE TABLE {names.memory} ({columns}, lane bigint NOT NULL, number bigint NOT NULL, "
+        'by_number numeric, by_text text COLLATE "C", gone boolean NOT NULL, '
+        f"PRIMARY KEY ({', '.join(names.key_columns)})) WITH (fillfactor = 80)"
+    )
+
+
+class Memory:
+    """The memory of the keys of one batch, once they are staged."""
+
+    def __init__(self, session: Session, layout: Layout, *, by_value: bool) -> None:
+        self._session = session
+        self._layout = layout
+        self._by_value = by_value
+        keys = session.names.key_columns
+        self._same = " AND ".join(f"m.{key} = k.{key}" for key in keys)
+        self._keys = ", ".join(keys)
+
+    def gather(self) -> None:
+        """Find the batch's last event of each key."""
+        values = ", ".join(
+            key.value(f"c{place}") for place, key in zip(self._layout.keys, self._layout.key_targets, strict=True)
+        )
+        last = "by_number DESC, by_text DESC, rank DESC, number DESC, " if self._by_value else ""
+        self._session.run(
+            f"INSERT INTO {KEYS} (kid, place, lane, rank, number, by_number, by_text, gone, {self._keys}) "
+            f"SELECT DISTINCT ON (kid) kid, place, lane, rank, number, by_number, by_text, gone, {values} FROM {STAGE} "
+            f"ORDER BY kid, {last}place DESC"
+        )
+        self._session.run(f"ANALYZE {KEYS}")
+
+    def lock(self) -> None:
+        """Lock what is remembered of these keys, in their order, and load it."""
+        run, names = self._session.run, self._session.names
+        wanted = self._session.one(f"SELECT count(*) FROM {KEYS}")
+        ordered = ", ".join(f"k.{key}" for key in names.key_columns)
+        found = 0
+        while found < wanted:  # again where somebody has removed a row in between
+            run(
+                f"WITH made AS (INSERT INTO {names.memory} ({self._keys}, {_CLAIM}) "
+                f"SELECT {self._keys}, {_CLAIM} FROM {KEYS} AS k "
+                f"WHERE NOT EXISTS (SELECT 1 FROM {names.memory} AS m WHERE {self._same}) ORDER BY {ordered} "
+                f"ON CONFLICT DO NOTHING RETURNING {self._keys}) "
+                f"INSERT INTO {FRESH} (kid) SELECT k.kid FROM made AS m JOIN {KEYS} AS k ON {self._same}"
+            )
+            run(f"DELETE FROM {KNOWN}")
+            run(
+                f"INSERT INTO {KNOWN} (kid, lane, number, by_number, by_text) "
+                "SELECT k.kid, m.lane, m.number, m.by_number, m.by_text "
+                f"FROM {KEYS} AS k JOIN {names.memory} AS m ON {self._same} "
+                f"WHERE NOT EXISTS (SELECT 1 FROM {FRESH} AS f WHERE f.kid = k.kid) ORDER BY {ordered} FOR UPDATE OF m"
+            )
+            found = self._session.one(f"SELECT (SELECT count(*) FROM {KNOWN}) + (SELECT count(*) FROM {FRESH})")
+        run(f"ANALYZE {KNOWN}, {FRESH}")
+
+    def known(self, kids: Sequence[int], bookkeeping: Bookkeeping) -> dict[int, Claim]:
+        """What earlier batches have left of these keys."""
+        rows = self._session.rows(
+            f"SELECT kid, lane, number, by_number, by_text FROM {KNOWN} WHERE kid = ANY(%(kids)s::integer[])",
+            kids=list(kids),
+        )
+        lanes = bookkeeping.lanes_of({row[1] for row in rows})
+        found: dict[int, Claim] = {}
+        for kid, lane, number, by_number, by_text in rows:
+            hub, partition = lanes[lane]
+            value = by_number if by_text is None else by_text
+            if not self._by_value:
+                found[kid] = (hub, partition)
+            else:
+                found[kid] = UNKNOWN if value is None else (value, partition, hub, number)
+        return found
+
+    def remember_merged(self) -> None:
+        """Note the last event of each key that was merged set-wise."""
+        self._session.run(
+            f"UPDATE {self._session.names.memory} AS m SET lane = k.lane, number = k.number, by_number = k.by_number, "
+            f"by_text = k.by_text, gone = k.gone FROM {KEYS} AS k WHERE {self._same} "
+            f"AND NOT EXISTS (SELECT 1 FROM {FRESH} AS f WHERE f.kid = k.kid) "
+            f"AND NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = k.kid)"
+        )
+
+    def remember_apart(self, written: Mapping[int, tuple[Any, ...]]) -> None:
+        """Note the events that have written keys row by row last, and forget those that nothing has written yet.
+
+        `written` has for a key's number the lane, sequence number, value of sequence_by, and whether it was a delete.
+        """
+        self._session.many(
+            f"UPDATE {self._session.names.memory} AS m SET lane = %s, number = %s, by_number = %s, by_text = %s, "
+            f"gone = %s FROM {KEYS} AS k WHERE k.kid = %s AND {self._same}",
+            [(lane, number, *split(value), gone, kid) for kid, (lane, number, value, gone) in sorted(written.items())],
+        )
+        self._session.run(
+            f"DELETE FROM {self._session.names.memory} AS m USING {KEYS} AS k, {FRESH} AS f, {APART} AS a "
+            f"WHERE {self._same} AND f.kid = k.kid AND a.kid = k.kid AND NOT k.kid = ANY(%(kids)s::integer[])",
+            kids=list(written),
+        )
+
+
+def split(value: Any) -> tuple[Decimal | int | None, str | None]:
+    """A value of sequence_by as number or text."""
+    if isinstance(value, str):
+        return None, value
+    return (Decimal(value) if isinstance(value, float) else value), None

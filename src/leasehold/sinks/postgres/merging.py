@@ -1,0 +1,262 @@
+"""From staging into the table: set-wise, by the last row of each key, and row by row for the keys that need it.
+
+Owns the statements that write the table, and what is done when they fail. Promises the outcome of writing every row in
+the order of events. Concerned keys (`concerned`) go row by row, under savepoints, by the rules in `ordering`; so do
+keys that were last written from another partition. If the statement for all others fails nevertheless, it is tried for
+each half of them, until what is left is few, which go row by row as well.
+
+Runs in the transaction of the batch, after the memory of its keys was locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import psycopg
+
+from leasehold.errors import KeyFromTwoPartitions
+from leasehold.sinks.ordering import Claim, KeyOrder
+from leasehold.sinks.postgres.bookkeeping import Bookkeeping
+from leasehold.sinks.postgres.concerned import Concerned
+from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.memory import Memory
+from leasehold.sinks.postgres.names import quoted
+from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
+from leasehold.sinks.postgres.staging import APART, KEYS, KNOWN, ROWS, STAGE
+from leasehold.sinks.writing import RowWriter, two_partitions
+
+_FEW = 64
+"""Keys that go row by row when the statement for all of them fails."""
+
+
+@dataclass(slots=True)
+class Merged:
+    """What became of the staged rows; `broken` are the places of those that the table refused, with its words."""
+
+    applied: int = 0
+    superseded: int = 0
+    broken: dict[int, str] = field(default_factory=dict)
+
+
+class Merge:
+    """Merges the staged rows of one batch."""
+
+    def __init__(
+        self, session: Session, layout: Layout, bookkeeping: Bookkeeping, *, by_value: bool, deletes: bool
+    ) -> None:
+        self._session = session
+        self._layout = layout
+        self._bookkeeping = bookkeeping
+        self._by_value = by_value
+        self._deletes = deletes
+        self._merged = Merged()
+        self._watermark = session.names.of("leasehold_watermark")
+
+    # every event counts
+
+    def append(self, rows: int) -> Merged:
+        """Add all rows, those alone left out that break a rule."""
+        if rows:
+            self._append(0, rows)
+        self._merged.applied = rows - len(self._merged.broken)
+        return self._merged
+
+    def _append(self, first: int, end: int) -> None:
+        source = f"{STAGE} AS s WHERE s.place >= %(first)s AND s.place < %(end)s ORDER BY s.place"
+        try:
+            with self._session.savepoint():
+                self._session.run(self._layout.insert(self._session.names.table, source), first=first, end=end)
+        except psycopg.Error as error:
+            if not breaks_a_rule(error):
+                raise
+            if end - first == 1:
+                self._merged.broken[first] = reason_of(error)
+                return
+            middle = (first + end) // 2
+            self._append(first, middle)
+            self._append(middle, end)
+
+    # the last event of each key counts
+
+    def upsert(self) -> Merged:
+        """Write the last event of each key. Raises `KeyFromTwoPartitions`."""
+        self._refuse_keys_that_do_not_fit()
+        memory = Memory(self._session, self._layout, by_value=self._by_value)
+        memory.gather()
+        memory.lock()
+        Concerned(self._session, self._layout, deletes=self._deletes).set_apart()
+        if self._by_value:
+            self._set_lost_apart()
+        else:
+            self._set_strangers_apart()
+        self._session.run(f"ANALYZE {APART}")
+        self._merge(0, (self._session.one(f"SELECT max(kid) FROM {KEYS}") or 0) + 1)
+        self._count_merged()
+        memory.remember_merged()
+        self._write_apart(memory)
+        return self._merged
+
+    def _refuse_keys_that_do_not_fit(self) -> None:
+        for place, key in zip(self._layout.keys, self._layout.key_targets, strict=True):
+            if (fits := key.fits(f"c{place}")) is not None:
+                for (row,) in self._session.rows(f"DELETE FROM {STAGE} WHERE NOT {fits} RETURNING place"):
+                    self._merged.broken[row] = f"the key {key.name} does not fit the type {key.declared}"
+
+    def _set_strangers_apart(self) -> None:
+        """Keys that come from two partitions: `KeyOrder` judges them, once it is known which rows can be written."""
+        self._session.run(
+            f"INSERT INTO {APART} (kid, lost) SELECT kid, false FROM (SELECT s.kid, s.lane FROM {STAGE} AS s "
+            f"UNION SELECT n.kid, n.lane FROM {KNOWN} AS n) AS written "
+            "GROUP BY kid HAVING min(lane) <> max(lane) ON CONFLICT DO NOTHING"
+        )
+
+    def _set_lost_apart(self) -> None:
+        """Keys whose events are all older than what is known: nothing of them is written."""
+        self._session.run(
+            f"INSERT INTO {APART} (kid, lost) SELECT k.kid, true FROM {KEYS} AS k {self._beside_known('k')} "
+            f"WHERE {self._older('k')} ON CONFLICT DO NOTHING"
+        )
+
+    def _beside_known(self, alias: str, kind: str = "") -> str:
+        return (
+            f"{kind} JOIN {KNOWN} AS n ON n.kid = {alias}.kid "
+            f"{kind} JOIN {self._watermark} AS was ON was.id = n.lane JOIN {self._watermark} AS now "
+            f"ON now.id = {alias}.lane"
+        )
+
+    def _older(self, alias: str) -> str:
+        """Rules 2 and 4 of `ordering`: the claim of this row is below the one that is known."""
+
+        def claim(value: str, lane: str) -> str:
+            return (
+                f"(coalesce({value}.by_number, 0), coalesce({value}.by_text, ''), {lane}.partition, {lane}.hub, "
+                f"{value}.number)"
+            )
+
+        return f"((n.by_number IS NOT NULL OR n.by_text IS NOT NULL) AND {claim(alias, 'now')} < {claim('n', 'was')})"
+
+    def _merge(self, first: int, end: int) -> None:
+        """Write the last rows of the keys `[first, end)` that are not set apart."""
+        these = (
+            f"k.kid >= %(first)s AND k.kid < %(end)s AND NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = k.kid)"
+        )
+        keys = self._session.names.key_columns
+        source = (
+            f"{KEYS} AS k JOIN {STAGE} AS s ON s.place = k.place WHERE NOT k.gone AND {these} "
+            f"ORDER BY {', '.join(f'k.{key}' for key in keys)}"
+        )
+        try:
+            with self._session.savepoint():
+                if self._deletes:
+                    self._session.run(
+                        f"DELETE FROM {self._session.names.table} AS t USING {KEYS} AS k WHERE k.gone AND {these} "
+                        f"AND {self._is_row('t', 'k')}",
+                        first=first,
+                        end=end,
+                    )
+                self._session.run(self._layout.insert(self._session.names.table, source), first=first, end=end)
+        except psycopg.Error as error:
+            if not breaks_a_rule(error):
+                raise
+            if end - first <= _FEW:
+                self._session.run(
+                    f"INSERT INTO {APART} (kid, lost) SELECT k.kid, false FROM {KEYS} AS k WHERE {these}",
+                    first=first,
+                    end=end,
+                )
+                return
+            middle = (first + end) // 2
+            self._merge(first, middle)
+            self._merge(middle, end)
+
+    def _is_row(self, table: str, keys: str) -> str:
+        pairs = zip(self._layout.key_targets, self._session.names.key_columns, strict=True)
+        return " AND ".join(f"{table}.{quoted(target.name)} = {keys}.{column}" for target, column in pairs)
+
+    def _count_merged(self) -> None:
+        """How many rows would have been written one after the other, and how many were older than what was there."""
+        merged = f"NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = s.kid AND NOT a.lost)"
+        rows = self._session.one(f"SELECT count(*) FROM {STAGE} AS s WHERE {merged}")
+        old = 0
+        if self._by_value:
+            old = self._session.one(
+                "SELECT count(*) FROM (SELECT before OR height < max(height) OVER (PARTITION BY kid ORDER BY place) AS "
+                "old FROM (SELECT s.kid, s.place, n.kid IS NOT NULL AND "
+                f"{self._older('s')} AS before, rank() OVER (PARTITION BY s.kid ORDER BY s.by_number, s.by_text, "
+                f"s.rank, s.number) AS height FROM {STAGE} AS s {self._beside_known('s', 'LEFT')} WHERE {merged}) "
+                "AS ranked) AS judged WHERE old"
+            )
+        self._merged.applied += rows - old
+        self._merged.superseded += old
+
+    def _write_apart(self, memory: Memory) -> None:
+        """Write the rows of concerned keys one after the other."""
+        self._session.run(
+            f"INSERT INTO {ROWS} SELECT s.* FROM {STAGE} AS s JOIN {APART} AS a ON a.kid = s.kid WHERE NOT a.lost"
+        )
+        rows = self._session.rows(
+            f"SELECT place, kid, lane, number, by_number, by_text, gone FROM {ROWS} ORDER BY place"
+        )
+        if not rows:
+            return
+        kids = [row[1] for row in rows]
+        known = memory.known(sorted(set(kids)), self._bookkeeping)
+        lanes = self._bookkeeping.lanes_of({row[2] for row in rows})
+        values = [row[4] if row[5] is None else row[5] for row in rows]
+        claims: list[Claim] = [lanes[row[2]] for row in rows]
+        if self._by_value:
+            claims = [
+                (value, partition, hub, row[3])
+                for value, (hub, partition), row in zip(values, claims, rows, strict=True)
+            ]
+        order = KeyOrder(kids, claims, known, by_value=self._by_value)  # type: ignore[arg-type]  # a number for a key
+        table = _Apart(self._session, self._layout, rows, lanes)
+        written = RowWriter(table, len(rows), order).write()
+        self._merged.applied += written.applied
+        self._merged.superseded += written.superseded
+        self._merged.broken |= {rows[index][0]: reason for index, reason in written.broken.items()}
+        last: dict[Any, int] = dict(order.written())
+        memory.remember_apart(
+            {
+                kid: (rows[index][2], rows[index][3], values[index] if self._by_value else None, rows[index][6])
+                for kid, index in last.items()
+            }
+        )
+
+
+class _Apart:
+    """Rows that are written one after the other: `place, kid, lane, number, …` in the order of events."""
+
+    def __init__(self, session: Session, layout: Layout, rows: Sequence[Any], lanes: Any) -> None:
+        self._session = session
+        self._rows = rows
+        self._lanes = lanes
+        table = session.names.table
+        self._upsert = layout.insert(table, f"{ROWS} AS s WHERE s.place = %s")
+        keys = " AND ".join(
+            f"t.{quoted(key.name)} = {key.value(f's.c{place}')}"
+            for place, key in zip(layout.keys, layout.key_targets, strict=True)
+        )
+        self._delete = f"DELETE FROM {table} AS t USING {ROWS} AS s WHERE s.place = %s AND {keys}"
+
+    def attempt(self, winners: Sequence[int]) -> str | None:
+        try:
+            with self._session.savepoint():
+                for gone, run in groupby(winners, lambda index: self._rows[index][6]):
+                    self._session.many(
+                        self._delete if gone else self._upsert, [(self._rows[index][0],) for index in run]
+                    )
+        except psycopg.Error as error:
+            if not breaks_a_rule(error):
+                raise
+            return reason_of(error)
+        return None
+
+    def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:
+        _, kid, lane, number, *_ = self._rows[index]
+        names = ", ".join(self._session.names.key_columns)
+        [key] = self._session.rows(f"SELECT {names} FROM {KEYS} WHERE kid = %(kid)s", kid=kid)
+        return two_partitions(self._session.spec, key, self._lanes[lane], number, (known[0], known[1]))

@@ -1,0 +1,67 @@
+"""What is called how: the tables of one entity table in one schema, quoted for SQL.
+
+Every statement of the sink goes through the driver with parameters, so a percent sign in a name is doubled. Refuses a
+name that Postgres would cut off: two tables would become one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leasehold.errors import ConfigError
+from leasehold.sinks.table import TableSpec
+
+SHARED = ("leasehold_table", "leasehold_watermark")
+"""The tables that all entity tables of a schema share."""
+
+LONGEST_NAME = 63 - len("leasehold_identity_")
+"""Bytes that the name of an entity table may have, with the longest name made of it."""
+
+
+def quoted(name: str) -> str:
+    """The name as an SQL identifier, in a statement that is sent with parameters."""
+    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+def sent(text: str) -> str:
+    """SQL of the database's own making, in a statement that is sent with parameters."""
+    return text.replace("%", "%%")
+
+
+def check_name(spec: TableSpec) -> None:
+    """Refuse a name that is too long. Raises `ConfigError`."""
+    if len(spec.name.encode()) > LONGEST_NAME:
+        raise ConfigError(
+            "table",
+            spec.name,
+            "Postgres cuts names off after 63 bytes, and what is kept beside a table has its name in it",
+            f"Choose a name of at most {LONGEST_NAME} bytes",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The qualified names, quoted. `key_columns` are those of the memory of keys."""
+
+    schema: str
+    spec: TableSpec
+
+    def of(self, name: str) -> str:
+        """A table of this name in the schema."""
+        return f"{quoted(self.schema)}.{quoted(name)}"
+
+    @property
+    def table(self) -> str:
+        return self.of(self.spec.name)
+
+    @property
+    def rejected(self) -> str:
+        return self.of(self.spec.rejected)
+
+    @property
+    def memory(self) -> str:
+        return self.of(self.spec.memory or "")
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(f"key_{place}" for place in range(1, len(self.spec.keys) + 1))

@@ -1,0 +1,66 @@
+"""One connection in one transaction, on one entity table: how statements are sent.
+
+Owns the sending. Promises that every statement has parameters, so that names with a percent sign mean one thing
+everywhere. What breaks a rule of the table (`BROKEN`) is told apart from what is wrong with the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from leasehold.postgres.connections import Connection, Row
+from leasehold.sinks.postgres.names import Names
+from leasehold.sinks.table import TableSpec
+
+_CLASSES = ("22", "23", "44", "P0")
+"""Data exceptions, integrity constraints, WITH CHECK OPTION, and what triggers raise."""
+
+
+def breaks_a_rule(error: psycopg.Error) -> bool:
+    """Whether a row is to blame, and not the server or the statement."""
+    return (error.sqlstate or "")[:2] in _CLASSES
+
+
+def reason_of(error: psycopg.Error) -> str:
+    """What the table says of the row, without the lines that repeat its values."""
+    return error.diag.message_primary or str(error).partition("\n")[0]
+
+
+class Session:
+    """The transaction of `connection` on the table of `spec`, in this schema."""
+
+    def __init__(self, connection: Connection, schema: str, spec: TableSpec) -> None:
+        self.connection = connection
+        self.spec = spec
+        self.names = Names(schema, spec)
+
+    def run(self, statement: str, **values: Any) -> int:
+        """Run a statement; return how many rows it concerned."""
+        with self.connection.cursor() as cursor:
+            return cursor.execute(statement, values).rowcount
+
+    def rows(self, statement: str, **values: Any) -> list[Row]:
+        """The rows that a query gives."""
+        with self.connection.cursor() as cursor:
+            return cursor.execute(statement, values).fetchall()
+
+    def one(self, statement: str, **values: Any) -> Any:
+        """The first value of the first row that a query gives, None where it gives none."""
+        rows = self.rows(statement, **values)
+        return rows[0][0] if rows else None
+
+    def many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once for each of `values`, in their order, without waiting in between."""
+        if values:
+            with self.connection.cursor() as cursor:
+                cursor.executemany(statement, values)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """What the block has done is undone where it raises, and the transaction goes on."""
+        with self.connection.transaction():
+            yield

@@ -1,0 +1,155 @@
+"""An entity table in a Postgres database, for any number of hosts: one transaction a batch.
+
+`postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE`, as libpq reads it. Owns the transaction, and what its end
+means. Outcomes are those of SQLite, for the same order of batches (`TransactionalSink`, `merging`). Tables are in the
+first schema of the search path that has anything of Leasehold's, or else in the first (`leasehold.postgres.place`); a
+table there that somebody else owns is refused.
+
+Concurrency: any number of threads and processes apply batches to one table at once. Batches of the same partitions
+follow one another by the lock on their watermarks; batches of different ones run side by side, and wait for each other
+only where they are about the same keys. A process that stops in its transaction holds up those who want its partitions
+or keys, and nobody else, until the server ends it after half of the time-out; when it goes on it finds its connection
+closed and raises `SinkUnavailable`. One that is paused before its transaction finds out in it: its events are at or
+below the watermark, or its level is. One that is killed at any line before COMMIT has done nothing. A server that dies
+has committed the batch or not: the same batch comes again, and the watermark says.
+
+What the server undoes so that others can go on (a deadlock, a serialization failure) is done again, within the
+time-out.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from leasehold.clock import Clock
+from leasehold.errors import SinkError, SinkUnavailable
+from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
+from leasehold.postgres.place import RELATIONS
+from leasehold.sinks.base import LevelOf, Sink, TableContents
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.postgres.bookkeeping import Bookkeeping
+from leasehold.sinks.postgres.catalog import kind_of_relation
+from leasehold.sinks.postgres.names import SHARED, check_name
+from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
+from leasehold.sinks.table import BatchResult, TableSpec
+from leasehold.sinks.transactional import TransactionalSink
+
+_LONGEST = 30
+"""Time-outs that one transaction may take."""
+_LONGEST_PAUSE = 0.5
+
+
+class _Undone(SinkUnavailable):
+    """The server has undone the transaction so that others could go on."""
+
+
+def open_postgres_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> Sink:
+    """The table in the database that a `postgresql://` URL names; `base` has no meaning here."""
+    return PostgresSink(url, spec, timeout=timeout)
+
+
+class PostgresSink(TransactionalSink[PostgresTransaction]):
+    """The entity table of `spec` in the database at `url`; what is missing is made.
+
+    `timeout` is the longest to wait for another writer, and for a connection, in seconds. Every method may raise
+    `SinkUnavailable`, and `AlreadyInUse` when the table belongs to another pipeline or was made with another mode or
+    keys.
+    """
+
+    def __init__(self, url: str, spec: TableSpec, *, timeout: float = 10.0, clock: Clock | None = None) -> None:
+        check_name(spec)
+        milliseconds = max(1, round(timeout * 1000))
+        self._connections = Connections(
+            url,
+            timeout,
+            _on_disk,
+            errors=Errors(SinkUnavailable, SinkError, _gone),
+            relations=(*RELATIONS, *SHARED),
+            settings={
+                "statement_timeout": str(milliseconds * _LONGEST),
+                "lock_timeout": str(milliseconds),
+                "idle_in_transaction_session_timeout": str(max(1, milliseconds // 2)),
+                "timezone": "UTC",
+                "datestyle": "ISO, YMD",
+                "extra_float_digits": "1",
+            },
+        )
+        super().__init__(spec, self._connections.shown, clock)
+        self._timeout = timeout
+        self._checked: Checked | None = None  # replaced whole, so threads may race for it
+        self._staged: WeakKeyDictionary[Connection, object] = WeakKeyDictionary()
+
+    def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
+        """Apply what is new in `batch`, in one transaction. See `TransactionalSink`."""
+        deadline, pause = time.monotonic() + self._timeout, 0.01
+        while True:
+            try:
+                return super().apply(batch, level_of)
+            except _Undone:
+                if time.monotonic() + pause >= deadline:
+                    raise
+            time.sleep(random.uniform(pause / 2, pause))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def row_count(self) -> int:
+        """How many rows the table has; 0 if it has not been made yet."""
+        return self.contents().rows
+
+    def contents(self) -> TableContents:
+        """How much the table holds. Makes nothing."""
+        with self._using() as session:
+            counts = [
+                session.one(f"SELECT count(*) FROM {session.names.of(name)}") if kind_of_relation(session, name) else 0
+                for name in (self.spec.name, self.spec.rejected)
+            ]
+        return TableContents(*counts)
+
+    def make_shared_tables(self) -> bool:
+        """Make the tables that all entity tables of the schema share, as somebody who may."""
+        with self._using() as session, session.connection.transaction():
+            return Bookkeeping(session).make_shared()
+
+    def close(self) -> None:
+        """Close the connections that no thread uses now. The sink may be used again afterwards."""
+        self._checked = self._fitted = None
+        self._connections.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[PostgresTransaction]:
+        with self._using() as session, session.connection.transaction():
+            session.run("SET CONSTRAINTS ALL IMMEDIATE")  # or a row that breaks one would fail the batch at its end
+            transaction = PostgresTransaction(
+                session, self._checked, self._staged.get(session.connection), self._connections.shown
+            )
+            transaction.bookkeeping.make_shared()
+            yield transaction
+        self._staged[session.connection] = transaction.staged_as
+
+    def _committed(self, transaction: PostgresTransaction) -> None:
+        self._checked = transaction.checked
+
+    @contextmanager
+    def _using(self) -> Iterator[Session]:
+        try:
+            with self._connections.using() as connection:
+                connection.deadline = time.monotonic() + self._timeout * _LONGEST
+                yield Session(connection, connection.schema, self.spec)
+        except RolledBack as undone:
+            raise _Undone(f"{self._connections.shown}: {undone}") from undone
+
+
+def _on_disk(connection: Connection) -> None:
+    """What was committed is on disk."""
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+    )
+
+
+def _gone(shown: str) -> SinkError:
+    return SinkError(f"{shown}: a table has been dropped while it was in use. Restore it, or reset the pipeline")

@@ -1,0 +1,216 @@
+"""One transaction on an entity table in Postgres. See `TableTransaction`.
+
+Owns the way from a batch to its staged rows, and the making of what belongs to one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leasehold.postgres.place import check_relations
+from leasehold.sinks import claims
+from leasehold.sinks.batch import Batch, Kept
+from leasehold.sinks.content import SetAside, bodies_of, identified, parted, unfit_rows
+from leasehold.sinks.fence import Lane, Plan, Watermark
+from leasehold.sinks.postgres import memory, rejected
+from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
+from leasehold.sinks.postgres.catalog import kind_of_relation, state_of
+from leasehold.sinks.postgres.layout import Layout, fit
+from leasehold.sinks.postgres.merging import Merge, Merged
+from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.staging import NUL, Encoded, Staging, encode, key_numbers
+from leasehold.sinks.remembered_order import TableOrder
+from leasehold.sinks.transactions import Outcome
+from leasehold.sinks.values import Converted, order_values
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The layout last checked, with what it was checked against."""
+
+    state: tuple[str, ...]
+    schema: pa.Schema
+    layout: Layout
+
+
+class PostgresTransaction:
+    """One transaction of `session`. `staged_as` says which temporary tables its connection has."""
+
+    def __init__(self, session: Session, checked: Checked | None, staged_as: object, shown: str) -> None:
+        self._session = session
+        self._shown = shown
+        self.bookkeeping = Bookkeeping(session)
+        self.checked = checked
+        self.staged_as = staged_as
+        self.claim = self.bookkeeping.claim
+        self.recorded_order = self.bookkeeping.recorded_order
+        self.reader_beside = self.bookkeeping.reader_beside
+        self.watermarks = self.bookkeeping.watermarks
+        self.leave_none_whole = self.bookkeeping.leave_none_whole
+
+    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
+        self.bookkeeping.lock_watermarks(lanes, others=others)
+
+    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
+        self.bookkeeping.set_watermarks(marks)
+
+    def forget_dropped(self) -> None:
+        if kind_of_relation(self._session, self._session.spec.name) is not None:
+            return
+        self.bookkeeping.note_made(made=False)
+        self.bookkeeping.forget_order()
+        if self._session.spec.memory:
+            self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
+
+    def forget_keys(self) -> None:
+        self.bookkeeping.forget_order()
+        if self._session.spec.memory and kind_of_relation(self._session, self._session.spec.memory):
+            self._session.run(f"DELETE FROM {self._session.names.memory}")
+
+    def has_rows(self) -> bool:
+        if kind_of_relation(self._session, self._session.spec.name) is None:
+            return False
+        return bool(self._session.one(f"SELECT EXISTS (SELECT 1 FROM {self._session.names.table})"))
+
+    @property
+    def _mine(self) -> tuple[str, ...]:
+        """The table and what is beside it alone."""
+        spec = self._session.spec
+        return (spec.name, spec.rejected, *([spec.memory] if spec.memory else []))
+
+    def fit(self, schema: pa.Schema) -> None:
+        state, checked = state_of(self._session, self._mine), self.checked
+        if checked and checked.state == state and checked.schema.equals(schema):
+            return
+        session, spec = self._session, self._session.spec
+        session.run("SELECT pg_advisory_xact_lock(%(lock)s)", lock=LOCK)
+        for name, partitioned in ((spec.name, True), *((name, False) for name in self._mine[1:])):
+            if kind_of_relation(session, name) not in (None, "v", "m", "f") or name != spec.name:
+                check_relations(session.connection, session.names.schema, [name], self._shown, partitioned=partitioned)
+        kept = (spec.name, *([spec.memory] if spec.memory else []))
+        gone = [name for name in kept if kind_of_relation(session, name) is None]
+        if gone and self.bookkeeping.was_made():
+            raise claims.was_dropped(spec, gone[0])
+        layout = fit(session, schema)
+        if spec.memory and kind_of_relation(session, spec.memory) is None:
+            memory.make(session, layout)
+        rejected.make_or_check(session, there=kind_of_relation(session, spec.rejected) is not None)
+        self.bookkeeping.note_made(made=True)
+        self.checked = Checked(state_of(session, self._mine), schema, layout)
+
+    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
+        assert self.checked is not None
+        layout, session = self.checked.layout, self._session
+        staging = Staging(session, layout)
+        if self.staged_as != staging.signature:
+            staging.make()
+            self.staged_as = staging.signature
+        else:
+            staging.empty()
+        rows = _Rows(batch, layout, kept)
+        staged = rows.staged(self.bookkeeping)
+        merged = Merged()
+        if staged.num_rows:
+            staging.fill(staged)
+            merge = Merge(
+                session, layout, self.bookkeeping, by_value=order.kind is not None, deletes=batch.delete is not None
+            )
+            merged = merge.upsert() if layout.keys else merge.append(staged.num_rows)
+        set_aside = rows.rejected(merged.broken)
+        rejected.replace(session, plan.admitted, set_aside, now)
+        if layout.keys and merged.applied:
+            self.bookkeeping.record_order(order)
+        return Outcome(merged.applied, merged.superseded, len(set_aside))
+
+
+class _Rows:
+    """The new rows of a batch in order: those that can be stored, and those that are set aside before any write."""
+
+    def __init__(self, batch: Batch, layout: Layout, kept: Kept) -> None:
+        self._kept = kept
+        self._layout = layout
+        self._at, source, self._unparsed = parted(batch, kept)
+        self._data = batch.rows.take(source).select(layout.columns)
+        self._encoded = [encode(self._data[name]) for name in layout.columns]
+        rows = self._data.num_rows
+        gone: Any = pa.array([False] * rows, pa.bool_())
+        if batch.delete is not None:
+            gone = pc.fill_null(batch.delete.take(source), False)
+        self._gone = _flat(gone)
+        ordering = None if batch.sequence_by is None else _ordering(batch.sequence_by.take(source))
+        self._order = None if ordering is None else list(ordering.values)
+        self._unfit = unfit_rows(
+            layout,
+            [_converted(one, is_key=place in layout.keys) for place, one in enumerate(self._encoded)],
+            None if batch.delete is None else self._gone.to_pylist(),
+            ordering,
+        )
+        self._places = [place for place in range(rows) if place not in self._unfit]
+
+    def staged(self, bookkeeping: Bookkeeping) -> pa.Table:
+        """What goes into staging."""
+        taken = pa.array(self._places, pa.int64())
+        count = len(self._places)
+        lanes = [self._kept.lanes[self._at[place]] for place in self._places]
+        numbers = [self._kept.numbers[self._at[place]] for place in self._places]
+        distinct = sorted(set(lanes), key=lambda lane: (lane[1], lane[0]))
+        ranks = {lane: rank for rank, lane in enumerate(distinct)}
+        ids = bookkeeping.lane_ids(distinct)
+        values = [_flat(one.values).take(taken) for one in self._encoded]
+        ordered = [None] * count if self._order is None else [self._order[place] for place in self._places]
+        by_text = bool(ordered) and isinstance(ordered[0], str)
+        columns: list[Any] = [
+            pa.array(range(count), pa.int32()),
+            key_numbers([values[place] for place in self._layout.keys], count),
+            pa.array([ids[lane] for lane in lanes], pa.int64()),
+            pa.array([ranks[lane] for lane in lanes], pa.int32()),
+            pa.array(numbers, pa.int64()),
+            _numbers([] if by_text else ordered, count),
+            pa.array(ordered if by_text else [None] * count, pa.string()),
+            self._gone.take(taken),
+            *values,
+        ]
+        return pa.table(columns, names=[str(place) for place in range(len(columns))])
+
+    def rejected(self, broken: Mapping[int, str]) -> list[Any]:
+        """All rows to set aside, in the order of the batch; `broken` are those that the table refused."""
+        reasons = {**self._unfit, **{self._places[index]: reason for index, reason in broken.items()}}
+        places = sorted(reasons)
+        bodies = bodies_of(self._data.take(pa.array(places, pa.int64())))
+        found = [
+            SetAside(self._at[place], body, reasons[place], None) for place, body in zip(places, bodies, strict=True)
+        ]
+        return list(identified(sorted([*self._unparsed, *found], key=lambda one: one.at), self._kept))
+
+
+def _flat(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _converted(encoded: Encoded, *, is_key: bool) -> Converted:
+    values = _flat(encoded.values)
+    return Converted(values.to_pylist() if is_key and values.null_count else (), encoded.problems)
+
+
+def _ordering(column: Any) -> Converted:
+    """Values of `sequence_by`; text with a NUL has no place in the order."""
+    found = order_values(column)
+    nul = {place: NUL for place, value in enumerate(found.values) if isinstance(value, str) and "\0" in value}
+    return Converted(found.values, {**nul, **found.problems}) if nul else found
+
+
+def _numbers(values: list[Any], count: int) -> Any:
+    """Numbers as text, with all their digits: a double as the number that it is."""
+    texts = [None if value is None else format(_exact(value)) for value in values] or [None] * count
+    return pa.array(texts, pa.string())
+
+
+def _exact(value: Any) -> Any:
+    from decimal import Decimal
+
+    return Decimal(value) if isinstance(value, float) else value

@@ -1,0 +1,127 @@
+"""Which column of Postgres holds which type of a DataFrame, and how a value gets there.
+
+Owns the mapping of types. A value travels as its *carrier*, the widest type of its kind, into the staging table, which
+takes every value; from there it is cast to the column's type. What the column cannot hold (`Way.fits`) is known before.
+Refuses a column that would alter values: fewer decimal places, a float for a double, a time of fewer digits.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import types
+
+from leasehold.sinks.values import Kind, kind_of
+
+_INTEGERS = {"smallint": 15, "integer": 31, "bigint": 63}
+_UUID = "'^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$'"
+_CARRIERS = {
+    Kind.INTEGER: "bigint",
+    Kind.REAL: "double precision",
+    Kind.TEXT: "text",
+    Kind.BLOB: "bytea",
+    Kind.DATE: "date",
+    Kind.DECIMAL: "numeric",
+    Kind.JSON: "text",
+    Kind.NOTHING: "text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """From the carrier to the column: SQL of a condition and of a value, in which `{}` is the carrier's column.
+
+    `fits` is None where every value fits.
+    """
+
+    cast: str
+    fits: str | None = None
+
+
+def carrier_of(type_: pa.DataType) -> str:
+    """The type of Postgres that takes every value of a type that has a `Kind`."""
+    kind = kind_of(type_)
+    assert kind is not None
+    if is_boolean(type_):
+        return "boolean"
+    if kind is Kind.TIMESTAMP:
+        return "timestamp" if _unwrapped(type_).tz is None else "timestamptz"
+    return _CARRIERS[kind]
+
+
+def declared_for(type_: pa.DataType, *, is_key: bool) -> str | None:
+    """The type that a column of a new table is declared with, None where there is none."""
+    kind, plain = kind_of(type_), _unwrapped(type_)
+    if kind is None or kind is Kind.NOTHING:
+        return None
+    if kind is Kind.INTEGER and not is_boolean(type_):
+        return "integer" if plain.bit_width < 64 and plain != pa.uint32() else "bigint"
+    if kind is Kind.REAL:
+        return "double precision" if types.is_float64(plain) else "real"
+    if kind is Kind.DECIMAL:
+        return f"numeric({plain.precision},{plain.scale})"
+    if kind is Kind.JSON:
+        return "text" if is_key else "jsonb"
+    return carrier_of(type_)
+
+
+def way(type_: pa.DataType, declared: str) -> Way | None:
+    """The way into a column declared so, as `format_type` writes it; None if it would not hold values as they are."""
+    kind, plain = kind_of(type_), _unwrapped(type_)
+    name, length, scale = _read(declared)
+    cast = Way(f"CAST({{}} AS {declared})")
+    if kind is None:
+        return None
+    if kind is Kind.NOTHING or (kind is not Kind.JSON and carrier_of(type_) == _without_zone_words(declared)):
+        return cast
+    if kind is Kind.INTEGER and not is_boolean(type_):
+        if name in _INTEGERS:
+            most = 2 ** _INTEGERS[name]
+            return cast if plain.bit_width <= _INTEGERS[name] + 1 and plain != pa.uint32() else _between(cast, most)
+        if name == "numeric":
+            return cast if length is None else _between(cast, 10 ** (length - (scale or 0)))
+        return cast if name == "double precision" and plain.bit_width <= 32 else None
+    if kind is Kind.REAL:
+        return cast if name == "real" and not types.is_float64(plain) else None
+    if kind is Kind.DECIMAL and name == "numeric":
+        if length is None:
+            return cast
+        return None if plain.scale > (scale or 0) else _between(cast, 10 ** (length - (scale or 0)))
+    if kind is Kind.TEXT and name in ("character varying", "character"):
+        # No cast: one that is written cuts the text off, and the one on the way into the column refuses it.
+        return Way("{}", None if length is None else f"char_length({{}}) <= {length}")
+    if kind is Kind.TEXT and name == "uuid":
+        return Way(cast.cast, f"{{}} ~ {_UUID}")
+    if kind is Kind.JSON and name in ("jsonb", "json", "text"):
+        return cast
+    return None
+
+
+def is_boolean(type_: pa.DataType) -> bool:
+    """Whether this is what Postgres calls a boolean."""
+    return bool(types.is_boolean(_unwrapped(type_)))
+
+
+def _between(cast: Way, most: int) -> Way:
+    """Values below `most`, either way: all that is lost is one value of the negative ones, which goes row by row."""
+    return Way(cast.cast, f"{{}} > -{most} AND {{}} < {most}")
+
+
+def _unwrapped(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if types.is_dictionary(type_) else type_
+
+
+def _without_zone_words(declared: str) -> str:
+    return {"timestamp without time zone": "timestamp", "timestamp with time zone": "timestamptz"}.get(
+        declared, declared
+    )
+
+
+def _read(declared: str) -> tuple[str, int | None, int | None]:
+    """Name, length or precision, and scale of a declared type."""
+    found = re.fullmatch(r"(.*?)(?:\((\d+)(?:,(-?\d+))?\))?", declared)
+    assert found is not None
+    length, scale = (None if text is None else int(text) for text in found.groups()[1:])
+    return found[1], length, scale

@@ -1,0 +1,105 @@
+"""Random streams, cut and delivered in any way: SQLite, Postgres and a plain model come to the same tables."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from leasehold.errors import KeyFromTwoPartitions
+from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.table import TableSpec
+from tests.sinks.events import MADE, MADE_APPEND, SCHEMA, E, Model, batch, look, look_rejected, sink
+from tests.sinks.postgres import Place
+from tests.sinks.test_exactly_once import deliveries, logs
+
+Log = dict[str, list[tuple[E, bool]]]
+Delivered = list[list[tuple[str, int, int, int]]]
+MODES = ("append", "upsert", "upsert by version")
+ANY = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table `flights` of one test, emptied for each example."""
+
+    place: Place
+    sink: PostgresSink
+
+    def empty(self) -> None:
+        tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{self.place.schema}'"
+        emptied = [name for (name,) in self.place.look(tables) if name != "leasehold_table"]
+        self.place.run(
+            *(f"DELETE FROM {name}" for name in emptied),
+            "UPDATE leasehold_table SET ordered_by = NULL, sequence_by = NULL, deletes = NULL",
+        )
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def table(place: Place, mode: str) -> Iterator[Table]:
+    append = mode == "append"
+    place.run(MADE_APPEND if append else MADE)
+    spec = TableSpec(
+        name="flights", pipeline="p", mode="append" if append else "upsert", keys=() if append else ("tail",)
+    )
+    made = place.sink(spec, timeout=60.0)
+    made.check(SCHEMA)
+    yield Table(place, made)
+    made.close()
+
+
+def all_come_to_the_same(table: Table, mode: str, log: Log, delivered: Delivered) -> None:
+    append, by_version = mode == "append", mode == "upsert by version"
+    model = Model(append=append, by_version=by_version, deletes=not append)
+    table.empty()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.db"
+        beside = sink(path, "append" if append else "upsert", made=True)
+        beside.check(SCHEMA)
+        for ranges in delivered:
+            some = {(p, level): (first, first + more) for p, first, more, level in ranges}
+            taken = [
+                (e._replace(level=level), parsed)
+                for (p, level), (first, end) in some.items()
+                for e, parsed in log[p]
+                if first <= e.number < end
+            ]
+            good, bad = [e for e, parsed in taken if parsed], [e for e, parsed in taken if not parsed]
+            it = batch(good, by_version=by_version, deletes=not append, rejected=bad)
+            if model.apply(good, bad):
+                assert table.sink.apply(it) == beside.apply(it)
+            else:
+                for one in (table.sink, beside):
+                    with pytest.raises(KeyFromTwoPartitions):
+                        one.apply(it)
+            rows = table.place.look("SELECT tail, status, slot FROM flights")
+            assert sorted(rows, key=repr) == sorted(look(path), key=repr) == sorted(model.rows.values(), key=repr)
+            aside = table.place.look("SELECT hub, partition, sequence_number FROM flights_rejected")
+            assert sorted(aside) == sorted(look_rejected(path)) == sorted(model.rejected)
+            assert table.sink.watermarks("h") == beside.watermarks("h")
+        beside.close()
+
+
+@settings(max_examples=15, phases=(Phase.generate,), **ANY)  # type: ignore[arg-type]
+@given(log=logs(), delivered=deliveries)
+def test_any_batches_give_what_sqlite_and_the_model_give(
+    table: Table, mode: str, log: Log, delivered: Delivered
+) -> None:
+    all_come_to_the_same(table, mode, log, delivered)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@settings(max_examples=3400, **ANY)  # type: ignore[arg-type]
+@given(log=logs(), delivered=deliveries)
+def test_ten_thousand_streams_do(table: Table, mode: str, log: Log, delivered: Delivered) -> None:
+    all_come_to_the_same(table, mode, log, delivered)
