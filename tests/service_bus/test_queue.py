@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leasehold.emulators.amqp.conditions import AmqpError
 from leasehold.emulators.amqp.messages import data_message, sections
-from leasehold.emulators.amqp.types import Described, Symbol, Timestamp, UInt, ULong, encode
+from leasehold.emulators.amqp.types import Described, Symbol, Timestamp, UInt, ULong, decode, encode
 from leasehold.emulators.service_bus.content import Content, content_of, delivered
+from leasehold.emulators.service_bus.deliveries import payload_of
 from leasehold.emulators.service_bus.queue import Queue
 from leasehold.emulators.service_bus.sessions import SessionLocks
 from leasehold.emulators.service_bus.settings import QueueSettings
@@ -282,6 +283,16 @@ def test_what_a_sender_put_in_is_what_a_receiver_gets() -> None:
     assert got.annotations["x-opt-scheduled-enqueue-time"] == NOW
     assert got.properties[0] == "m"
     assert got.data == (b"body",)
+
+
+def test_a_message_in_an_answer_has_its_lock_token_in_it() -> None:
+    """Go's client finds it nowhere else: a deferred message that it received could not be settled."""
+    one, token = queue(), tokens()
+    one.send([content("a")], NOW)
+    (held,) = one.receive(1, NOW, token)
+    found, _ = decode(payload_of(held, None, in_answer=True), decode(payload_of(held, None, in_answer=True))[1])
+    assert found == Described(ULong(0x71), {Symbol("x-opt-lock-token"): token_of(held)})
+    assert sections(payload_of(held, None, in_answer=True)).data == (b"a",)
 
 
 class QueueMachine(RuleBasedStateMachine):

@@ -15,7 +15,7 @@ from typing import Any
 from leasehold.emulators.amqp.messages import BATCH_FORMAT, Sections, sections
 from leasehold.emulators.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong, encode
 
-_HEADER, _ANNOTATIONS, _PROPERTIES, _APPLICATION = 0x70, 0x72, 0x73, 0x74
+_HEADER, _DELIVERY, _ANNOTATIONS, _APPLICATION = 0x70, 0x71, 0x72, 0x74
 _DURABLE, _PRIORITY, _TTL, _FIRST, _COUNT = range(5)
 _MESSAGE_ID, _GROUP_ID = 0, 10
 _SCHEDULED, _PARTITION_KEY = Symbol("x-opt-scheduled-enqueue-time"), Symbol("x-opt-partition-key")
@@ -86,10 +86,14 @@ def content_of(payload: bytes) -> Content:
     )
 
 
-def delivered(content: Content, delivery_count: int, given: Mapping[str, object]) -> bytes:
-    """A message as a receiver gets it: with what the service has `given` it, as annotations."""
+def delivered(
+    content: Content, delivery_count: int, given: Mapping[str, object], of_delivery: Mapping[str, object] | None = None
+) -> bytes:
+    """A message as a receiver gets it: with what the service has `given` it, and this delivery, as annotations."""
     annotations = {**content.annotations, **{Symbol(name): value for name, value in given.items()}}
-    return _header(content, delivery_count) + _annotations(annotations) + content.bare
+    delivery = {Symbol(name): value for name, value in (of_delivery or {}).items()}
+    first = encode(Described(ULong(_DELIVERY), delivery)) if delivery else b""
+    return _header(content, delivery_count) + first + _annotations(annotations) + content.bare
 
 
 def _header(content: Content, delivery_count: int) -> bytes:

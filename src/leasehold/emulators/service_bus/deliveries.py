@@ -26,8 +26,11 @@ _NAMES = {
 }
 
 
-def payload_of(message: QueuedMessage, until: int | None) -> bytes:
-    """A message as a receiver gets it; `until` says otherwise than its lock how long it is held, as a session does."""
+def payload_of(message: QueuedMessage, until: int | None, *, in_answer: bool = False) -> bytes:
+    """A message as a receiver gets it; `until` says otherwise than its lock how long it is held, as a session does.
+
+    `in_answer`: it comes in an answer, without a delivery tag, so that Go's client looks for its lock token in it.
+    """
     given: dict[str, object] = {
         "x-opt-sequence-number": message.sequence_number,
         "x-opt-enqueued-time": Timestamp(message.enqueued),
@@ -40,7 +43,8 @@ def payload_of(message: QueuedMessage, until: int | None) -> bytes:
     given["x-opt-enqueue-sequence-number"] = (
         message.sequence_number if message.first_number is None else message.first_number
     )
-    return delivered(message.content, message.delivery_count, given)
+    token = {"x-opt-lock-token": message.lock.token} if in_answer and message.lock is not None else None
+    return delivered(message.content, message.delivery_count, given, token)
 
 
 def held_until(entity: Entity, session: str | None) -> int | None:

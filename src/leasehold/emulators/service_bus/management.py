@@ -198,7 +198,7 @@ async def _receive_by_sequence_number(asking: _Asking) -> Any:
         asking.held_session()
         found = asking.queue.receive_deferred(numbers, now, uuid4, delete=mode == 0, session=session)
         until = held_until(asking.entity, session)
-        return [(message, payload_of(message, until)) for message in found]
+        return [(message, payload_of(message, until, in_answer=True)) for message in found]
 
     found: list[tuple[QueuedMessage, bytes]] = await asking.do(receive)
     listed: list[dict[str, object]] = []

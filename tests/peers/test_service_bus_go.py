@@ -1,0 +1,69 @@
+"""Go's official client, alone against the local Service Bus server: each operation once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
+from tests.node_packages import locked
+from tests.peers.left_out import failed
+
+pytestmark = pytest.mark.peers
+SOURCE = Path(__file__).with_name("go_service_bus")
+
+SAID = [
+    {"received": ["complete", "abandon", "defer", "dead-letter", "renew"]},
+    {"properties": ["id-complete", 7, 1]},
+    {"renewed": True},
+    {"again": ["abandon", 2, "once"]},  # Go counts the delivery at hand
+    {"peeked": ["defer"]},
+    {"deferred": ["defer"]},
+    {"lost": True},
+    {"dead": ["dead-letter", "bad", "no amount"]},
+    {"scheduled": ["soon"]},
+    {"refused": True},
+    {"session": ["a", "half way", ["of a", "of a"]]},
+    {"subscription": ["headline"]},
+]
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """The program, built beside the interpreter, from modules as `go` is configured for them."""
+    if (go := shutil.which("go")) is None:
+        pytest.skip("Go's client is left out: there is no go here")
+    parent = Path(sys.prefix) / "share" / "leasehold-tests"
+    parent.mkdir(parents=True, exist_ok=True)
+    with locked(parent / "lock"):
+        folder = parent / "go-service-bus"
+        folder.mkdir(exist_ok=True)
+        for name in ("go.mod", "go.sum", "main.go"):
+            shutil.copyfile(SOURCE / name, folder / name)
+        command = [go, "build", "-o", "every_operation", "."]
+        environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
+        )
+        if done.returncode:
+            failed(f"Go's client is left out: go says {done.stderr.strip()[:500]}")
+    return folder / "every_operation"
+
+
+@pytest.mark.timeout(900)
+def test_gos_client_does_each_operation(program: Path, tmp_path: Path) -> None:
+    queues = {"orders": QueueSettings(), "sessions": QueueSettings(requires_session=True)}
+    topics = {"news": TopicSettings({"all": QueueSettings()})}
+    with ServiceBusServer(queues, topics, path=tmp_path / "bus.db") as server:
+        ran = subprocess.run(
+            [str(program), server.connection_string()], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert [json.loads(line) for line in ran.stdout.splitlines()] == SAID
+        assert [server.count(name) for name in server.names] == [0, 0, 0, 0]
