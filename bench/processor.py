@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,9 @@ import pyarrow as pa
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.log.hub import LogHub
+from leasehold.metrics import serve_metrics
 from leasehold.model import Event
+from leasehold.notices import Notices
 from leasehold.processor import (
     CheckpointPolicy,
     DeliverySettings,
@@ -27,6 +30,7 @@ from leasehold.processor import (
     PartitionContext,
     every,
 )
+from leasehold.tracing import Tracing
 
 Row = tuple[str, float, str, float | None, str]
 PARTITIONS = 4
@@ -52,6 +56,7 @@ def run(quick: bool) -> list[Row]:
             "batches": lambda: bench.processor(LARGE, SECOND),
             "batches, as events": lambda: bench.processor(LARGE, SECOND, as_events=True),
             "defaults": lambda: bench.processor(DeliverySettings(), None, as_events=True),
+            "observed": lambda: bench.processor(DeliverySettings(), None, as_events=True, observed=True),
             "single": lambda: bench.processor(LARGE, SECOND, single=True),
         }
         taken: dict[str, list[float]] = {name: [] for name in sides}
@@ -73,6 +78,13 @@ def run(quick: bool) -> list[Row]:
                 ("defaults (batches of 100, each recorded)", "defaults"),
                 ("one event at a time", "single"),
             )
+        ),
+        (
+            "processor: defaults, with metrics served and tracing without an SDK, to without",
+            speed["observed"],
+            "events/s",
+            speed["observed"] / speed["defaults"],
+            ">= 0.98",
         ),
     ]
 
@@ -101,6 +113,7 @@ class _Bench:
         *,
         as_events: bool = False,
         single: bool = False,
+        observed: bool = False,
     ) -> float:
         self._runs += 1
         done, lock = threading.Event(), threading.Lock()
@@ -120,14 +133,21 @@ class _Bench:
         def on_event(event: Event, context: PartitionContext) -> None:
             add(1)
 
-        with EventProcessor(
-            self._hub,
-            f"sqlite:///{self._folder}/store-{self._runs}.db",
-            None if single else on_events,
-            on_event=on_event if single else None,
-            checkpoint=policy,
-            delivery=delivery,
-            ownership=OwnershipSettings(settle_delay=0),
+        handler = Tracing(self._hub).handler(on_events) if observed else on_events
+        notices = Notices()
+        serving = serve_metrics(notices, listen="127.0.0.1:0") if observed else nullcontext()
+        with (
+            serving,
+            EventProcessor(
+                self._hub,
+                f"sqlite:///{self._folder}/store-{self._runs}.db",
+                None if single else handler,
+                on_event=on_event if single else None,
+                checkpoint=policy,
+                delivery=delivery,
+                notices=notices,
+                ownership=OwnershipSettings(settle_delay=0),
+            ),
         ):
             assert done.wait(300)
             return time.perf_counter() - began

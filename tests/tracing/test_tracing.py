@@ -1,0 +1,203 @@
+"""Spans, links and metrics by OpenTelemetry's own SDK; and that without one nothing is done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event
+from leasehold.notices import BatchDone, Notices, StoreCalled
+from leasehold.processor import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
+from leasehold.stores.memory.store import MemoryStore
+from leasehold.tracing import Tracing
+from leasehold.tracing.context import MOST_LINKS, links_to
+from tests.processor.plain import DELIVERY, SETTINGS, until
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+
+
+@dataclass
+class Sdk:
+    """An SDK that keeps everything in memory."""
+
+    tracers: TracerProvider
+    meters: MeterProvider
+    exporter: InMemorySpanExporter
+    reader: InMemoryMetricReader
+
+    def spans(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.exporter.get_finished_spans() if span.name == name]
+
+    def points(self, name: str) -> list[Any]:
+        data = self.reader.get_metrics_data()
+        if data is None:
+            return []
+        found = [
+            metric
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+        ]
+        return [point for metric in found for point in metric.data.data_points]
+
+
+@pytest.fixture
+def sdk() -> Iterator[Sdk]:
+    tracers, exporter, reader = TracerProvider(), InMemorySpanExporter(), InMemoryMetricReader()
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    meters = MeterProvider(metric_readers=[reader])
+    yield Sdk(tracers, meters, exporter, reader)
+    tracers.shutdown()
+    meters.shutdown()
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> LogHub:
+    return LogHub.create(tmp_path / "flights.db", partitions=1)
+
+
+def tracing_of(hub: LogHub, sdk: Sdk) -> Tracing:
+    return Tracing(hub, consumer_group="g", tracer_provider=sdk.tracers, meter_provider=sdk.meters)
+
+
+def properties_in(hub: LogHub) -> list[dict[str, str]]:
+    [batch] = hub.read("0", 0, 100, columns=["properties"])
+    return [dict(row["properties"] or ()) for row in batch.to_pylist()]
+
+
+def test_what_is_sent_carries_the_span_s_context_and_keeps_what_it_has(hub: LogHub, sdk: Sdk) -> None:
+    own, others = {"traceparent": PARENT, "kind": "x"}, {"Diagnostic-Id": PARENT}
+    assert tracing_of(hub, sdk).send([Event(b"1", properties={"a": "b"}), Event(b"2", properties=own),
+                                      Event(b"3", properties=others)]) == 3  # fmt: skip
+    [span] = sdk.spans("send flights.db")
+    mine = span.get_span_context()
+    assert mine is not None
+    written = f"00-{mine.trace_id:032x}-{mine.span_id:016x}-{mine.trace_flags:02x}"
+    assert properties_in(hub) == [{"a": "b", "traceparent": written, "Diagnostic-Id": written}, own, others]
+    assert span.kind is SpanKind.PRODUCER
+    assert dict(span.attributes or {}) == {
+        "messaging.system": "log",
+        "messaging.destination.name": "flights.db",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.batch.message_count": 3,
+    }
+    assert [point.value for point in sdk.points("messaging.client.sent.messages")] == [3]
+
+
+def test_a_batch_links_to_its_producers_and_the_handler_runs_in_its_span(hub: LogHub, sdk: Sdk) -> None:
+    tracing = tracing_of(hub, sdk)
+    tracing.send([Event(b"1"), Event(b"2")])
+    hub.send([Event(b"3", properties={"traceparent": PARENT}), Event(b"4", properties={"traceparent": "no such"})])
+    inside: list[trace.SpanContext] = []
+
+    def on_events(batch: EventBatch, context: PartitionContext) -> None:
+        inside.append(trace.get_current_span().get_span_context())
+
+    processor = EventProcessor(
+        hub,
+        MemoryStore(),
+        tracing.handler(on_events),
+        consumer_group="g",
+        checkpoint=EACH_BATCH,
+        ownership=SETTINGS,
+        delivery=DELIVERY,
+    )
+    tracing.watch(processor.notices)
+    with processor:
+        until(lambda: sdk.spans("checkpoint flights.db"), "the checkpoint")
+        until(lambda: sum(point.value for point in sdk.points("messaging.client.consumed.messages")) == 4, "all four")
+    spans = sdk.spans("process flights.db")
+    assert {span.get_span_context().span_id for span in spans} == {context.span_id for context in inside}  # type: ignore[union-attr]
+    [sent] = sdk.spans("send flights.db")
+    linked = {link.context.trace_id for span in spans for link in span.links}
+    assert linked == {sent.get_span_context().trace_id, int(TRACE, 16)}  # type: ignore[union-attr]
+    for span in spans:
+        assert span.parent is None
+        assert span.kind is SpanKind.CONSUMER
+        assert (span.attributes or {})["messaging.destination.partition.id"] == "0"
+        assert (span.attributes or {})["messaging.consumer.group.name"] == "g"
+    checkpoint = sdk.spans("checkpoint flights.db")[0]
+    assert (checkpoint.kind, checkpoint.status.status_code) == (SpanKind.CLIENT, StatusCode.UNSET)
+    assert sdk.points("messaging.process.duration")
+
+
+def test_errors_are_on_the_span_and_pass(hub: LogHub, sdk: Sdk) -> None:
+    tracing = tracing_of(hub, sdk)
+
+    def fail(batch: EventBatch, context: PartitionContext) -> None:
+        raise ValueError("no")
+
+    class Batch(list[Event]):
+        partition = "0"
+
+    with pytest.raises(ValueError, match="no"):
+        tracing.handler(fail)(Batch([Event(b"")]), None)  # type: ignore[arg-type]
+    [span] = sdk.spans("process flights.db")
+    assert (span.status.status_code, (span.attributes or {})["error.type"]) == (StatusCode.ERROR, "ValueError")
+    notices = Notices()
+    tracing.watch(notices)
+    notices.publish(StoreCalled("update_checkpoints", 0.5, 1, 0, "StoreUnavailable"))
+    [checkpoint] = sdk.spans("checkpoint flights.db")
+    assert checkpoint.status.status_code is StatusCode.ERROR
+    assert (checkpoint.end_time or 0) - (checkpoint.start_time or 0) == 500_000_000
+
+
+def test_links_are_each_there_once_and_not_without_bound() -> None:
+    same = [Event(b"", properties={"traceparent": PARENT})] * 10
+    many = [Event(b"", properties={"Diagnostic-Id": f"00-{n + 1:032x}-{SPAN}-01"}) for n in range(1_000)]
+    odd = [Event(b"", properties={"traceparent": text}) for text in ("", "x", f"00-{'0' * 32}-{SPAN}-01", "\0" * 55)]
+    assert len(links_to(same)) == 1
+    assert len(links_to([*odd, *many])) == MOST_LINKS
+    assert links_to(odd) == []
+
+
+def test_without_an_sdk_no_event_is_opened(hub: LogHub) -> None:
+    tracing = Tracing(hub)
+    seen = []
+
+    class Closed:
+        partition = "0"
+
+        def __iter__(self) -> Iterator[Event]:
+            raise AssertionError("an event was opened")
+
+        def __len__(self) -> int:
+            raise AssertionError("a batch was counted")
+
+    tracing.handler(lambda batch, context: seen.append(batch))(Closed(), None)  # type: ignore[arg-type]
+    assert len(seen) == 1
+    assert tracing.send([Event(b"1")]) == 1
+    assert properties_in(hub) == [{}]
+    notices = Notices()
+    end = tracing.watch(notices)
+    notices.publish(BatchDone(3, {"handle": 0.1}))
+    end()
+
+
+def test_nothing_that_works_imports_it_and_the_extra_is_named() -> None:
+    program = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "import leasehold.processor, leasehold.spark.pipeline, leasehold.tracing\n"
+        "try: leasehold.tracing.Tracing\n"
+        "except leasehold.MissingDependency as error: print(error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "pip install 'leasehold[otel]'" in ran.stdout
