@@ -119,5 +119,14 @@ def test_rows_are_dropped_with_a_reason_that_is_kept(place: Path) -> None:
     assert "a test" in invoke(place, "dropped").stdout
 
 
+def test_a_table_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> None:
+    (tmp_path / "flights.toml").write_text(PIPELINE)
+    for words in (("",), ("dropped",), ("drop", "--all", "--because", "old")):
+        assert "no instance has filled it yet" in invoke(tmp_path, *words).stderr
+    forgotten = CliRunner().invoke(app, ["forget", str(tmp_path / "flights.toml"), "--key", "1"])
+    assert "no instance has filled it yet" in forgotten.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["flights.toml"]
+
+
 def test_retry_wants_to_know_which(place: Path) -> None:
     assert "say either which events" in invoke(place, "retry").stderr

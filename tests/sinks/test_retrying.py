@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from leasehold.sinks.set_aside import EventId, RetryResult
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.writing import RowWriter
 from tests.sinks.events import E, batch, look, sink
+from tests.sinks.test_exactly_once import QUICK, fresh
 from tests.sinks.test_ranges import of, read
 
 ROOT = Path(__file__).parents[2]
@@ -159,3 +161,57 @@ def test_the_order_of_late_events_is_that_of_the_rule(
             won.append(index)
     assert (winners, sorted(order.conflicts)) == (won, conflicts)
     assert superseded == len(given_events) - len(won) - len(conflicts)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> tuple[list[tuple[str, bool, int]], list[int], list[int]]:
+    """Events of one partition in order (key, whether it is rejected at first, version), where batches end, and after
+    which batch each event is tried again that has been rejected."""
+    events = draw(
+        st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 3)), min_size=1, max_size=14)
+    )
+    ends = sorted(draw(st.sets(st.integers(1, len(events)), max_size=4)) | {len(events)})
+    return events, ends, draw(st.lists(st.integers(0, 5), min_size=len(events), max_size=len(events)))
+
+
+@QUICK
+@given(stories(), st.sampled_from(["upsert", "sequence_by", "append"]))
+def test_events_that_come_late_end_where_they_would_have_in_time(
+    story: tuple[list[tuple[str, bool, int]], list[int], list[int]], mode: str
+) -> None:
+    """Whenever they are tried again, and some never: the table is what the last word on each key says."""
+    events, ends, tries = story
+    by_version = mode == "sequence_by"
+    rows = [E(key, f"{number}", number=number, version=version) for number, (key, _, version) in enumerate(events)]
+    with fresh("append" if mode == "append" else "upsert") as (path, table):
+        begin = 0
+        for turn, end in enumerate(ends):
+            some = list(zip(rows, events, strict=True))[begin:end]
+            good = [row for row, (_, bad, _) in some if not bad]
+            table.apply(replace(batch(good, by_version=by_version, rejected=[row for row, (_, bad, _) in some if bad]),
+                                ranges=[read(begin, end)]))  # fmt: skip
+            begin = end
+            late = [row for row, when in zip(rows[:end], tries, strict=False) if events[row.number][1] and when == turn]
+            ids = [EventId("h", "0", row.number) for row in late]
+            table.rejected_rows.retry(batch(late, by_version=by_version), ids)
+            # Once more changes nothing.
+            assert table.rejected_rows.retry(batch(late, by_version=by_version), ids).gone == len(late)
+        written = [
+            row
+            for row, (_, bad, _), when in zip(rows, events, tries, strict=True)
+            if not bad or _turn_of(row.number, ends) <= when < len(ends)
+        ]
+        if mode == "append":
+            assert sorted(look(path)) == sorted((row.tail, row.status, None) for row in written)
+        else:
+            last: dict[str | None, E] = {}
+            for row in sorted(written, key=lambda row: (row.version if by_version else 0, row.number)):
+                last[row.tail] = row
+            assert sorted(look(path)) == sorted((row.tail, row.status, None) for row in last.values())
+        left = len(rows) - len(written)
+        assert len(look(path, "SELECT * FROM flights_rejected")) == left
+
+
+def _turn_of(number: int, ends: list[int]) -> int:
+    """The batch that has the event."""
+    return next(turn for turn, end in enumerate(ends) if number < end)

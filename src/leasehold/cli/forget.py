@@ -36,6 +36,7 @@ def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], outpu
       leasehold forget flights.toml --key N1234
       leasehold forget seats.toml --key flight=UA7 --key seat=12F
     """
+    from leasehold.operations.rejected import check_there
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
@@ -45,6 +46,7 @@ def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], outpu
     spec = pipeline.table_spec()
     key = parse_key(spec, stated)
     sink = open_sink(pipeline.sink_url, spec)
+    check_there(sink)
     if not isinstance(sink, Forgets):
         raise UsageError(f"the database of the table {spec.name} does not let an entity be forgotten")
     done = sink.forget_entity(key)

@@ -202,12 +202,14 @@ def retry(
         "filtered": result.filtered,
         "unread": result.unread,
         "gone": result.gone,
+        "duplicates": result.duplicates,
     }
     words = {
         "superseded": "older than what was there",
         "filtered": "filtered by the transform",
         "unread": "going to be read again anyway",
         "gone": "no longer rejected",
+        "duplicates": "sent twice by their producers",
     }
     said = [f"{counted(result.applied, 'row')} applied", f"{result.rejected:,} rejected still"]
     said += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]
@@ -260,7 +262,7 @@ def dropped(file: Path, limit: int, settings: tuple[str, ...], output: Output) -
 def _opened(
     file: Path, settings: tuple[str, ...], events: tuple[str, ...], reason_has: str | None, hub: str | None
 ) -> tuple[PipelineFile, RejectedRows, Selection]:
-    from leasehold.operations.rejected import parse_event, rejected_rows_of
+    from leasehold.operations.rejected import check_there, parse_event, rejected_rows_of
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
@@ -268,7 +270,9 @@ def _opened(
 
     chosen = Selection(frozenset(map(parse_event, events)) if events else None, reason_has, hub)
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    return pipeline, rejected_rows_of(open_sink(pipeline.sink_url, pipeline.table_spec())), chosen
+    sink = open_sink(pipeline.sink_url, pipeline.table_spec())
+    check_there(sink)
+    return pipeline, rejected_rows_of(sink), chosen
 
 
 def _check_chosen(events: tuple[str, ...], reason_has: str | None, hub: str | None, everything: bool) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError, UsageError
-from leasehold.sinks.base import Sink
+from leasehold.sinks.base import ComparesSchema, Sink
 from leasehold.sinks.set_aside import EventId, KeepsRejected, RejectedRow, RejectedRows, RetryResult, Selection
 
 if TYPE_CHECKING:
@@ -52,6 +52,15 @@ class Retried:
 
     result: RetryResult
     lost: tuple[Lost, ...]
+
+
+def check_there(sink: Sink) -> None:
+    """Raise `UsageError` for a table that has not been made yet, as far as the sink can tell without making it."""
+    if isinstance(sink, ComparesSchema) and not sink.compare(None):
+        raise UsageError(
+            f"there is no table {sink.spec.name} in the database of the pipeline file, and none was made: no instance "
+            "has filled it yet, or sink.url is not the one that they use"
+        )
 
 
 def rejected_rows_of(sink: Sink) -> RejectedRows:

@@ -78,6 +78,16 @@ def admitted(identities: Identities, plan: Plan) -> list[tuple[str, Seen]]:
     return sorted(found, key=lambda one: one[1].event)
 
 
+def among(identities: Identities, events: Collection[tuple[str, str, int]]) -> list[tuple[str, Seen]]:
+    """Those of these events that have an identity, in the order of rule 4, with its digest."""
+    found = [
+        (digest(identities.expression, identity), Seen(hub, partition, number, time))
+        for hub, partition, number, identity, time in _records(identities)
+        if identity is not None and time is not None and (hub, partition, number) in events
+    ]
+    return sorted(found, key=lambda one: one[1].event)
+
+
 def judge(events: Sequence[tuple[str, Seen]], known: Memory, window: float) -> Verdict:
     """Rules 2 to 6. `known` has what is remembered of the identities of these events."""
     span = int(window * 1_000_000)

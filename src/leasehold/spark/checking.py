@@ -26,13 +26,13 @@ from leasehold.sinks.base import ComparesSchema, Sink
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.content import kind_of_order
 from leasehold.spark.batch import BatchTransform
-from leasehold.spark.empty import no_rows
+from leasehold.spark.empty import no_rows, opaque
 from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import with_levels
 from leasehold.spark.loop.failures import sort_failure
 from leasehold.spark.options import COLUMNS
 from leasehold.spark.session import open_session
-from leasehold.spark.table.entity_table import EntityTable
+from leasehold.spark.table.of_file import table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,10 +120,14 @@ def stores_of(file: PipelineFile) -> dict[str, str | None]:
 
 
 def _transform_and_table(spark: SparkSession, file: PipelineFile) -> Iterator[Finding]:
-    transformed = BatchTransform(file, spark).dry_run()
+    transform = BatchTransform(file, spark)
+    transformed = transform.dry_run()
     yield Finding("transform", DRIVER, True, f"it gives the columns {', '.join(transformed.columns)}")
     sink = open_sink(file.sink_url, file.table_spec())
-    table = _entity_table(file)
+    table = table_of(file)
+    if table.deduplication is not None:
+        table.deduplication.prepare(opaque(spark, transform.read_schema(COLUMNS, inline=False)))
+        yield Finding("transform", DRIVER, True, "deduplicate_by can be computed of the events")
     batch = table.evaluate(table.prepare(no_rows(spark, transformed.schema)))
     kind_of_order(batch)
     if isinstance(sink, ComparesSchema):
@@ -156,7 +160,7 @@ def _sample(spark: SparkSession, file: PipelineFile, most: int) -> Iterator[Find
     if not good.num_rows:
         return
     frame: DataFrame = frame_of(spark, good, transform.read_schema(COLUMNS, inline=False))
-    table = _entity_table(file)
+    table = table_of(file)
     batch = table.evaluate(table.prepare(transform(frame)))
     yield Finding("sample", DRIVER, True, f"{good.num_rows} events give {batch.rows.num_rows} rows")
     yield from _keys(file, batch)
@@ -171,21 +175,6 @@ def _keys(file: PipelineFile, batch: Batch) -> Iterator[Finding]:
             said = f"the key {key} is null in {column.null_count} of {len(column)} rows"
             remedy = "Correct sink.keys, or the transform: all would be rejected"
             yield Finding("sample", DRIVER, column.null_count < len(column), said, remedy)
-
-
-def _entity_table(file: PipelineFile) -> EntityTable:
-    sink = file.sink
-    return EntityTable(
-        file.sink_url,
-        sink.table,
-        keys=sink.keys,
-        mode=sink.mode,
-        pipeline=file.name,
-        consumer_group=file.source.consumer_group,
-        sequence_by=sink.sequence_by,
-        delete_when=sink.delete_when,
-        keep=sink.keep,
-    )
 
 
 def _close(sink: Sink) -> None:

@@ -30,7 +30,7 @@ from leasehold.errors import AlreadyInUse, LeaseholdError, PipelineFailed, Spark
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices
 from leasehold.operations.clearing import Clearing
-from leasehold.pipeline_file import PipelineFile, naming
+from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.table import BatchResult, Totals
 from leasehold.spark.batch import BatchTransform
@@ -48,6 +48,7 @@ from leasehold.spark.session import check_master, open_session
 from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.starting import check_start
 from leasehold.spark.table.entity_table import EntityTable
+from leasehold.spark.table.of_file import table_of
 from leasehold.store_choice import TablePlaces
 from leasehold.stores import PipelineBinding, open_store
 from leasehold.waiting import INSTANCE, sentence, when_there
@@ -180,21 +181,7 @@ class PipelineRun:
         self._group = hub.consumer_group(file.source.consumer_group)
         self._hub_identity = hub.identity
         hub.close()
-        sink = file.sink
-        with naming(f"{file.path}: sink."):
-            table = EntityTable(
-                file.sink_url,
-                sink.table,
-                keys=sink.keys,
-                mode=sink.mode,
-                pipeline=file.name,
-                consumer_group=file.source.consumer_group,
-                sequence_by=sink.sequence_by,
-                delete_when=sink.delete_when,
-                keep=sink.keep,
-                deduplicate_by=file.source.deduplicate_by,
-                deduplicate_for=file.deduplicate_for,
-            )
+        table = table_of(file)
         kept_for = file.kept_for()
         self._clearing = Clearing(open_sink(file.sink_url, file.table_spec()), kept_for) if kept_for else None
         self._checkpoints = file.open_stores(open_store, lambda: TablePlaces(table, self._hub_identity)).checkpoints

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from leasehold.errors import PipelineFailed
 from leasehold.hubs import open_hub
 from leasehold.model import EventRange
 from leasehold.operations.rejected import Lost, Recomputed
-from leasehold.pipeline_file import PipelineFile, naming
+from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.set_aside import EventId, RejectedRow
 from leasehold.spark.batch import BatchTransform
@@ -30,8 +31,9 @@ from leasehold.spark.loop.jobs import is_connect
 from leasehold.spark.loop.poison import halves
 from leasehold.spark.options import COLUMNS
 from leasehold.spark.session import open_session
-from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.expressions import with_rejected
+from leasehold.spark.table.identities import identities_of
+from leasehold.spark.table.of_file import table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,19 +49,7 @@ class Retransform:
     def __init__(self, file: PipelineFile, spark: SparkSession | None = None) -> None:
         self._file = file
         self._own = spark is None
-        sink = file.sink
-        with naming(f"{file.path}: sink."):
-            self._table = EntityTable(
-                file.sink_url,
-                sink.table,
-                keys=sink.keys,
-                mode=sink.mode,
-                pipeline=file.name,
-                consumer_group=file.source.consumer_group,
-                sequence_by=sink.sequence_by,
-                delete_when=sink.delete_when,
-                keep=sink.keep,
-            )
+        self._table = table_of(file)
         self._hub = open_hub(file.hub_url)
         conf = dict(file.spark)
         master = conf.pop("master", "local[2]")
@@ -161,7 +151,8 @@ class Retransform:
 
     def _evaluate(self, events: pa.Table) -> Batch:
         frame = frame_of(self._spark, events, self._transform.read_schema(COLUMNS, inline=False))
-        return self._table.evaluate(self._table.prepare(self._transform(frame)))
+        batch = self._table.evaluate(self._table.prepare(self._transform(frame)))
+        return replace(batch, identities=identities_of(self._table.deduplication, frame))
 
 
 def _rows_of(events: pa.Table, ids: Sequence[EventId]) -> pa.Table:

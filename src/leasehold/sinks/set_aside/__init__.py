@@ -18,7 +18,8 @@ the watermark has passed it, and stays where it is.
    applied whole in one transaction. Its rejected rows are gone, or there are those of this try.
 5. An event of which nothing could be read or computed keeps its body as long as any row of it is rejected: with keys,
    its one row, with the reason of this try; without keys, until some of its rows are in the table.
-6. Events of which somebody else has dropped or applied the rejected rows meanwhile are left alone.
+6. An event that a producer has sent twice (`duplicates`) is left out and rejected no longer, if the other was applied.
+7. Events of which somebody else has dropped or applied the rejected rows meanwhile are left alone.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ class RetryResult:
     filtered    events of which the transform makes no row now: no longer rejected
     unread      events above the watermark, left alone: they are going to be read again
     gone        events left alone, since they were not among the rejected any more
+    duplicates  events left out, since a producer has sent them before: no longer rejected
     """
 
     applied: int = 0
@@ -123,6 +125,7 @@ class RetryResult:
     filtered: int = 0
     unread: int = 0
     gone: int = 0
+    duplicates: int = 0
 
     def plus(self, other: RetryResult) -> RetryResult:
         """The sum of both."""
@@ -141,7 +144,7 @@ class RejectedRows(Protocol):
         ...
 
     def retry(self, batch: Batch, events: Collection[EventId]) -> RetryResult:
-        """Bring what the transform makes of rejected events into the table, in one transaction: rules 1 to 6.
+        """Bring what the transform makes of rejected events into the table, in one transaction: rules 1 to 7.
 
         `batch` has all rows of these events, in the order of the transform, and in `batch.rejected` those that could
         not be read or computed. Raises what `Sink.apply` raises of a batch that does not fit, with nothing changed.

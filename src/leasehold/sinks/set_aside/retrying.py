@@ -47,7 +47,7 @@ def choose(
     *,
     append: bool,
 ) -> Choice:
-    """Rules 1, 3 and 6. `parsed` is how many of the rows of the batch could be read and computed."""
+    """Rules 1, 3 and 7. `parsed` is how many of the rows of the batch could be read and computed."""
     rows = _rows_by_event(arrangement)
     source = arrangement.source.to_pylist()
     made = {event: sum(source[at] < parsed for at in rows.get(event, ())) for event in events}

@@ -21,15 +21,15 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
-from leasehold.sinks import bookkeeping, rejected
-from leasehold.sinks.batch import Batch, arrange
+from leasehold.sinks import bookkeeping, duplicates, rejected
+from leasehold.sinks.batch import Batch, Kept, arrange
 from leasehold.sinks.content import Content, content_of, kind_of_order
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.ordering import Key, PastOrder
 from leasehold.sinks.remembered_order import TableOrder, check_order, order_of
 from leasehold.sinks.set_aside import DroppedRow, EventId, ReasonCount, RejectedRow, RetryResult, Selection, retrying
 from leasehold.sinks.shape import Layout, exists, quoted
-from leasehold.sinks.sqlite_beside import forgetting
+from leasehold.sinks.sqlite_beside import forgetting, identities
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.writing import Order, RowWriter, SqliteRows
 
@@ -102,7 +102,8 @@ class SqliteRejectedRows:
             kind = kind_of_order(batch)
             table_order = order_of(self._spec, kind, deletes=batch.delete is not None)
             check_order(transaction.recorded_order(), self._spec, table_order)
-            content = content_of(batch, layout, choice.kept)
+            kept, dropped = self._without_duplicates(connection, batch, choice)
+            content = content_of(batch, layout, kept)
             if not append and (cleared := forgetting.cleared_up_to(connection, self._spec)):
                 keys = list(dict.fromkeys(content.rows.keys))
                 known = bookkeeping.known_places(connection, self._spec, keys)
@@ -120,9 +121,22 @@ class SqliteRejectedRows:
             if remembered := list(content.remembered(order)):
                 bookkeeping.remember_keys(connection, self._spec, remembered)
                 bookkeeping.record_order(connection, self._spec, table_order)
-        return RetryResult(
-            written.applied, written.superseded, len(left) + choice.left, choice.filtered, choice.unread, choice.gone
-        )
+        left_over = len(left) + choice.left
+        others = choice.filtered, choice.unread, choice.gone, dropped
+        return RetryResult(written.applied, written.superseded, left_over, *others)
+
+    def _without_duplicates(
+        self, connection: sqlite3.Connection, batch: Batch, choice: retrying.Choice
+    ) -> tuple[Kept, int]:
+        """Rule 6: what is left to write, and how many events are not; the others are remembered."""
+        if batch.identities is None:
+            return choice.kept, 0
+        tried = {(event.hub, event.partition, event.sequence_number) for event in choice.tried}
+        events = duplicates.among(batch.identities, tried)
+        known = identities.known(connection, self._spec, {identity for identity, _ in events})
+        verdict = duplicates.judge(events, known, batch.identities.window)
+        identities.remember(connection, self._spec, verdict.remembered)
+        return duplicates.without(choice.kept, verdict.dropped), len(verdict.dropped)
 
     def drop(self, rows: Sequence[RejectedRow], reason: str) -> int:
         """See `RejectedRows`."""

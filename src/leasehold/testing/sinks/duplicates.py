@@ -21,8 +21,10 @@ from leasehold.sinks.base import Sink
 from leasehold.sinks.batch import Batch, Identities
 from leasehold.sinks.duplicates import FEWEST_FORGOTTEN
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.set_aside import KeepsRejected, RetryResult, Selection
 from leasehold.sinks.table import BatchResult, TableSpec
 from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, batch, read
+from leasehold.testing.sinks.rejected import event
 
 Open = Callable[[TableSpec], Sink]
 Contents = Callable[[], list[tuple[str, int]]]
@@ -111,6 +113,22 @@ class DuplicatesContract(SinkFixtures):
         again = known_by(batch(*(row._replace(level=3) for row in rows)), Sent("x", 0), Sent("x", 1), Sent("y", 2))
         assert sink.apply(again) == BatchResult(applied=2, duplicates=1)
         assert contents() == [("a", 1), ("b", 3)]
+
+    def test_an_event_that_is_tried_again_is_judged_and_remembered(self, open_table: Open, contents: Contents) -> None:
+        """For a sink that implements `KeepsRejected`: the first could not be read, so that the second was applied."""
+        sink = open_table(APPEND)
+        if not isinstance(sink, KeepsRejected):
+            pytest.skip("this sink tries nothing again")
+        rejected = [Row("?", 0, number) for number in (0, 2, 3, 4)]
+        sink.apply(known_by(batch(Row("a", 1, 1), rejected=rejected), Sent("x", 1), Sent("y", 4)))
+        rows = sink.rejected_rows
+        late = batch(*(Row("b", number, number) for number in (0, 2, 3, 4)))
+        again = known_by(late, Sent("x", 0), Sent("z", 2), Sent("z", 3), Sent("y", 4))
+        result = rows.retry(again, [event(number) for number in (0, 2, 3, 4)])
+        assert result == RetryResult(applied=2, duplicates=2)
+        assert contents() == [("a", 1), ("b", 2), ("b", 4)]
+        assert rows.rows(Selection(), 9) == []
+        assert sink.apply(known_by(batch(Row("c", 5, 5)), Sent("z", 5))) == BatchResult(duplicates=1)
 
     def test_nothing_is_remembered_of_a_batch_that_fails(self, open_table: Open, contents: Contents) -> None:
         sink = open_table(UPSERT)

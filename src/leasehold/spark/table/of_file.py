@@ -1,0 +1,25 @@
+"""The entity table that a pipeline file names."""
+
+from __future__ import annotations
+
+from leasehold.pipeline_file import PipelineFile, naming
+from leasehold.spark.table.entity_table import EntityTable
+
+
+def table_of(file: PipelineFile) -> EntityTable:
+    """The table of `[sink]`, with what `[source]` says of its events. Raises `ConfigError` that names file and key."""
+    sink, source = file.sink, file.source
+    with naming(f"{file.path}: sink."):
+        return EntityTable(
+            file.sink_url,
+            sink.table,
+            keys=sink.keys,
+            mode=sink.mode,
+            pipeline=file.name,
+            consumer_group=source.consumer_group,
+            sequence_by=sink.sequence_by,
+            delete_when=sink.delete_when,
+            keep=sink.keep,
+            deduplicate_by=source.deduplicate_by,
+            deduplicate_for=file.deduplicate_for,
+        )
