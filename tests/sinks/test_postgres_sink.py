@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,9 @@ import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch, SinkError, SinkUnavailable, UsageError
 from leasehold.sinks import Batch, BatchResult, TableSpec, open_sink
+from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.postgres.staging import Staging
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
 from tests.stores.servers import postgres_of_its_own
@@ -300,8 +302,23 @@ def test_a_writer_that_holds_a_key_is_waited_for_no_longer_than_the_timeout(plac
     sink.close()
 
 
-def test_a_deadlock_is_tried_again(place: Place, sink: PostgresSink) -> None:
+def noting(calls: list[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with a note of each call."""
+
+    def noted(*given: Any) -> Any:
+        calls.append(name)
+        return function(*given)
+
+    return noted
+
+
+def test_a_deadlock_repeats_the_merge_and_stages_nothing_again(
+    place: Place, sink: PostgresSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another transaction holds what the batch wants, and wants what it holds: the server ends one of the two."""
+    calls: list[str] = []
+    for owner, name in ((Staging, "fill"), (Memory, "lock")):
+        monkeypatch.setattr(owner, name, noting(calls, name, getattr(owner, name)))
     place.run(WITH_SLOT)
     sink.apply(batch(numbered(E("a", slot=1), E("b", slot=2))))
     done: list[BatchResult] = []
@@ -318,6 +335,7 @@ def test_a_deadlock_is_tried_again(place: Place, sink: PostgresSink) -> None:
         other.execute("UPDATE flights SET status = 'mine' WHERE tail = 'a'")
     thread.join(60)
     assert done == [BatchResult(applied=2)]
+    assert calls == ["fill", "lock", "fill", "lock", "lock"]
     assert place.look(ROWS) == [("a", "x", 1), ("b", "x", 2)]
 
 

@@ -52,7 +52,7 @@ PASSWORD = "PGPASSWORD"  # noqa: S105  the name of the variable
 _FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with options of libpq"
 _TICK = 0.05  # how often a call that waits looks at its deadline
 _LONGEST_PAUSE = 0.05
-_ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 _AWAY = (
     *(psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction),
     psycopg.errors.IdleInTransactionSessionTimeout,
@@ -220,7 +220,7 @@ class Connections:
             connection.deadline = deadline
             try:
                 yield connection
-            except _ROLLED_BACK:
+            except ROLLED_BACK:
                 pass_on = True
                 raise
             except BaseException as error:
@@ -297,7 +297,7 @@ class Connections:
             raise self._errors.unavailable(
                 f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?)"
             ) from None
-        except _ROLLED_BACK as error:
+        except ROLLED_BACK as error:
             raise RolledBack(_first_line(error)) from error
         except psycopg.errors.QueryCanceled as error:
             raise self._errors.unavailable(

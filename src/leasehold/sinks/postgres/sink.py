@@ -125,7 +125,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         with self._using() as session, session.connection.transaction():
             session.run("SET CONSTRAINTS ALL IMMEDIATE")  # or a row that breaks one would fail the batch at its end
             transaction = PostgresTransaction(
-                session, self._checked, self._staged.get(session.connection), self._connections.shown
+                session, self._checked, self._staged.get(session.connection), self._connections.shown, self._timeout
             )
             transaction.bookkeeping.make_shared()
             yield transaction

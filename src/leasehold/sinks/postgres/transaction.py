@@ -5,6 +5,8 @@ Owns the way from a batch to its staged rows, and the making of what belongs to 
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leasehold.postgres.connections import ROLLED_BACK
 from leasehold.postgres.place import check_relations
 from leasehold.sinks import claims
 from leasehold.sinks.batch import Batch, Kept
@@ -28,6 +31,8 @@ from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.transactions import Outcome
 from leasehold.sinks.values import Converted, order_values
 
+_LONGEST_PAUSE = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -39,11 +44,17 @@ class Checked:
 
 
 class PostgresTransaction:
-    """One transaction of `session`. `staged_as` says which temporary tables its connection has."""
+    """One transaction of `session`. `staged_as` says which temporary tables its connection has.
 
-    def __init__(self, session: Session, checked: Checked | None, staged_as: object, shown: str) -> None:
+    `patience` are the seconds for which a merge is tried again that the server undoes.
+    """
+
+    def __init__(
+        self, session: Session, checked: Checked | None, staged_as: object, shown: str, patience: float
+    ) -> None:
         self._session = session
         self._shown = shown
+        self._patience = patience
         self.bookkeeping = Bookkeeping(session)
         self.checked = checked
         self.staged_as = staged_as
@@ -117,15 +128,30 @@ class PostgresTransaction:
         merged = Merged()
         if staged.num_rows:
             staging.fill(staged)
-            merge = Merge(
-                session, layout, self.bookkeeping, by_value=order.kind is not None, deletes=batch.delete is not None
-            )
-            merged = merge.upsert() if layout.keys else merge.append(staged.num_rows)
+            merged = self._merged(layout, batch, order, staged.num_rows)
         set_aside = rows.rejected(merged.broken)
         rejected.replace(session, plan.admitted, set_aside, now)
         if layout.keys and merged.applied:
             self.bookkeeping.record_order(order)
         return Outcome(merged.applied, merged.superseded, len(set_aside))
+
+    def _merged(self, layout: Layout, batch: Batch, order: TableOrder, rows: int) -> Merged:
+        """Merge what is staged; again, and without staging it again, if the server undoes that for others' sake.
+
+        Undone to the savepoint, the locks on keys are given back, and those on watermarks are kept.
+        """
+        deadline, pause = time.monotonic() + self._patience, 0.01
+        by_value, deletes = order.kind is not None, batch.delete is not None
+        while True:
+            merge = Merge(self._session, layout, self.bookkeeping, by_value=by_value, deletes=deletes)
+            try:
+                with self._session.savepoint():
+                    return merge.upsert() if layout.keys else merge.append(rows)
+            except ROLLED_BACK:
+                if time.monotonic() + pause >= deadline:
+                    raise
+            time.sleep(random.uniform(pause / 2, pause))
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
 
 class _Rows:

@@ -1,0 +1,134 @@
+"""A writer as a process of its own: `python -m tests.sinks.postgres_writer URL COMMAND …`. It says how it went.
+
+write NAME BATCHES KEYS SLOTS   applies batches of its partition NAME to the table `flights` by version, on hot keys
+die POINT                       applies the batch of `killed`, and is killed at the point
+stop POINT                      the same, and stops there until it is continued; says what came of it then
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from leasehold.errors import SinkUnavailable
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.postgres import rejected
+from leasehold.sinks.postgres.bookkeeping import Bookkeeping
+from leasehold.sinks.postgres.concerned import Concerned
+from leasehold.sinks.postgres.memory import Memory
+from leasehold.sinks.postgres.merging import Merge
+from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.postgres.staging import Staging
+from leasehold.sinks.postgres.transaction import PostgresTransaction
+from leasehold.sinks.table import TableSpec
+from tests.sinks.events import E, batch
+
+SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",), sequence_by="version")
+SIZE = 40
+
+POINTS: dict[str, tuple[Any, str]] = {
+    "claimed": (Bookkeeping, "recorded_order"),
+    "fitted": (PostgresTransaction, "fit"),
+    "watermarks locked": (Bookkeeping, "lock_watermarks"),
+    "levels raised": (Bookkeeping, "set_watermarks"),
+    "staging emptied": (Staging, "make"),
+    "staged": (Staging, "fill"),
+    "keys gathered": (Memory, "gather"),
+    "keys locked": (Memory, "lock"),
+    "concerned keys found": (Concerned, "set_apart"),
+    "merged": (Merge, "_merge"),
+    "keys remembered": (Memory, "remember_merged"),
+    "rows written one by one": (Memory, "remember_apart"),
+    "rejected": (rejected, "replace"),
+    "order recorded": (Bookkeeping, "record_order"),
+    "written": (PostgresTransaction, "write"),
+    "none whole": (Bookkeeping, "leave_none_whole"),
+    "committed": (PostgresSink, "_committed"),
+}
+"""Where a writer can be killed: behind the function that is named."""
+
+
+def written_by(name: str, batches: int, keys: int, *, slots: bool) -> list[list[E]]:
+    """The events of a writer: hot keys, each event with a version that nothing orders by arrival."""
+    chance = random.Random(name)
+    return [
+        [
+            E(
+                f"k{chance.randrange(keys)}",
+                slot=chance.randrange(keys) if slots else None,
+                partition=name,
+                number=first + place,
+                version=chance.randrange(10**6),
+            )
+            for place in range(SIZE)
+        ]
+        for first in range(0, batches * SIZE, SIZE)
+    ]
+
+
+def killed() -> Batch:
+    """A batch with everything in it: rows to merge, keys that share a value, a delete, rows to reject."""
+    rows = [E("a", slot=1), E("b", slot=2), E("c", slot=1), E("d", status="bad"), E("e"), E("e", gone=True), E("g")]
+    numbered = [row._replace(number=number, version=number) for number, row in enumerate(rows, 1)]
+    return batch(numbered, by_version=True, deletes=True, rejected=[E("?", number=9)])
+
+
+def at(point: str, act: Callable[[], None]) -> None:
+    """Act once the function of this point has returned."""
+    owner, name = POINTS[point]
+    before = getattr(owner, name)
+
+    def then(*given: Any, **named: Any) -> Any:
+        result = before(*given, **named)
+        act()
+        return result
+
+    setattr(owner, name, then)
+
+
+def write(sink: PostgresSink, name: str, batches: int, keys: int, slots: int) -> str:
+    """Apply all batches of this writer; how many were given up and tried again."""
+    again = 0
+    for rows in written_by(name, batches, keys, slots=bool(slots)):
+        while True:
+            try:
+                sink.apply(batch(rows, by_version=True))
+                break
+            except SinkUnavailable:
+                again += 1
+    return f"done, {again} again"
+
+
+def main(url: str, command: str, *words: str) -> None:
+    """Run one command."""
+    sink = PostgresSink(url, SPEC, timeout=60.0 if command != "stop" else 4.0)
+    if command == "write":
+        said = write(sink, words[0], *map(int, words[1:]))
+    elif command == "die":
+        for point in words:  # each in a process of its own, which has everything imported
+            sys.stdin.readline()
+            child = os.fork()
+            if not child:
+                at(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
+                sink.apply(killed())
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            print("killed" if os.WIFSIGNALED(status) else f"not killed: {status}", flush=True)
+        return
+    else:
+        sink.watermarks("h")
+        at(words[0], lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        try:
+            said = f"applied {sink.apply(killed()).applied}"
+        except SinkUnavailable:
+            said = "unavailable"
+    sink.close()
+    print(said, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
