@@ -119,10 +119,11 @@ class Concerned:
         names = ", ".join(f"v{place}" for place in range(len(elements)))
         equal = "IS NOT DISTINCT FROM" if index.nulls_equal else "="
         same = " AND ".join(f"b.v{place} {equal} t.v{place}" for place in range(len(elements)))
-        batch = f'SELECT DISTINCT "leasehold kid" AS kid, {values} FROM {self._rows}{where}'
+        batch = f'SELECT "leasehold kid" AS kid, {values} FROM {self._rows}{where}'
+        both = same.replace("t.v", "shared.v")
         yield (
-            f"SELECT kid FROM (SELECT kid, min(kid) OVER w AS least, max(kid) OVER w AS most FROM ({batch}) AS b "
-            f"WINDOW w AS (PARTITION BY {names})) AS shared WHERE least <> most"
+            f"SELECT b.kid FROM ({batch}) AS b JOIN (SELECT {names} FROM ({batch}) AS one GROUP BY {names} "
+            f"HAVING min(kid) <> max(kid)) AS shared ON {both}"
         )
         held = ", ".join(f"{quoted(key.name)} AS h{place}" for place, key in enumerate(keys, 1))
         table = f"SELECT {held}, {values} FROM {self._session.names.table}{where}"

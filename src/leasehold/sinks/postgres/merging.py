@@ -107,11 +107,13 @@ class Merge:
 
     def _set_strangers_apart(self) -> None:
         """Keys that come from two partitions: `KeyOrder` judges them, once it is known which rows can be written."""
+        note = f"INSERT INTO {APART} (kid, lost) SELECT kid, false FROM "
         self._session.run(
-            f"INSERT INTO {APART} (kid, lost) SELECT kid, false FROM (SELECT s.kid, s.lane FROM {STAGE} AS s "
-            f"UNION SELECT n.kid, n.lane FROM {KNOWN} AS n) AS written "
-            "GROUP BY kid HAVING min(lane) <> max(lane) ON CONFLICT DO NOTHING"
+            f"{note}(SELECT k.kid FROM {KEYS} AS k JOIN {KNOWN} AS n ON n.kid = k.kid WHERE n.lane <> k.lane) AS came "
+            "ON CONFLICT DO NOTHING"
         )
+        if self._session.one(f"SELECT min(lane) <> max(lane) FROM {STAGE}"):
+            self._session.run(f"{note}{STAGE} GROUP BY kid HAVING min(lane) <> max(lane) ON CONFLICT DO NOTHING")
 
     def _set_lost_apart(self) -> None:
         """Keys whose events are all older than what is known: nothing of them is written."""

@@ -176,4 +176,4 @@ class Staging:
                 view = text.getbuffer()
                 for start in range(0, len(view), _BYTES):
                     copy.write(view[start : start + _BYTES])
-        self._session.run(f"ANALYZE {STAGE}")
+        self._session.run(f"ANALYZE {STAGE} (place, kid, lane)")  # what it is joined by
