@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasehold.sinks import Sink, TableSpec, open_sink
-from leasehold.testing.sinks import DuplicatesContract, ForgettingContract, RejectedContract, SinkContract
+from leasehold.testing.sinks import (
+    DuplicatesContract,
+    ForgettingContract,
+    RejectedContract,
+    SinkContract,
+    StatesContract,
+)
 from tests.sinks.events import look
 from tests.sinks.postgres import Place
 
@@ -42,6 +50,16 @@ class TestRejectedRowsOfSqlite(OnSqlite, RejectedContract):
 
 class TestDuplicatesOnSqlite(OnSqlite, DuplicatesContract):
     pass
+
+
+class TestStatesOnSqlite(OnSqlite, StatesContract):
+    @pytest.fixture
+    def constrain(self, tmp_path: Path) -> Callable[[], object]:
+        def make() -> None:
+            with closing(sqlite3.connect(tmp_path / "table.db")) as connection, connection:
+                connection.execute("CREATE UNIQUE INDEX one_each ON entities (value)")
+
+        return make
 
 
 class TestForgettingOnSqlite(OnSqlite, ForgettingContract):

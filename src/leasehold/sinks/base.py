@@ -11,9 +11,9 @@ No method waits longer for another writer than the time-out that the sink was op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult, TableSpec
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ComparesSchema",
+    "KeepsStates",
     "LevelOf",
     "SharedTables",
     "Sink",
@@ -120,6 +121,28 @@ class TellsContents(Protocol):
 
         It may be a good estimate where counting takes long.
         """
+        ...
+
+
+@runtime_checkable
+class KeepsStates(Protocol):
+    """What a sink may do beside: give rows back, so that a handler can go on from an entity's state.
+
+    Who has raised the watermark's owner level (`raise_owner_levels`) before reading, and applies what was computed
+    under that level, knows that no former owner has written in between: its batch is refused.
+    """
+
+    def read_states(self, schema: pa.Schema, keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """The rows of these keys that are there, by key: the columns of `schema`, as the values that were written.
+
+        Keys are values of the key columns, in the order of the spec; columns are flat, and numbers with a fraction,
+        dates and times come back as `Decimal`, `float`, `date` and `datetime`. Sees every commit before the call.
+        """
+        ...
+
+    def check_states(self) -> None:
+        """Refuse a table that has constraints other than its keys: a state comes from several events, which such a
+        constraint would set aside together. Raises `ConfigError`."""
         ...
 
 

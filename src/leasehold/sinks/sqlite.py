@@ -16,11 +16,12 @@ owner's batch starts where the watermark says; killed after COMMIT, its batch co
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,10 +36,11 @@ from leasehold.sinks.contents import contents_of_file
 from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
+from leasehold.sinks.ordering import Key
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside import RejectedRows
 from leasehold.sinks.shape import Layout, exists, fit, quoted
-from leasehold.sinks.sqlite_beside import forgetting, identities
+from leasehold.sinks.sqlite_beside import forgetting, identities, states
 from leasehold.sinks.sqlite_beside.looking import compare
 from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
@@ -102,6 +104,16 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
         """See `Forgets`."""
         with self._claimed() as transaction:
             return forgetting.clear(transaction.connection, self.spec, retention, now, after, at_most)
+
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return states.read(connection, self.spec, schema, keys)
+
+    def check_states(self) -> None:
+        """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            states.check(connection, self.spec)
 
     @property
     def rejected_rows(self) -> RejectedRows:

@@ -4,5 +4,6 @@ from leasehold.testing.sinks.contracts import SinkContract
 from leasehold.testing.sinks.duplicates import DuplicatesContract
 from leasehold.testing.sinks.forgetting import ForgettingContract
 from leasehold.testing.sinks.rejected import RejectedContract
+from leasehold.testing.sinks.states import StatesContract
 
-__all__ = ["DuplicatesContract", "ForgettingContract", "RejectedContract", "SinkContract"]
+__all__ = ["DuplicatesContract", "ForgettingContract", "RejectedContract", "SinkContract", "StatesContract"]

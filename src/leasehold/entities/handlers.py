@@ -1,0 +1,216 @@
+"""Handlers of entities: functions from what is known of an entity and one event to what the entity becomes.
+
+    @entity(keys=["order_id"])
+    def order(state: Order | None, event: EntityEvent) -> Order | Delete | Skip: ...
+
+Owns what a handler is given and may answer, and the computation: states and events in, new states and rejected events
+out. Pure: no database, no clock. A handler is called at least once for each event, in the order of its entity's events,
+and takes effect once (`handled_table`).
+
+    a state     the entity's new state: a dict, or an object of the class that the decorator names
+    Delete()    the entity is deleted; its next event finds None
+    Skip()      the entity stays as it is
+
+    raise Reject(reason)    the event will never succeed: it is set aside with the reason, and the entity stays
+    raise Retry(after)      the event may succeed later: so does any other exception
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from leasehold.errors import ConfigError, LeaseholdError, UsageError
+
+__all__ = [
+    "Delete",
+    "EntityEvent",
+    "EntityHandler",
+    "HandlerFailed",
+    "Reject",
+    "Retry",
+    "Skip",
+    "entity",
+]
+
+Key = tuple[Any, ...]
+State = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A handler's answer: the entity is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A handler's answer: the event changes nothing."""
+
+
+class Reject(Exception):
+    """Raised by a handler: this event will never succeed. `reason` is kept with it."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Retry(Exception):
+    """Raised by a handler: this event may succeed later."""
+
+
+class HandlerFailed(LeaseholdError):
+    """A handler raised for an event, which will be tried again; what came before it is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityEvent:
+    """One event of an entity.
+
+    key                of the entity: a value, or a tuple where there are several key columns
+    body, row          what was sent, and its fields by the schema
+    hub, partition, sequence_number, enqueued_time    where it stands, and when the hub received it
+    id                 names the event for good: hub, partition and sequence number, as text
+    fence              rises with each owner of the partition: what a handler writes elsewhere can refuse lower ones
+    late               whether it came after a later one of its entity: not in one partition
+    delivery           which try this is, from 1, as far as this process knows
+    """
+
+    key: Any
+    body: bytes
+    row: State
+    hub: str
+    partition: str
+    sequence_number: int
+    enqueued_time: float
+    fence: int
+    late: bool = False
+    delivery: int = 1
+
+    @property
+    def id(self) -> str:
+        return f"{self.hub}/{self.partition}/{self.sequence_number}"
+
+
+@dataclass(frozen=True)
+class EntityHandler:
+    """A function with the key columns of its entity, and the class of its states."""
+
+    function: Callable[..., Any]
+    keys: tuple[str, ...]
+    state: type = dict
+
+    def __call__(self, state: Any, event: EntityEvent) -> Any:
+        return self.function(state, event)
+
+    def fields(self) -> tuple[str, ...] | None:
+        """The names of a state's fields; None for a dict, which has those of the table."""
+        if dataclasses.is_dataclass(self.state):
+            return tuple(one.name for one in dataclasses.fields(self.state))
+        model = getattr(self.state, "model_fields", None)
+        return None if model is None else tuple(model)
+
+    def loaded(self, stored: State | None) -> Any:
+        """A stored state as the function gets it."""
+        if stored is None or self.state is dict:
+            return None if stored is None else dict(stored)
+        validate = getattr(self.state, "model_validate", None)
+        return validate(dict(stored)) if validate else self.state(**stored)
+
+    def dumped(self, state: Any) -> dict[str, Any]:
+        """What the function returned, to be stored. Raises `UsageError` for what is no state."""
+        if isinstance(state, Mapping):
+            return dict(state)
+        if not isinstance(state, self.state):
+            raise UsageError(
+                f"the handler {self.function.__name__} returned {type(state).__name__}: a state is a dict"
+                f"{'' if self.state is dict else f' or a {self.state.__name__}'}; else return Delete() or Skip()"
+            )
+        dump = getattr(state, "model_dump", None)
+        if dump:
+            dumped: dict[str, Any] = dump()
+            return dumped
+        return {name: getattr(state, name) for name in self.fields() or ()}
+
+
+def entity(*, keys: Sequence[str], state: type = dict) -> Callable[[Callable[..., Any]], EntityHandler]:
+    """Make a function the handler of an entity.
+
+    `keys` are the columns of an event that name its entity, `state` the class of its states: `dict`, a dataclass or a
+    pydantic model. Raises `ConfigError`.
+    """
+    if isinstance(keys, str) or not keys:
+        raise ConfigError("keys", keys, "a list of at least one column", 'For example keys=["order_id"]')
+    if not (state is dict or dataclasses.is_dataclass(state) or hasattr(state, "model_fields")):
+        raise ConfigError("state", state, "dict, a dataclass or a pydantic model", "Leave it out for dict")
+    return lambda function: EntityHandler(function, tuple(keys), state)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The last state of an entity that a batch has changed, by the event `number`; None: it is deleted."""
+
+    key: Key
+    state: State | None
+    number: int
+
+
+@dataclass(slots=True)
+class Computed:
+    """What a batch comes to. Events from `failed` on are not computed, since the handler raised `error` for it."""
+
+    changes: dict[Key, Change] = field(default_factory=dict)
+    rejected: list[tuple[EntityEvent, str]] = field(default_factory=list)
+    failed: EntityEvent | None = None
+    error: Exception | None = None
+
+
+def compute(
+    handler: EntityHandler,
+    states: Mapping[Key, State],
+    events: Iterable[tuple[Key, EntityEvent, str | None]],
+    columns: Sequence[str],
+) -> Computed:
+    """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
+
+    A state has the columns of the table, in which the keys are filled in; a column it lacks is null, and another than
+    these is a `UsageError` that fails the event.
+    """
+    done, known = Computed(), dict(states)
+    for key, event, unreadable in events:
+        if unreadable is not None:
+            done.rejected.append((event, unreadable))
+            continue
+        try:
+            answer = handler(handler.loaded(known.get(key)), event)
+            if isinstance(answer, Skip):
+                continue
+            state = None if isinstance(answer, Delete) else _row(handler, key, handler.dumped(answer), columns)
+        except Reject as rejection:
+            done.rejected.append((event, rejection.reason))
+            continue
+        except Exception as error:  # noqa: BLE001  whatever a handler raises, the event is tried again
+            done.failed, done.error = event, error
+            return done
+        if state is None:
+            known.pop(key, None)
+        else:
+            known[key] = state
+        done.changes[key] = Change(key, state, event.sequence_number)
+    return done
+
+
+def _row(handler: EntityHandler, key: Key, state: dict[str, Any], columns: Sequence[str]) -> State:
+    if strangers := [name for name in state if name not in columns]:
+        raise UsageError(
+            f"the handler {handler.function.__name__} returned a state with {strangers[0]!r}, and the table has "
+            f"{', '.join(columns)}. Name it in the state's columns, or leave it out"
+        )
+    named = dict(zip(handler.keys, key, strict=True))
+    if wrong := [name for name, value in named.items() if state.get(name, value) != value]:
+        raise UsageError(
+            f"the handler {handler.function.__name__} returned another {wrong[0]} than its event's: {state[wrong[0]]!r}"
+        )
+    return {name: named.get(name, state.get(name)) for name in columns}

@@ -1,0 +1,81 @@
+"""The contract of sinks that keep states for handlers (`KeepsStates`), as tests.
+
+Subclass it as `SinkContract`, with the fixtures `open_table`, and `constrain`, which adds a unique index on `value` to
+the table `entities`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from leasehold.errors import ConfigError
+from leasehold.model import EventRange
+from leasehold.sinks.base import KeepsStates, Sink
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.table import TableSpec
+from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, batch, table_of
+
+Open = Callable[[TableSpec], Sink]
+
+STATES = pa.schema({"entity": pa.string(), "value": pa.int64()})
+WIDE: tuple[tuple[str, pa.DataType, Any], ...] = (
+    ("yes", pa.bool_(), True),
+    ("small", pa.int8(), -7),
+    ("large", pa.int64(), 2**62),
+    ("ratio", pa.float64(), 0.1),
+    ("exact", pa.decimal128(20, 6), Decimal("-12345.678900")),
+    ("text", pa.string(), "näh 'x' \n"),
+    ("raw", pa.binary(), b"\0\xff"),
+    ("day", pa.date32(), date(2026, 2, 3)),
+    ("moment", pa.timestamp("us", tz="UTC"), datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)),
+    ("local", pa.timestamp("us"), datetime(2026, 2, 3, 4, 5, 6)),
+)
+
+
+class StatesContract(SinkFixtures):
+    """What every sink must do that implements `KeepsStates`."""
+
+    @pytest.fixture
+    def keeping(self, open_table: Open) -> Any:
+        sink = open_table(UPSERT)
+        assert isinstance(sink, KeepsStates)
+        return sink
+
+    def test_the_rows_of_keys_that_are_there_come_back(self, keeping: Any, open_table: Open) -> None:
+        keeping.apply(batch(Row("a", 1, 1), Row("b", 2, 2), Row("c", 3, 3), Row("gone", 4, 4), deletes=True))
+        keeping.apply(batch(Row("gone", 4, 5, gone=True), deletes=True))
+        other = open_table(UPSERT)
+        assert isinstance(other, KeepsStates)
+        found = other.read_states(STATES, [("c",), ("a",), ("gone",), ("nobody",)])
+        assert found == {("a",): {"entity": "a", "value": 1}, ("c",): {"entity": "c", "value": 3}}
+        assert keeping.read_states(STATES, []) == {}
+
+    def test_many_keys_at_once(self, keeping: Any) -> None:
+        keeping.apply(batch(*(Row(f"k{n}", n, n) for n in range(1500))))
+        found = keeping.read_states(STATES, [(f"k{n}",) for n in range(1500)])
+        assert [found[f"k{n}",]["value"] for n in range(1500)] == list(range(1500))
+
+    def test_values_come_back_as_they_were_written(self, keeping: Any) -> None:
+        rows = table_of([Row("full", 1, 1), Row("empty", 2, 2)])
+        for name, type_, value in WIDE:
+            rows = rows.append_column(name, pa.array([value, None], type_))
+        keeping.apply(Batch(rows, ranges=[EventRange(HUB, "0", 1, 1, 3)]))
+        schema = pa.schema([*STATES, *(pa.field(name, type_) for name, type_, _ in WIDE)])
+        found = keeping.read_states(schema, [("full",), ("empty",)])
+        for name, _, value in WIDE:
+            read = found["full",][name]
+            assert (read, type(read)) == (value, type(value)), name
+            assert found["empty",][name] is None
+
+    def test_a_table_with_other_constraints_is_refused(self, keeping: Any, constrain: Callable[[], object]) -> None:
+        keeping.apply(batch(Row("a", 1, 1)))
+        keeping.check_states()
+        constrain()
+        with pytest.raises(ConfigError, match="which may refuse what a handler"):
+            keeping.check_states()

@@ -1,0 +1,245 @@
+"""A handler in the plain processor: with processes that are killed and paused, each event counts once and in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leasehold import Event
+from leasehold.entities.handled_table import HandledTable
+from leasehold.entities.handlers import Delete, EntityEvent, HandlerFailed, entity
+from leasehold.errors import ConfigError, KeyFromTwoPartitions, OwnerLevelWentBack
+from leasehold.hubs.log import LogHub
+from tests.entities.handler_program import processor, table
+
+ROOT = Path(__file__).parents[2]
+PATIENT = 120.0  # seconds, a bound for a hang
+ACCOUNTS, EACH = 40, 25
+
+
+def rows(folder: Path, query: str = "SELECT account, events, total FROM accounts ORDER BY 1") -> list[Any]:
+    with closing(sqlite3.connect(folder / "table.db")) as connection:
+        try:
+            return connection.execute(query).fetchall()
+        except sqlite3.OperationalError:
+            return []  # nothing has been made yet
+
+
+def send(folder: Path) -> None:
+    hub = LogHub.create(folder / "log.db", partitions=4)
+    bodies = [{"account": f"a{n}", "amount": n, "place": place} for place in range(EACH) for n in range(ACCOUNTS)]
+    hub.send(Event(json.dumps(body).encode(), partition_key=body["account"]) for body in bodies)  # type: ignore[arg-type]
+    hub.send([Event(b'{"account": "a1"}', partition_key="a1"), Event(b"{", partition_key="a1")])
+    hub.close()
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENT
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def complete(folder: Path) -> bool:
+    events = sum(row[1] for row in rows(folder))
+    return events == ACCOUNTS * EACH and len(rows(folder, "SELECT 1 FROM accounts_rejected")) == 2
+
+
+def check(folder: Path) -> None:
+    assert rows(folder) == sorted((f"a{n}", EACH, n * EACH) for n in range(ACCOUNTS))
+    assert sorted(reason for (reason,) in rows(folder, "SELECT reason FROM accounts_rejected"))[0] == "no amount"
+
+
+def test_a_processor_keeps_the_table(tmp_path: Path) -> None:
+    send(tmp_path)
+    with processor(tmp_path, "one"):
+        until(lambda: complete(tmp_path))
+    check(tmp_path)
+
+
+class Processes:
+    """Processes that keep the table, ended with the test."""
+
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self._stack, self._folder = stack, folder
+
+    def start(self, name: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.entities.handler_program", str(self._folder), name]
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+    def applied(self) -> int:
+        return sum(row[1] for row in rows(self._folder))
+
+    def pause(self, process: subprocess.Popen[bytes]) -> None:
+        """Stop it, and not in a transaction of SQLite, which would stop everybody."""
+
+        def stopped() -> bool:
+            os.kill(process.pid, signal.SIGSTOP)
+            if all(map(_writable, self._folder.glob("*.db"))):
+                return True
+            os.kill(process.pid, signal.SIGCONT)
+            return False
+
+        until(stopped)
+
+
+def _writable(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=0.2, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
+def test_a_process_that_is_killed(tmp_path: Path) -> None:
+    send(tmp_path)
+    with ExitStack() as stack:
+        processes = Processes(stack, tmp_path)
+        first = processes.start("one")
+        until(lambda: processes.applied() > 100)
+        first.kill()
+        processes.start("one")  # takes the partitions of its predecessor at once
+        until(lambda: complete(tmp_path))
+    check(tmp_path)
+
+
+@pytest.mark.soak  # the partitions of a process that is paused expire first
+def test_a_process_that_is_paused_past_its_hold(tmp_path: Path) -> None:
+    send(tmp_path)
+    with ExitStack() as stack:
+        processes = Processes(stack, tmp_path)
+        paused = processes.start("first")
+        until(lambda: processes.applied() > 100)
+        processes.pause(paused)
+        processes.start("second")
+        until(lambda: complete(tmp_path))
+        os.kill(paused.pid, signal.SIGCONT)
+    check(tmp_path)
+
+
+# One table, batches by hand
+
+
+def given(level: int, first: int, *bodies: object, partition: str = "0", start: int = 0) -> tuple[Any, Any]:
+    """A batch and its context as a processor would give them."""
+    events = [
+        Event(json.dumps(body).encode(), partition=partition, sequence_number=number)
+        for number, body in enumerate(bodies, first)
+    ]
+
+    class Batch(list[Event]):
+        hub, owner_level = "h", level
+
+    batch = Batch(events)
+    batch.partition, batch.first, batch.last = partition, first, first + len(events) - 1  # type: ignore[attr-defined]
+    return batch, SimpleNamespace(start=start)
+
+
+def body(place: int, account: str = "a", amount: int = 1) -> dict[str, object]:
+    return {"account": account, "amount": amount, "place": place}
+
+
+def test_events_that_come_again_are_passed_by(tmp_path: Path) -> None:
+    accounts = table(tmp_path)
+    accounts.on_events(*given(1, 0, body(0), body(1)))
+    accounts.on_events(*given(1, 0, body(0), body(1), body(2)))
+    table(tmp_path).on_events(*given(2, 1, body(1), body(2), body(3), start=1))
+    assert rows(tmp_path) == [("a", 4, 4)]
+    assert rows(tmp_path, "SELECT 1 FROM accounts_rejected") == []
+
+
+def test_a_former_owner_commits_nothing_once_the_next_one_has_begun(tmp_path: Path) -> None:
+    former, later = table(tmp_path), table(tmp_path)
+    former.level_of = later.level_of = lambda hub, partition: 2
+    former.on_events(*given(1, 0, body(0)))
+
+    computed = former._compute
+
+    def overtaken(batch: Any, after: int) -> Any:
+        done = computed(batch, after)
+        later.on_events(*given(2, 1, body(1, amount=10), start=1))  # between its computation and its commit
+        return done
+
+    former._compute = overtaken  # type: ignore[method-assign]
+    former.on_events(*given(1, 1, body(1, amount=10), body(2, amount=100)))
+    assert rows(tmp_path) == [("a", 2, 11)]
+    former._compute = computed  # type: ignore[method-assign]
+    former._raised.clear()
+    former.on_events(*given(1, 1, body(1), body(2)))
+    assert rows(tmp_path) == [("a", 2, 11)]
+
+
+def test_levels_that_went_back_are_told(tmp_path: Path) -> None:
+    accounts = table(tmp_path)
+    accounts.level_of = lambda hub, partition: 1
+    accounts.on_events(*given(5, 0, body(0)))
+    with pytest.raises(OwnerLevelWentBack):
+        accounts.on_events(*given(1, 1, body(1)))
+
+
+def test_a_failure_keeps_what_came_before_and_counts_its_tries(tmp_path: Path) -> None:
+    tries: list[tuple[int, int]] = []
+
+    @entity(keys=["account"])
+    def failing(state: Any, event: EntityEvent) -> Any:
+        tries.append((event.sequence_number, event.delivery))
+        if event.row["amount"] == 13 and event.delivery < 3:
+            raise RuntimeError("unlucky")
+        return Delete() if event.row["amount"] == 0 else {"total": (state["total"] if state else 0) + 1}
+
+    accounts = HandledTable(
+        failing,
+        f"sqlite:////{tmp_path}/table.db",
+        table="accounts",
+        pipeline="p",
+        schema="account STRING, amount BIGINT",
+        state="account STRING, total BIGINT",
+    )
+    batch = given(1, 0, body(0), body(1, "b"), body(0, "a", 13), body(0, "b", 0))
+    for _ in range(2):
+        with pytest.raises(HandlerFailed, match=r"raised for event h/0/2 of 'a', try .: RuntimeError: unlucky"):
+            accounts.on_events(*batch)
+    assert rows(tmp_path, "SELECT * FROM accounts ORDER BY 1") == [("a", 1), ("b", 1)]
+    accounts.on_events(*batch)
+    assert rows(tmp_path, "SELECT * FROM accounts") == [("a", 2)]
+    assert tries == [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 1)]
+
+
+def test_an_entity_in_two_partitions_is_refused(tmp_path: Path) -> None:
+    accounts = table(tmp_path)
+    accounts.on_events(*given(1, 0, body(0)))
+    with pytest.raises(KeyFromTwoPartitions):
+        accounts.on_events(*given(1, 0, body(1), partition="1"))
+    assert rows(tmp_path) == [("a", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "state", "said"),
+    [
+        ("amount INT", "account STRING", "the key account is not in it"),
+        ("account STRING", "total INT", "the key account is not in it"),
+        ("account BIGINT", "account STRING", "a key is"),
+        ("account DOUBLE", "account DOUBLE", "a key is"),
+    ],
+)
+def test_settings_that_do_not_fit(tmp_path: Path, schema: str, state: str, said: str) -> None:
+    handler = entity(keys=["account"])(lambda state, event: state)
+    url = f"sqlite:////{tmp_path}/t.db"
+    with pytest.raises(ConfigError, match=said):
+        HandledTable(handler, url, table="t", pipeline="p", schema=schema, state=state)

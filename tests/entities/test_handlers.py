@@ -1,0 +1,117 @@
+"""What a handler is given, what it may answer, and what becomes of it: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import BaseModel
+
+from leasehold.entities.handlers import Delete, EntityEvent, Key, Reject, Retry, Skip, compute, entity
+from leasehold.errors import ConfigError, UsageError
+from leasehold.formats.columns_text import read_columns
+
+COLUMNS = ("id", "total")
+
+
+@dataclass
+class Order:
+    id: str
+    total: int = 0
+
+
+class Model(BaseModel):
+    id: str
+    total: int = 0
+
+
+def event(number: int, key: str = "a", **row: Any) -> tuple[Key, EntityEvent, str | None]:
+    return (key,), EntityEvent(key, b"", {"id": key, **row}, "h", "0", number, 0.0, 1), None
+
+
+@entity(keys=["id"])
+def adding(state: dict[str, Any] | None, event: EntityEvent) -> Any:
+    match event.row.get("do", "add"):
+        case "add":
+            return {"total": (state["total"] if state else 0) + 1}
+        case "delete":
+            return Delete()
+        case "skip":
+            return Skip()
+        case "reject":
+            raise Reject("not today")
+        case "retry":
+            raise Retry("later")
+        case other:
+            return {"total": 1, other: 2}
+
+
+def test_each_event_sees_what_those_before_it_have_made() -> None:
+    events = [event(1), event(2, "b"), event(3), event(4, do="skip"), event(5, "c", do="delete")]
+    done = compute(adding, {("a",): {"id": "a", "total": 10}}, events, COLUMNS)
+    assert {key: (c.state, c.number) for key, c in done.changes.items()} == {
+        ("a",): ({"id": "a", "total": 12}, 3),
+        ("b",): ({"id": "b", "total": 1}, 2),
+        ("c",): (None, 5),
+    }
+    assert done.failed is None
+
+
+def test_after_a_delete_an_entity_begins_anew() -> None:
+    done = compute(adding, {("a",): {"id": "a", "total": 10}}, [event(1, do="delete"), event(2)], COLUMNS)
+    assert done.changes["a",].state == {"id": "a", "total": 1}
+
+
+def test_a_rejected_event_changes_nothing_and_the_rest_goes_on() -> None:
+    key, unreadable, _ = event(1)
+    done = compute(adding, {}, [(key, unreadable, "no JSON"), event(2, do="reject"), event(3)], COLUMNS)
+    assert [(one.sequence_number, reason) for one, reason in done.rejected] == [(1, "no JSON"), (2, "not today")]
+    assert done.changes["a",].state == {"id": "a", "total": 1}
+
+
+@pytest.mark.parametrize("do", ["retry", "colour"])
+def test_what_came_before_a_failure_stays(do: str) -> None:
+    done = compute(adding, {}, [event(1), event(2, "b", do=do), event(3)], COLUMNS)
+    assert done.failed is not None
+    assert done.failed.sequence_number == 2
+    assert isinstance(done.error, Retry if do == "retry" else UsageError)
+    assert {key: c.number for key, c in done.changes.items()} == {("a",): 1}
+
+
+@pytest.mark.parametrize("kind", [Order, Model])
+def test_states_of_a_class(kind: type[Any]) -> None:
+    def grow(state: Any, event: EntityEvent) -> Any:
+        assert state is None or type(state) is kind
+        return kind(id=event.key, total=(state.total if state else 0) + 1)
+
+    handler = entity(keys=["id"], state=kind)(grow)
+    assert handler.fields() == COLUMNS
+    done = compute(handler, {("a",): {"id": "a", "total": 4}}, [event(1), event(2)], COLUMNS)
+    assert done.changes["a",].state == {"id": "a", "total": 6}
+    assert handler(None, event(1)[1]) == kind(id="a", total=1), "it is still a function"
+
+
+def test_another_key_than_the_events_and_what_is_no_state() -> None:
+    for answer, said in (({"id": "b"}, "another id"), (None, "a state is a dict"), (7, "a state is a dict")):
+        done = compute(entity(keys=["id"])(lambda state, event, a=answer: a), {}, [event(1)], COLUMNS)
+        assert said in str(done.error)
+
+
+def test_what_is_no_handler() -> None:
+    for keys in ("id", ()):
+        with pytest.raises(ConfigError, match="keys"):
+            entity(keys=keys)
+    with pytest.raises(ConfigError, match="state"):
+        entity(keys=["id"], state=int)
+
+
+def test_columns_as_text() -> None:
+    schema = read_columns("id STRING, total decimal(12, 2),n\tbigint", "state")
+    assert schema == pa.schema({"id": pa.string(), "total": pa.decimal128(12, 2), "n": pa.int64()})
+    assert pa.array([Decimal("1.50")], schema.field("total").type)[0].as_py() == Decimal("1.50")
+    for wrong in ("", "id", "id STRING,", "a ARRAY<INT>", "a INT, A INT", "d DECIMAL(50)", "s STRING(3)"):
+        with pytest.raises(ConfigError, match="state"):
+            read_columns(wrong, "state")
