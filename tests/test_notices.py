@@ -44,7 +44,7 @@ ALL: tuple[Notice, ...] = (
     RecordSkipped(RecordKind.PRESENCE, "a/1", "no capacity"),
     WorkStalled(("0",)),
     StoreCalled("claim_ownership", 0.1, 2, 1),
-    CycleEnded("a/1", 0.1, 10.0, {"0": 29.0}, 4, settled=True, failed=False, stalled=False, expiration=30.0),
+    CycleEnded("a/1", 0.1, 10.0, {"0": 29.0}, 4, settled=True, failed=False, stalled=False, stall_timeout=600.0),
     BatchDone(10, {"handle": 0.5}),
     BatchRetried("away"),
 )

@@ -188,8 +188,8 @@ class CycleEnded(Measurement):
 
     `holds` says of each partition that is held until when it is trusted, on the monotonic clock. `known` is how many
     partitions there are. `settled`: it could see the group, and wants nothing that it does not hold. `failed`: a store
-    or hub was away, or refused. `stalled`: nothing is renewed, since the work makes no progress. `expiration`: after so
-    many seconds without a renewal others take what is held.
+    or hub was away, or refused. `stalled`: nothing is renewed, since the work has made no progress for
+    `stall_timeout`.
     """
 
     owner_id: str
@@ -200,7 +200,7 @@ class CycleEnded(Measurement):
     settled: bool
     failed: bool
     stalled: bool
-    expiration: float
+    stall_timeout: float
 
 
 @dataclass(frozen=True, slots=True)

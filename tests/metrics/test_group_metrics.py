@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -289,6 +290,30 @@ def test_partitions_without_data_are_nothing(group: Group) -> None:
     """keda#5249, #830: they scale to the maximum."""
     told = group.scrape()
     assert (of(told, "group_lag_events"), of(told, "group_lag_seconds"), of(told, "group_verdict")) == (0, 0, 1)
+
+
+def test_a_group_that_stands_still_is_not_looked_into_again(tmp_path: Path) -> None:
+    """keda#6720, #7414 and others: to know how late a stopped group is must not cost a receiver at each look."""
+
+    class Counting(Forward):
+        asked: ClassVar[list[dict[str, int]]] = []
+
+        def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
+            self.asked.append(dict(starts))
+            return self.log.enqueued_times(starts, timeout)
+
+        def retention(self, timeout: float) -> float | None:
+            return None
+
+    group = Group(tmp_path, hub=Counting)  # type: ignore[arg-type]
+    group.send("0", 10)
+    assert of(group.pass_by(60), "partition_lag_seconds", "0") == 60
+    assert Counting.asked == [{"0": 0}]
+    group.reach("0", 4)
+    group.send("1", 1)
+    told = group.pass_by(20)
+    assert Counting.asked == [{"0": 0}, {"0": 4, "1": 0}]
+    assert (of(told, "partition_lag_seconds", "0"), of(told, "partition_lag_seconds", "1")) == (80, 20)
 
 
 # when something is away

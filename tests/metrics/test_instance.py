@@ -56,7 +56,7 @@ class Scene:
         until_then = self.clock.monotonic() + 20
         holds = dict.fromkeys(held, until_then)
         self.notices.publish(
-            CycleEnded("a/1", 0.1, 10.0, holds, 4, settled=settled, failed=failed, stalled=stalled, expiration=30.0)
+            CycleEnded("a/1", 0.1, 10.0, holds, 4, settled=settled, failed=failed, stalled=stalled, stall_timeout=30.0)
         )
 
     def told(self) -> dict[str, float]:

@@ -4,8 +4,8 @@ Owns the two answers:
 
 - *Alive*: its dispatch cycles go on, and its work does. Not alive is an instance whose work has made no progress for
   the stall timeout (or one partition of a plain processor, whose thread no restart but the process's can free), and one
-  whose cycle hangs for longer than others would wait before they take what it holds. A rebalance, a store that is away
-  and a hub that is away are no reason: a restart mends none of them, and costs all of its partitions.
+  whose dispatch cycle hangs for as long. A rebalance, a store that is slow or away and a hub that is away are no
+  reason: a restart mends none of them, and costs all of its partitions.
 - *Ready*: alive, it has seen the group, and it wants nothing that it does not hold. A new instance of a rolling deploy
   is ready when it has its share, so that the next one is stopped only then. One that has never come so far because a
   store is away is not ready.
@@ -81,7 +81,7 @@ class InstanceHealth:
         if cycle.stalled:
             return Health(False, False, "the work has made no progress for the stall timeout")
         silent = self._clock.monotonic() - at
-        if silent > cycle.due_in + cycle.expiration:
+        if silent > cycle.due_in + cycle.stall_timeout:
             return Health(False, False, f"no dispatch cycle has ended for {silent:.0f} s")
         if cycle.failed:
             return Health(True, False, f"the last dispatch cycle failed: {error}")

@@ -3,7 +3,8 @@
 Owns what a look asks, and what is remembered between two: the window that verdicts need, and when a partition was last
 seen to get on. Everything comes from the hub, the stores and the table, so that it is there when nobody runs, and for
 partitions that nobody holds. A look takes one request for the ownership, one for the checkpoints, one for the table
-(now and then: see below), and what the hub needs to tell its ends and the age of the first unread events. Reads only.
+(now and then: see below), and what the hub needs to tell its ends and the age of the first unread events: once for each
+place, so that a group that stands still costs no more. Reads only.
 
 What the table holds is counted again only when twenty times as long has passed as counting took, so that a large table
 costs a twentieth of one processor at most. A table that is away leaves its own figures out and nothing else.
@@ -21,7 +22,7 @@ from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError
 from leasehold.hubs.base import HasGaps, Hub
 from leasehold.model import ConsumerGroup, Positions
-from leasehold.operations.lag_times import GroupTimes, PartitionTimes, lag_times
+from leasehold.operations.lag_times import GroupTimes, Known, PartitionTimes, lag_times
 from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
 from leasehold.operations.verdicts import Judgement, Look, Verdict, Window, judged, worst
 from leasehold.sinks.base import TableContents
@@ -74,9 +75,10 @@ class WatchedGroup:
             positions=self.positions,
         )
 
-    def times(self, progress: GroupProgress, now: float) -> GroupTimes:
-        """How far behind that is in time. `now` in seconds since the epoch."""
-        return lag_times(self.hub, progress.partitions, now, retention=self.retention, timeout=self.timeout)
+    def times(self, progress: GroupProgress, now: float, known: Known | None = None) -> GroupTimes:
+        """How far behind that is in time. `now` in seconds since the epoch, `known` as `lag_times` takes it."""
+        rows = progress.partitions
+        return lag_times(self.hub, rows, now, retention=self.retention, timeout=self.timeout, known=known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class GroupWatch:
         self._clock = clock or SystemClock()
         self._windows: dict[str, Window] = {}
         self._places: dict[str, tuple[int, float]] = {}
+        self._known: Known = {}
         self._table: TableContents | None = None
         self._count_again = 0.0
         self._said = ""
@@ -141,7 +144,7 @@ class GroupWatch:
         started = self._clock.monotonic()
         progress = self._watched.progress()
         at, now = self._clock.monotonic(), self._clock.wall()
-        times = self._watched.times(progress, now)
+        times = self._watched.times(progress, now, self._known)
         partitions = tuple(
             PartitionState(row, time, self._judged(row, time, at), self._got_on(row, time, now))
             for row, time in zip(progress.partitions, times.partitions, strict=True)

@@ -57,12 +57,24 @@ class GroupTimes:
         return min((one.left for one in self.partitions if one.left is not None), default=None)
 
 
+Known = dict[str, FirstEvent]
+"""By partition, the first event from a place on, as a hub has told it. An event's time does not change."""
+
+
 def lag_times(
-    hub: Hub, rows: Sequence[PartitionProgress], now: float, *, retention: float | None = None, timeout: float = 5.0
+    hub: Hub,
+    rows: Sequence[PartitionProgress],
+    now: float,
+    *,
+    retention: float | None = None,
+    timeout: float = 5.0,
+    known: Known | None = None,
 ) -> GroupTimes:
     """Ask the hub about these partitions. `now` in seconds since the epoch; `retention` in place of what the hub says.
 
-    Asks for at most about three times `timeout` seconds, and raises nothing for what the hub does not tell.
+    Asks for at most about three times `timeout` seconds, and raises nothing for what the hub does not tell. `known` is
+    what earlier looks have found out, and is brought up to date: a partition that stands still is not asked about
+    again. (But in a hub with gaps, where what comes first may have been compacted away meanwhile.)
     """
     unread = {row.partition: oldest_unread(row) for row in rows if row.lag}
     firsts: Mapping[str, FirstEvent] = {}
@@ -71,12 +83,17 @@ def lag_times(
         firsts = hub.first_events(unread, timeout) if unread else {}
         held = hub.held_back([row.partition for row in rows], timeout)
     elif isinstance(hub, TellsTimes) and unread:
-        times = hub.enqueued_times(unread, timeout)
-        firsts = {partition: FirstEvent(unread[partition], enqueued) for partition, enqueued in times.items()}
+        kept = {} if known is None else {p: one for p, one in known.items() if unread.get(p) == one.sequence_number}
+        asked = {partition: start for partition, start in unread.items() if partition not in kept}
+        times = hub.enqueued_times(asked, timeout) if asked else {}
+        firsts = {**kept, **{p: FirstEvent(unread[p], enqueued) for p, enqueued in times.items()}}
+        if known is not None:
+            known.clear()
+            known.update(firsts)
     if isinstance(hub, TellsTimes):
         retention = hub.retention(timeout) if retention is None else retention
-    known = (times_of(row, firsts.get(row.partition), now, retention, held.get(row.partition)) for row in rows)
-    return GroupTimes(tuple(known), retention)
+    told = (times_of(row, firsts.get(row.partition), now, retention, held.get(row.partition)) for row in rows)
+    return GroupTimes(tuple(told), retention)
 
 
 def oldest_unread(row: PartitionProgress) -> int:

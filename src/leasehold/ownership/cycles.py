@@ -81,6 +81,6 @@ class Cycles:
                 settled=outcome is Outcome.IDLE and not stalled,
                 failed=outcome is Outcome.FAILED,
                 stalled=stalled,
-                expiration=settings.partition_expiration,
+                stall_timeout=settings.stall_timeout,
             )
         )
