@@ -20,6 +20,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceBusServer]:
         "orders": QueueSettings(),
         "steady": QueueSettings(lock_duration=2.0),
         "short": QueueSettings(lock_duration=1.0),
+        "sessions": QueueSettings(requires_session=True),
+        "short-sessions": QueueSettings(requires_session=True, lock_duration=1.0),
         "twice": QueueSettings(max_delivery_count=2, duplicate_window=60.0),
     }
     with ServiceBusServer(queues, {"news": TopicSettings({"all": QueueSettings()})}) as server:

@@ -173,6 +173,22 @@ def test_a_queue_goes_into_an_event_hub_too(server: ServiceBusServer, monkeypatc
     assert server.count("orders") == 0
 
 
+def test_a_queue_with_sessions_is_drained_session_by_session(server: ServiceBusServer, log: LogHub) -> None:
+    for session in "ab":
+        server.send("sessions", *(f"{session}{n}" for n in range(5)), session_id=session)
+    source = f"{url(server, 'sessions')}?sessions=true"
+    ran = CliRunner().invoke(
+        app, ["bridge", source, log.url, "--key", "session", "--until-empty", "--most", "3", "--json"]
+    )
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["appended"] == 10
+    assert server.count("sessions") == 0
+    found = rows(log)
+    for session in "ab":
+        mine = [row["body"].decode() for row in found if row["partitionKey"] == session]
+        assert mine == [f"{session}{n}" for n in range(5)]
+
+
 def test_what_cannot_be_bridged_is_refused(server: ServiceBusServer, log: LogHub) -> None:
     for arguments, match in (
         ([url(server), "log:///none.db", "--key", "a"], "there is no log"),

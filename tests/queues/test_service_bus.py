@@ -76,6 +76,23 @@ def test_a_lock_that_was_lost_is_a_value(server: ServiceBusServer) -> None:
         assert queue.renew([lost]) == []
 
 
+def test_a_session_that_was_lost_takes_the_locks_of_its_messages_with_it(server: ServiceBusServer) -> None:
+    server.send("short-sessions", "a", "b", session_id="s")
+    with closing(open_queue(f"{url(server, 'short-sessions')}?sessions=true")) as queue:
+        held = queue.receive(2, SOON)
+        for _ in range(4):
+            time.sleep(0.4)
+            held = queue.renew(held)
+        assert bodies(held) == [b"a", b"b"]
+        time.sleep(1.3)
+        assert queue.complete(held) == held
+        assert queue.renew(held) == []
+        again = queue.receive(5, SOON)
+        assert [(each.body, each.delivery_count) for each in again] == [(b"a", 1), (b"b", 1)]
+        assert queue.complete(again) == []
+    assert server.count("short-sessions") == 0
+
+
 def test_nothing_comes_from_an_empty_queue(orders: Queue) -> None:
     assert orders.receive(5, 0.2) == []
     assert orders.peek(0, 5) == []
@@ -109,6 +126,7 @@ def test_a_queue_that_is_not_there_and_a_server_that_is_not_are_told_apart(serve
         ("servicebus://ns/q/$deadletterqueue", "servicebus://NAMESPACE"),
         ("servicebus://user:secret@ns/q", "servicebus://NAMESPACE"),
         ("servicebus://ns/q?prefetch=3", "its options are"),
+        ("servicebus://ns/q?sessions=yes", "true or false"),
         ("servicebus://ns/q?transport=tcp", "one of amqp, websockets"),
         ("servicebus://ns/q?connection_string=secret", "holds no connection string"),
         ("servicebus://ns/q?connection_string_env=NOT_SET_HERE", "no environment variable"),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.amqp import AmqpMessageBodyType
 from azure.servicebus.exceptions import (
     MessageLockLostError,
@@ -24,6 +24,7 @@ from azure.servicebus.exceptions import (
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
     ServiceBusError,
+    SessionLockLostError,
 )
 
 from leasehold.errors import QueueError, QueueUnavailable, lasting
@@ -35,6 +36,8 @@ _LASTING = (
     *(ServiceBusAuthenticationError, ServiceBusAuthorizationError),
 )
 _ANNOUNCED = (b"DeadLetterReason", b"DeadLetterErrorDescription")
+_SESSION_WAIT = 1.0
+"""Seconds to wait for more messages of a session before the next one is taken."""
 _COPIED = (
     *("message_id", "session_id", "partition_key", "correlation_id", "content_type", "subject", "to", "reply_to"),
     *("reply_to_session_id", "time_to_live"),
@@ -53,6 +56,9 @@ class ServiceBusQueue:
         self._address, self._dead = address, dead
         self._client: Any = None
         self._receiver: Any = None
+        self._sessions = address.sessions and not dead
+        self._rest = 0
+        """How many messages the session at hand gave last."""
 
     @property
     def url(self) -> str:
@@ -69,19 +75,55 @@ class ServiceBusQueue:
         """See `Queue.receive`."""
         with self._told():
             try:
+                if self._sessions:
+                    return self._of_sessions(most, wait)
                 found = self._opened().receive_messages(max_message_count=most, max_wait_time=wait)
             except OperationTimeoutError:
                 return []  # the link was lost, and could not be opened again within the wait
             return [_message(each) for each in found]
 
+    def _of_sessions(self, most: int, wait: float) -> list[QueueMessage]:
+        """Messages of one session. The next call stays with it if there may be more, and else takes the next one."""
+        if self._rest < most:
+            self._leave()
+        while True:
+            if self._receiver is None and not self._joined(wait):
+                return []
+            found = self._receiver.receive_messages(max_message_count=most, max_wait_time=min(wait, _SESSION_WAIT))
+            self._rest = len(found)
+            if found:
+                return [_message(each) for each in found]
+            self._leave()
+
+    def _joined(self, wait: float) -> bool:
+        """Take the next free session, which is waited for; whether there is one."""
+        receiver = self._receiver_of(session_id=NEXT_AVAILABLE_SESSION, max_wait_time=max(wait, _SESSION_WAIT))
+        try:
+            receiver.__enter__()
+            self._receiver = receiver
+        except OperationTimeoutError:
+            return False
+        finally:
+            if self._receiver is None:
+                receiver.close()
+        return True
+
+    def _leave(self) -> None:
+        """Give the session up."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.close()
+
     def complete(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
         """See `Queue.complete`."""
-        return [each for each in messages if not self._settled(self._opened().complete_message, each)]
+        return [
+            each for each in messages if not self._settled(lambda driver: self._opened().complete_message(driver), each)
+        ]
 
     def abandon(self, messages: Sequence[QueueMessage]) -> None:
         """See `Queue.abandon`."""
         for each in messages:
-            self._settled(self._opened().abandon_message, each)
+            self._settled(lambda driver: self._opened().abandon_message(driver), each)
 
     def dead_letter(self, message: QueueMessage, reason: str, description: str) -> bool:
         """See `Queue.dead_letter`."""
@@ -92,13 +134,22 @@ class ServiceBusQueue:
     def renew(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
         """See `Queue.renew`."""
         held = []
+        if self._sessions:
+            if not messages or not self._settled(lambda driver: self._opened().session.renew_lock(), messages[0]):
+                return []
+            until = self._receiver.session.locked_until_utc.timestamp()
+            return [replace(each, locked_until=until) for each in messages]
         for each in messages:
-            if self._settled(self._opened().renew_message_lock, each):
+            if self._settled(lambda driver: self._opened().renew_message_lock(driver), each):
                 held.append(replace(each, locked_until=each.driver.locked_until_utc.timestamp()))
         return held
 
     def peek(self, start: int, most: int) -> list[QueueMessage]:
         """See `Queue.peek`."""
+        if self._sessions:
+            raise QueueError(
+                f"{self.url}: a queue with sessions is looked at session by session, which is not done here"
+            )
         with self._told():
             found = self._opened().peek_messages(max_message_count=most, sequence_number=max(1, start))
             return [_message(each) for each in found]
@@ -122,16 +173,19 @@ class ServiceBusQueue:
 
     def _opened(self) -> Any:
         if self._receiver is None:
-            options: dict[str, Any] = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER} if self._dead else {}
-            client, address = self._connected(), self._address
-            receiver = (
-                client.get_queue_receiver(address.entity, **options)
-                if address.subscription is None
-                else client.get_subscription_receiver(address.entity, address.subscription, **options)
-            )
+            receiver = self._receiver_of(**({"sub_queue": ServiceBusSubQueue.DEAD_LETTER} if self._dead else {}))
             receiver.__enter__()  # opens it: within `receive` that would count as waiting
             self._receiver = receiver
         return self._receiver
+
+    def _complete(self, message: Any) -> None:
+        self._opened().complete_message(message)
+
+    def _receiver_of(self, **options: Any) -> Any:
+        client, address = self._connected(), self._address
+        if address.subscription is None:
+            return client.get_queue_receiver(address.entity, **options)
+        return client.get_subscription_receiver(address.entity, address.subscription, **options)
 
     def _sender(self) -> Any:
         client, entity = self._connected(), self._address.entity
@@ -145,10 +199,15 @@ class ServiceBusQueue:
 
     def _settled(self, settle: Any, message: QueueMessage) -> bool:
         """Whether the message could be settled: a lock that was lost is no error."""
+        if self._sessions and self._receiver is None:
+            return False  # its session was lost, and all locks with it
         with self._told():
             try:
                 settle(message.driver)
             except MessageLockLostError:
+                return False
+            except SessionLockLostError:
+                self._leave()
                 return False
         return True
 

@@ -13,7 +13,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from azure.servicebus import ServiceBusClient, TransportType, parse_connection_string
 
@@ -24,7 +24,7 @@ from leasehold.errors import ConfigError, MissingDependency
 VARIABLE = "LEASEHOLD_SERVICE_BUS_CONNECTION_STRING"
 
 _FORM = "servicebus://NAMESPACE.servicebus.windows.net/QUEUE, or …/TOPIC/subscriptions/NAME"
-_OPTIONS = ("connection_string", "connection_string_env", "transport")
+_OPTIONS = ("connection_string", "connection_string_env", "sessions", "transport")
 _WITH_SECRETS = ("connection_string", "connection_string_env")
 _TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverWebsocket}
 
@@ -38,6 +38,8 @@ class Address:
     """The queue, or the topic."""
     subscription: str | None = None
     transport: str = "amqp"
+    sessions: bool = False
+    """Whether the queue requires sessions, so that messages are received session by session."""
     _connection_string: str | None = field(default=None, repr=False)
 
     @property
@@ -47,9 +49,10 @@ class Address:
 
     @property
     def url(self) -> str:
-        """The URL without secrets, and with the option that is not as usual."""
-        said = "" if self.transport == "amqp" else f"?transport={self.transport}"
-        return f"servicebus://{self.namespace}/{quote(self.path)}{said}"
+        """The URL without secrets, and with the options that are not as usual."""
+        options = {"sessions": "true" if self.sessions else "", "transport": self.transport.removeprefix("amqp")}
+        said = urlencode({name: value for name, value in options.items() if value})
+        return f"servicebus://{self.namespace}/{quote(self.path)}{'?' if said else ''}{said}"
 
     def client(self) -> Any:
         """A client of azure-servicebus for the namespace."""
@@ -73,9 +76,13 @@ def read_url(url: str) -> Address:
     transport = options.get("transport", "amqp")
     if transport not in _TRANSPORTS:
         raise ConfigError("transport", transport, f"one of {', '.join(_TRANSPORTS)}", "Correct the queue's URL")
+    sessions = options.get("sessions", "false")
+    if sessions not in ("true", "false"):
+        raise ConfigError("sessions", sessions, "true or false", "Correct the queue's URL")
     found = re.fullmatch(r"(?P<topic>.+)/subscriptions/(?P<name>[^/]+)", path, re.IGNORECASE)
     entity, subscription = (found["topic"], found["name"]) if found else (path, None)
-    return Address(namespace, entity, subscription, transport, _connection_string(namespace, entity, options))
+    string = _connection_string(namespace, entity, options)
+    return Address(namespace, entity, subscription, transport, sessions == "true", string)
 
 
 def _connection_string(namespace: str, entity: str, options: dict[str, str]) -> str | None:
