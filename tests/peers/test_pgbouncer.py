@@ -8,17 +8,24 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import psycopg
 import pytest
 
+from leasehold.errors import UsageError
 from leasehold.model import Checkpoint, Presence
 from leasehold.postgres.connections import Connections
+from leasehold.sinks import TableSpec
+from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.stores.groups import at_once, new_group
 from leasehold.testing.stores.ownership_records import claim, records
 from tests.peers.debian import environment, unpacked
+from tests.sinks.events import E, batch
+from tests.sinks.postgres import place_on
 from tests.stores.azurite import free_port
 from tests.stores.conftest import postgres_server
 from tests.stores.servers import PATIENCE, PostgresServer
@@ -28,11 +35,12 @@ __all__ = ["postgres_server"]
 pytestmark = pytest.mark.peers
 
 PATIENT = 60.0
+SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",))
 
 
-@pytest.fixture(scope="module")
-def behind(postgres_server: PostgresServer) -> Iterator[str]:
-    """The URL of the database behind the pooler, as it is configured by default: a session for each client."""
+@contextmanager
+def pooler(postgres_server: PostgresServer, *settings: str) -> Iterator[str]:
+    """The URL of the database behind a pooler with these settings."""
     folder = unpacked("pgbouncer", "pgbouncer", "libc-ares2")
     here = Path(tempfile.mkdtemp(prefix="leasehold-pgbouncer-"))
     parts = urlsplit(postgres_server.url)
@@ -41,7 +49,7 @@ def behind(postgres_server: PostgresServer) -> Iterator[str]:
     (here / "pgbouncer.ini").write_text(
         f"[databases]\npostgres = host={socket} user=postgres\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        f"auth_type = trust\nauth_file = {here}/users\nlogfile = {here}/log\n"
+        f"auth_type = trust\nauth_file = {here}/users\nlogfile = {here}/log\n" + "".join(f"{one}\n" for one in settings)
     )
     owner = Path(socket).stat().st_uid
     for path in (here, *here.iterdir()):
@@ -64,6 +72,13 @@ def behind(postgres_server: PostgresServer) -> Iterator[str]:
         process.kill()
         process.wait()
         shutil.rmtree(here, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def behind(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of the database behind the pooler, as it is configured by default: a session for each client."""
+    with pooler(postgres_server) as url:
+        yield url
 
 
 def test_everything_works_behind_it(behind: str) -> None:
@@ -89,8 +104,6 @@ def test_what_calls_stand_on_is_set_there_and_what_the_url_asks_for(behind: str)
 
 def test_who_comes_after_us_finds_nothing_of_ours(behind: str) -> None:
     """A session of the server is used by the next client: the pooler resets it in between."""
-    import psycopg
-
     claim(open_store(behind), new_group())
     for _ in range(5):
         with psycopg.connect(behind) as other:
@@ -104,3 +117,23 @@ def test_many_threads_share_its_pool(behind: str) -> None:
     assert len(won) == len(records(stores[0], group)) == 16
     for store in stores:
         store.close()  # type: ignore[attr-defined]
+
+
+def test_an_entity_table_is_filled_behind_it(behind: str, postgres_server: PostgresServer) -> None:
+    with place_on(postgres_server.url) as place:
+        sink = PostgresSink(f"{behind}?options=-csearch_path%3D{place.schema}", SPEC, timeout=PATIENT)
+        assert sink.apply(batch([E("a"), E("b", number=1)])).applied == 2
+        assert sink.apply(batch([E("a", "late", number=2)])).applied == 1
+        assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", "late"), ("b", "ok")]
+        sink.close()
+
+
+def test_an_entity_table_refuses_sessions_that_change(postgres_server: PostgresServer) -> None:
+    with place_on(postgres_server.url) as place, pooler(postgres_server, "pool_mode = transaction") as url:
+        sink = PostgresSink(f"{url}?options=-csearch_path%3D{place.schema}", SPEC, timeout=PATIENT)
+        sink.apply(batch([E("a")]))
+        with psycopg.connect(url) as other:
+            other.execute("SELECT 1")  # has taken the session that the sink had
+            with pytest.raises(UsageError, match="pool_mode = session"):
+                sink.apply(batch([E("b", number=1)]))
+        sink.close()

@@ -27,7 +27,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from leasehold.clock import Clock
-from leasehold.errors import SinkError, SinkUnavailable
+from leasehold.errors import SinkError, SinkUnavailable, UsageError
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, TableContents
@@ -68,7 +68,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self._connections = Connections(
             url,
             timeout,
-            _on_disk,
+            self._prepare,
             errors=Errors(SinkUnavailable, SinkError, _gone),
             relations=(*RELATIONS, *SHARED),
             settings={
@@ -84,6 +84,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self._timeout = timeout
         self._checked: Checked | None = None  # replaced whole, so threads may race for it
         self._staged: WeakKeyDictionary[Connection, object] = WeakKeyDictionary()
+        self._backends: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 
     def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
         """Apply what is new in `batch`, in one transaction. See `TransactionalSink`."""
@@ -120,9 +121,26 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self._checked = self._fitted = None
         self._connections.close()
 
+    def _prepare(self, connection: Connection) -> None:
+        """What was committed is on disk; and a note which session of the server this is."""
+        connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        [[self._backends[connection]]] = connection.execute("SELECT pg_backend_pid()").fetchall()
+
+    def _check_session(self, session: Session) -> None:
+        """Refuse a pooler that gives each transaction another session, with settings and tables of somebody else."""
+        if session.one("SELECT pg_backend_pid()") != self._backends[session.connection]:
+            raise UsageError(
+                f"{self._connections.shown}: the session of the server has changed between two transactions: a pooler "
+                "in between (PgBouncer) shares sessions among its clients. Set pool_mode = session, its default, for "
+                "this database, or connect to the server itself"
+            )
+
     @contextmanager
     def _transaction(self) -> Iterator[PostgresTransaction]:
         with self._using() as session, session.connection.transaction():
+            self._check_session(session)
             session.run("SET CONSTRAINTS ALL IMMEDIATE")  # or a row that breaks one would fail the batch at its end
             transaction = PostgresTransaction(
                 session, self._checked, self._staged.get(session.connection), self._connections.shown, self._timeout
@@ -142,13 +160,6 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 yield Session(connection, connection.schema, self.spec)
         except RolledBack as undone:
             raise _Undone(f"{self._connections.shown}: {undone}") from undone
-
-
-def _on_disk(connection: Connection) -> None:
-    """What was committed is on disk."""
-    connection.execute(
-        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-    )
 
 
 def _gone(shown: str) -> SinkError:
