@@ -22,9 +22,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary
+
+import pyarrow as pa
 
 from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable, UsageError
@@ -37,6 +39,7 @@ from leasehold.sinks.postgres.catalog import kind_of_relation
 from leasehold.sinks.postgres.names import SHARED, check_name
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
+from leasehold.sinks.remembered_order import check_spec
 from leasehold.sinks.table import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 
@@ -47,6 +50,10 @@ _LONGEST_PAUSE = 0.5
 
 class _Undone(SinkUnavailable):
     """The server has undone the transaction so that others could go on."""
+
+
+class _Looked(Exception):
+    """Undoes a transaction that was only to look."""
 
 
 def open_postgres_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> Sink:
@@ -110,6 +117,17 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 for name in (self.spec.name, self.spec.rejected)
             ]
         return TableContents(*counts)
+
+    def compare(self, schema: pa.Schema | None) -> bool:
+        """As `check`, with all that was made undone. Whether the table is there."""
+        there = False
+        with suppress(_Looked), self._claimed() as transaction:
+            check_spec(transaction.recorded_order(), self.spec)
+            there = transaction.is_there()
+            if schema is not None:
+                transaction.fit(schema)
+            raise _Looked
+        return there
 
     def make_shared_tables(self) -> bool:
         """Make the tables that all entity tables of the schema share, as somebody who may."""

@@ -71,7 +71,7 @@ class PostgresTransaction:
         self.bookkeeping.set_watermarks(marks)
 
     def forget_dropped(self) -> None:
-        if kind_of_relation(self._session, self._session.spec.name) is not None:
+        if self.is_there():
             return
         self.bookkeeping.note_made(made=False)
         self.bookkeeping.forget_order()
@@ -83,10 +83,12 @@ class PostgresTransaction:
         if self._session.spec.memory and kind_of_relation(self._session, self._session.spec.memory):
             self._session.run(f"DELETE FROM {self._session.names.memory}")
 
+    def is_there(self) -> bool:
+        """Whether there is anything of the table's name."""
+        return kind_of_relation(self._session, self._session.spec.name) is not None
+
     def has_rows(self) -> bool:
-        if kind_of_relation(self._session, self._session.spec.name) is None:
-            return False
-        return bool(self._session.one(f"SELECT EXISTS (SELECT 1 FROM {self._session.names.table})"))
+        return self.is_there() and bool(self._session.one(f"SELECT EXISTS (SELECT 1 FROM {self._session.names.table})"))
 
     @property
     def _mine(self) -> tuple[str, ...]:
