@@ -103,6 +103,7 @@ def test_hostile_clients_disturb_no_other_and_cost_little(hub: MemoryHub) -> Non
         raw.hear(lambda one: one.count(Begin))
         check_alive(raw, 0)
         gc.collect()
+        threads = threading.active_count()  # official consumers of other tests leave theirs behind
         tracemalloc.start()
         try:
             for number in range(1, 401):
@@ -118,7 +119,7 @@ def test_hostile_clients_disturb_no_other_and_cost_little(hub: MemoryHub) -> Non
             tracemalloc.stop()
         assert peak < 64 << 20
         assert held < 8 << 20
-        assert threading.active_count() < 10
+        assert threading.active_count() <= threads + 2
 
 
 def eventually(wanted: Callable[[], object]) -> None:
