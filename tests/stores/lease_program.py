@@ -2,9 +2,9 @@
 
     python -m tests.stores.lease_program STORE_URL SCOPE NAME LOG DURATION
 
-Each line of LOG (a file of its own) is JSON: the fence, since when the lease was held and until when it was trusted, on
-the clock that all processes of this boot share, and what was written to the resource. The resource is a SQLite file
-that refuses lower fences, as a database of a user would.
+Each line of LOG (a file of its own) is JSON: the fence, the first and last moment at which the lease was trusted, on
+the clock that all processes of this boot share (null: at none, the process was paused before), and how many writes to
+the resource were made and refused. The resource is a SQLite file that refuses lower fences, as a user's database would.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def main(url: str, scope: str, name: str, resource: str, log: str, duration: str
         while True:
             try:
                 with leases.hold("the key", wait=60) as lease:
-                    since = until = clock.monotonic()
+                    since = until = None
                     written = refused = 0
                     for _ in range(20):
                         now = clock.monotonic()
-                        if not lease.lost.is_set():
-                            until = now  # it was not lost after this moment
+                        if not lease.lost.is_set():  # so it was held at that moment
+                            since, until = since or now, now
                         if database.execute(WRITE, {"fence": lease.fence}).rowcount:
                             written += 1
                         else:

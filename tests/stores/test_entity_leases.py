@@ -118,7 +118,7 @@ def judge(sections: list[Section]) -> None:
     """No fence twice, and nobody trusted the lease while another did."""
     fences = [one["fence"] for one in sections]
     assert len(set(fences)) == len(fences)
-    by_time = sorted(sections, key=lambda one: one["since"])
+    by_time = sorted((one for one in sections if one["since"] is not None), key=lambda one: one["since"])
     for one, other in pairwise(by_time):
         assert one["until"] <= other["since"], (one, other)
         assert one["fence"] < other["fence"], (one, other)
