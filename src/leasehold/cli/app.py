@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from leasehold._version import __version__
-from leasehold.cli.log_options import logger, logs_json
+from leasehold.cli.options.logs import logger, logs_json
 from leasehold.errors import LeaseholdError
 from leasehold.logs import of_error
 from leasehold.printable import printable_lines

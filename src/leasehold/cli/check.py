@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasehold.cli.options.settings import set_option
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
-from leasehold.cli.set_option import set_option
 from leasehold.errors import MissingDependency
 
 if TYPE_CHECKING:

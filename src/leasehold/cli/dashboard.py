@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasehold.cli.options.pipeline_files import read_pipelines
+from leasehold.cli.options.settings import set_option
 from leasehold.cli.output import Output, Result, output_option
-from leasehold.cli.pipeline_files import read_pipelines
-from leasehold.cli.set_option import set_option
 from leasehold.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:

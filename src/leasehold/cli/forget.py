@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from leasehold.cli.options.settings import set_option
 from leasehold.cli.output import Output, Result, counted, output_option
-from leasehold.cli.set_option import set_option
 from leasehold.errors import UsageError
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from leasehold.backends import masked
+from leasehold.cli.options.waiting import patiently
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
-from leasehold.cli.wait_option import patiently
 from leasehold.errors import ConfigError
 from leasehold.stores.base import SchemaChange
 

@@ -6,8 +6,8 @@ import click
 
 from leasehold.backends import masked
 from leasehold.cli.init import check_lasting
+from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, span
-from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.entities.lease_turns import place_of, whose_place
 from leasehold.errors import UsageError
 from leasehold.stores.lease_base import LeaseStatus, LeaseStore

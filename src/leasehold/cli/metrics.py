@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasehold.cli.options.pipeline_files import read_pipelines
+from leasehold.cli.options.settings import set_option
 from leasehold.cli.output import JsonOutput, Output, Result, output_option
-from leasehold.cli.pipeline_files import read_pipelines
-from leasehold.cli.set_option import set_option
 from leasehold.errors import MissingDependency
 from leasehold.listening import Address
 

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from leasehold.cli.log_options import log_options, logger, logs_json
+from leasehold.cli.options.logs import log_options, logger, logs_json
 from leasehold.printable import printable, printable_json, printable_lines
 
 _UNLIMITED = 100_000  # columns of a page that is no terminal

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from leasehold.cli.options.settings import set_option
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain
-from leasehold.cli.set_option import set_option
 from leasehold.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:

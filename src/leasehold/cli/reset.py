@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from leasehold.cli.options.settings import set_option
+from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, Output, Result, Table, output_option
-from leasehold.cli.set_option import set_option
-from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
 

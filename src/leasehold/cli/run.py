@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leasehold.cli.log_options import show_warnings
+from leasehold.cli.options.logs import show_warnings
+from leasehold.cli.options.settings import set_option
 from leasehold.cli.output import Output, Result, counted, output_option
-from leasehold.cli.set_option import set_option
 from leasehold.cli.stop_signals import stop_on_signals
 from leasehold.errors import MissingDependency
 

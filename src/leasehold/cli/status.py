@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasehold.cli.options.settings import set_option
+from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, counted, output_option, plain, span
-from leasehold.cli.set_option import set_option
-from leasehold.cli.wait_option import patiently, wait_option
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.progress import GroupProgress, PartitionProgress
 

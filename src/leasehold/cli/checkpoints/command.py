@@ -9,7 +9,7 @@ import click
 
 from leasehold.backends import masked
 from leasehold.cli.checkpoints.place import Named, group_options, open_place
-from leasehold.cli.log_options import log_options, remark
+from leasehold.cli.options.logs import log_options, remark
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup

@@ -16,8 +16,8 @@ import click
 
 from leasehold import stores
 from leasehold.cli.init import check_lasting
-from leasehold.cli.set_option import set_option
-from leasehold.cli.wait_option import patiently, wait_option
+from leasehold.cli.options.settings import set_option
+from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 

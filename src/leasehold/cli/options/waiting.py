@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from leasehold.cli.log_options import remark
+from leasehold.cli.options.logs import remark
 from leasehold.errors import LeaseholdError
 from leasehold.waiting import COMMAND, sentence, when_there
 
