@@ -6,11 +6,12 @@ import http.client
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ import pyarrow as pa
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event, Ownership, Presence
 from leasehold.sinks.batch import Batch
+from leasehold.sinks.set_aside import DroppedRow
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.table import TableSpec
 from leasehold.stores.sqlite.store import SqliteStore
@@ -42,6 +44,9 @@ sql = "SELECT id, hub, partition, sequenceNumber, ownerLevel FROM events"
 url = "sqlite:///table.db"
 table = "entities"
 keys = ["id"]
+[spark]
+master = "local[1]"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
 
 
@@ -83,7 +88,7 @@ class Place:
 
     def reject(self, partition: str, number: int, body: bytes, reason: str) -> None:
         """Set an event aside, as a batch with nothing else in it does."""
-        sink = SqliteSink(self.folder / "table.db", TableSpec(name="entities", pipeline=self.name, keys=("id",)))
+        sink = self._sink()
         fence = {
             "hub": pa.array([self.hub.identity]),
             "partition": pa.array([partition]),
@@ -93,6 +98,21 @@ class Place:
         none = pa.table({"id": pa.array(["x"]), **fence}).slice(0, 0)
         sink.apply(Batch(none, pa.table({**fence, "body": [body], "reason": [reason]})))
         sink.close()
+
+    def dropped(self) -> list[DroppedRow]:
+        """The rows that were dropped."""
+        sink = self._sink()
+        found = sink.rejected_rows.dropped(10)
+        sink.close()
+        return found
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """The ids in the table."""
+        with closing(sqlite3.connect(self.folder / "table.db")) as connection:
+            return connection.execute("SELECT id FROM entities").fetchall()
+
+    def _sink(self) -> SqliteSink:
+        return SqliteSink(self.folder / "table.db", TableSpec(name="entities", pipeline=self.name, keys=("id",)))
 
     def close(self) -> None:
         self.hub.close()

@@ -99,6 +99,7 @@ def test_rejected_rows_are_shown_with_their_bodies(place: Place, served: Served)
     until(lambda: served.now()[0]["rejectedRows"], "the rejected row")
     [shown] = served.now()
     [row] = shown["rejectedRows"]
+    assert row["hub"] == place.hub.identity
     assert shown["rejected"] == 1
     assert {name: row[name] for name in ("partition", "number", "reason", "body")} == {
         "partition": "1",
@@ -146,6 +147,7 @@ def test_a_token_is_asked_for(place: Place) -> None:
     [
         (["--listen", "0.0.0.0:0"], "", "no token is set in LEASEHOLD_DASHBOARD_TOKEN"),
         ([], "short", "at least 16 characters"),
+        (["--allow-actions"], "", "whoever acts has to have a token"),
         (["--listen", "nowhere"], "", "HOST:PORT"),
         (["--history", "."], "", "leasehold: "),
     ],

@@ -10,7 +10,7 @@ const chromium = await of("@sparticuz/chromium", process.argv[3]);
 const puppeteer = await of("puppeteer-core", process.argv[4]);
 
 const browser = await puppeteer.launch({
-  args: [...chromium.args, "--no-sandbox"],
+  args: ["--no-sandbox", "--single-process", "--no-zygote"], // the package's own turn web security off
   executablePath: await chromium.executablePath(),
   headless: "shell",
 });
@@ -25,7 +25,16 @@ page.on("framenavigated", () => { loads += 1; });
 const steps = {
   goto: async ({ url }) => (await page.goto(url, { waitUntil: "load" })).status(),
   run: async ({ script }) => page.evaluate(script),
-  wait: async ({ script, timeout }) => { await page.waitForFunction(script, { timeout, polling: 20 }); return true; },
+  wait: async ({ script, timeout }) => {
+    for (const until = Date.now() + timeout; Date.now() < until; await new Promise((resume) => setTimeout(resume, 20))) {
+      try {
+        if (await page.evaluate(script)) return true;
+      } catch (error) {
+        // the page is on its way to another one
+      }
+    }
+    throw new Error(`waited ${timeout} ms`);
+  },
   press: async ({ key }) => page.keyboard.press(key),
   type: async ({ text }) => page.keyboard.type(text),
   look: async ({ width, height, theme }) => {

@@ -29,6 +29,7 @@ EventProcessor(*sys.argv[1:3], on_events, name=sys.argv[3], ownership=settings).
 """
 HOSTILE = "<img src=x onerror=\"window.hacked='owner'\">"
 BODY = "<script>window.hacked = 'body'</script>"
+TOKEN = "sixteen letters!"  # noqa: S105 -- of a test
 SCRIPT = "<script>window.hacked = 'error'; alert(1)</script>"
 WATCH = """(() => {
   const look = () => {
@@ -114,6 +115,31 @@ def test_a_take_over_is_shown_within_two_seconds_of_the_store(place: Place, othe
         check_keyboard(browser)
         check_sizes_and_themes(browser, place.folder)
         assert browser.do("said") == []
+
+
+def test_a_rejected_event_is_tried_again_by_whoever_has_the_token(tmp_path: Path, browser: Browser) -> None:
+    """Through the form for the token and the page's button, with Spark, into the table."""
+    place = Place(tmp_path)
+    place.own("0", "blue/1")
+    place.send("0", *[b'{"id":"a"}'] * 3)
+    place.reject("0", 2, b'{"id":"a"}', "it did not fit then")
+    with serving(place, "--allow-actions", LEASEHOLD_DASHBOARD_TOKEN=TOKEN, PYTHONWARNINGS="") as served:
+        browser.do("look", width=1000, height=900, theme="light")
+        for told, then in (
+            ("not the token at all", "document.body.textContent.startsWith('that is not the token')"),
+            (TOKEN, "document.querySelector('.acts button')"),
+        ):
+            browser.do("goto", url=served.url)
+            assert browser.run("location.pathname") == "/login"
+            browser.do("type", text=told)
+            browser.do("press", key="Enter")
+            browser.wait(then)
+        browser.do("picture", path=str(tmp_path / "actions.png"))
+        browser.run("document.querySelector('.acts button').click()")
+        browser.wait("document.querySelector('.acted').textContent.endsWith('event 2: 1 applied')", 240.0)
+        browser.wait("!document.querySelector('.acts')")
+    assert place.rows() == [("a",)]
+    place.close()
 
 
 def check_hostile(browser: Browser) -> None:

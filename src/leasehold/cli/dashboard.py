@@ -39,6 +39,11 @@ SHORTEST_TOKEN = 16
     type=click.Path(path_type=Path),
     help="Where the last day is kept, some megabytes a pipeline.  [default: leasehold/dashboard.db in XDG_STATE_HOME]",
 )
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Let whoever has the token try rejected events again, and drop them. Needs a token.",
+)
 @set_option
 @output_option
 def dashboard(
@@ -46,6 +51,7 @@ def dashboard(
     listen: str,
     every: str,
     history: Path | None,
+    allow_actions: bool,
     settings: tuple[str, ...],
     output: Output,
 ) -> None:
@@ -54,7 +60,8 @@ def dashboard(
     A lane for each partition: who owned it and how far behind it was, over the last half hour or day, and what it is
     doing now. Take-overs and other moves as they happen, with the reason; suspects and their error; the first rejected
     rows with their bodies; several pipelines side by side. Nothing needs to be running, and Spark is not needed either.
-    It reads, and changes nothing.
+    It reads, and changes nothing, unless --allow-actions says otherwise: then the page has buttons that do what
+    `leasehold rejected retry` and `leasehold rejected drop` do, the former with Spark as that does.
 
     It answers to pages of its own only, and needs no other address. Where LEASEHOLD_DASHBOARD_TOKEN is set (16
     characters or more) it asks for that token; at another address than this machine's own it has to be set. There is no
@@ -72,6 +79,10 @@ def dashboard(
     pause = parse_duration(every, "--every")
     pipelines = read_pipelines(files, settings)
     token = _token(loopback=address.is_loopback, listen=listen)
+    if allow_actions and not token:
+        raise ConfigError(
+            "--allow-actions", None, f"whoever acts has to have a token, and {TOKEN} is not set", "Set it"
+        )
     try:
         import uvicorn
 
@@ -82,13 +93,15 @@ def dashboard(
         raise
     from leasehold.clock import SystemClock
     from leasehold.dashboard.access import Access
+    from leasehold.dashboard.actions import Actions
     from leasehold.dashboard.looking import Looking
     from leasehold.dashboard.ring import Ring
     from leasehold.dashboard.watching import PipelineWatch
 
     clock, ring = SystemClock(), Ring(history or _default_history())
     watches: dict[str, PipelineWatch] = {}
-    served: Dashboard = Dashboard(watches, Access(address.is_loopback, token))
+    allowed = {one.name: Actions(one.path, settings) for one in pipelines} if allow_actions else {}
+    served: Dashboard = Dashboard(watches, Access(address.is_loopback, token), allowed)
     for one in pipelines:
         watches[one.name] = PipelineWatch(
             one.name, Looking(one, clock), ring, every=pause, clock=clock, changed=served.changed

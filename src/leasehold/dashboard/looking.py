@@ -58,17 +58,14 @@ class Looking:
             rows = sink.rejected_rows.rows(Selection(), SHOWN_ROWS) if isinstance(sink, KeepsRejected) else []
         finally:
             sink.close()
-        return tuple(
-            RejectedRow(
-                one.event.partition, one.event.sequence_number, one.reason, body_text(one.body), one.rejected_at
-            )
-            for one in rows
-        )
+        return tuple(map(_shown, rows))
 
 
 def _shown(row: set_aside.RejectedRow) -> RejectedRow:
     event = row.event
-    return RejectedRow(event.partition, event.sequence_number, row.reason, body_text(row.body), row.rejected_at)
+    return RejectedRow(
+        event.partition, event.sequence_number, row.reason, body_text(row.body), row.rejected_at, event.hub
+    )
 
 
 def _seen(look: GroupSnapshot, rows: tuple[RejectedRow, ...]) -> Seen:

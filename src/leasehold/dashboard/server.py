@@ -27,21 +27,29 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leasehold.dashboard.access import COOKIE, HEADERS, Access, Answer
+from leasehold.dashboard.actions import Action, Actions, BadRequest
 from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import LeaseholdError
 
 ALIVE_EVERY = 15.0
 LONGEST_FORM = 4_096
+LONGEST_ACTION = 65_536
 WINDOWS = {"30m": 1_800, "6h": 21_600, "24h": 86_400}
 _PAGE = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 class Dashboard:
-    """The application for these watches, by the names of their pipelines. `app` is what a server runs."""
+    """The application for these watches, by the names of their pipelines. `app` is what a server runs.
 
-    def __init__(self, watches: Mapping[str, PipelineWatch], access: Access) -> None:
+    `actions` are those that are allowed: none, unless said.
+    """
+
+    def __init__(
+        self, watches: Mapping[str, PipelineWatch], access: Access, actions: Mapping[str, Actions] | None = None
+    ) -> None:
         self._watches = watches
+        self._actions = actions or {}
         self._access = access
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[asyncio.Event] = set()
@@ -56,6 +64,7 @@ class Dashboard:
             Route("/events", self._events),
             Route("/now", self._now),
             Route("/history/{name}", self._history),
+            Route("/actions/{name}", self._act, methods=["POST"]),
         ]
         starlette = Starlette(routes=routes, lifespan=self._lifespan)
         self.app: ASGIApp = _Guard(starlette, access)
@@ -89,7 +98,21 @@ class Dashboard:
                 await run_in_threadpool(watch.join, 5.0)
 
     async def _now(self, request: Request) -> Response:
-        return JSONResponse([watch.latest[1] for watch in self._watches.values()])
+        return JSONResponse([self._shown(watch) for watch in self._watches.values()])
+
+    def _shown(self, watch: PipelineWatch) -> dict[str, Any]:
+        return {**watch.latest[1], "actions": watch.name in self._actions}
+
+    async def _act(self, request: Request) -> Response:
+        actions = self._actions.get(request.path_params["name"])
+        if actions is None:
+            return PlainTextResponse("this dashboard changes nothing: start it with --allow-actions", 403)
+        try:
+            action = Action.parse((await _body(request, LONGEST_ACTION)).decode("utf-8", "replace"))
+        except BadRequest as error:
+            return JSONResponse({"error": str(error)}, 400)
+        status, told = await run_in_threadpool(actions.act, action)
+        return JSONResponse(told, status)
 
     async def _history(self, request: Request) -> Response:
         watch = self._watches.get(request.path_params["name"])
@@ -113,10 +136,10 @@ class Dashboard:
             while not self._ended:
                 news.clear()
                 for name, watch in self._watches.items():
-                    number, shown = watch.latest
+                    number = watch.latest[0]
                     if sent.get(name) != number:
                         sent[name] = number
-                        yield f"event: pipeline\ndata: {json.dumps(shown)}\n\n"
+                        yield f"event: pipeline\ndata: {json.dumps(self._shown(watch))}\n\n"
                 try:
                     await asyncio.wait_for(news.wait(), ALIVE_EVERY)
                 except TimeoutError:
@@ -127,10 +150,8 @@ class Dashboard:
     async def _login(self, request: Request) -> Response:
         if request.method == "GET":
             return _read("login.html")
-        told = ""
-        if int(request.headers.get("content-length") or 0) <= LONGEST_FORM:
-            body = await request.body()
-            told = parse_qs(body[:LONGEST_FORM].decode("utf-8", "replace")).get("token", [""])[0]
+        form = (await _body(request, LONGEST_FORM)).decode("utf-8", "replace")
+        told = parse_qs(form).get("token", [""])[0]
         if not self._access.is_token(told):
             return PlainTextResponse("that is not the token: go back, and try again", 403)
         answer = RedirectResponse("/", 303)
@@ -138,6 +159,16 @@ class Dashboard:
             COOKIE, self._access.session, httponly=True, samesite="strict", secure=request.url.scheme == "https"
         )
         return answer
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """What a request carries; nothing, where that is more than `most` bytes."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            return b""
+    return body
 
 
 class _Guard:

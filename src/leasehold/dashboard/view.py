@@ -30,13 +30,14 @@ LONGEST = 2_000
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that was set aside, as it is shown: `body` is text."""
+    """A row that was set aside, as it is shown: `body` is text, `hub` the identity of its hub."""
 
     partition: str
     sequence_number: int
     reason: str
     body: str
     at: str
+    hub: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ def view(
                 "reason": text(one.reason),
                 "body": text(one.body),
                 "at": text(one.at),
+                "hub": text(one.hub),
             }
             for one in seen.rows
         ],

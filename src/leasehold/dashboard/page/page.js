@@ -124,7 +124,8 @@ class Pipeline {
       "data-none": "none since the dashboard looks" });
     this.rows = make("ol", { class: "rows", "aria-label": `rejected rows of ${title}`, "data-none": "none" });
     const scrolled = (list) => make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": list.getAttribute("aria-label") }, list);
-    this.rejected = make("div", { hidden: "" }, make("h3", {}, "Rejected rows"), scrolled(this.rows));
+    this.acted = make("p", { class: "acted", role: "status" });
+    this.rejected = make("div", { hidden: "" }, make("h3", {}, "Rejected rows"), this.acted, scrolled(this.rows));
     this.element = make("section", { "aria-label": `pipeline ${title}` },
       this.heading, this.error, facts, make("h3", {}, "Instances"), this.owners,
       make("h3", {}, "Partitions"), head, this.list, make("h3", {}, "Moves"), scrolled(this.moves),
@@ -174,7 +175,7 @@ class Pipeline {
     const chips = seen.instances.map((one) => make("li", {}, chip(one.owner, one.colour, true, `, ${one.partitions}`)));
     if (this.owners.textContent !== chips.map((one) => one.textContent).join("")) this.owners.replaceChildren(...chips);
     this.showLanes(seen.partitions);
-    this.rejected.hidden = !seen.rejectedRows.length;
+    this.rejected.hidden = !seen.rejectedRows.length && !this.acted.textContent;
     const left = seen.rejected - seen.rejectedRows.length;
     say(this.rejected.firstChild, `Rejected rows${left > 0 ? `, the first ${seen.rejectedRows.length}` : ""}`);
     this.showRows(seen.rejectedRows);
@@ -216,12 +217,47 @@ class Pipeline {
   }
 
   showRows(rows) {
-    const told = JSON.stringify(rows);
+    const told = JSON.stringify([rows, this.seen.actions]);
     if (told === this.toldRows) return;
     this.toldRows = told;
-    this.rows.replaceChildren(...rows.map((row) => make("li", {},
-      make("p", {}, make("b", {}, `partition ${row.partition}, event ${row.number}`), `: ${row.reason}`),
-      make("pre", {}, row.body))));
+    this.rows.replaceChildren(...rows.map((row) => {
+      const shown = make("li", {},
+        make("p", {}, make("b", {}, `partition ${row.partition}, event ${row.number}`), `: ${row.reason}`),
+        make("pre", {}, row.body));
+      if (this.seen.actions) shown.append(this.buttons(row));
+      return shown;
+    }));
+  }
+
+  buttons(row) {
+    const event = `partition ${row.partition}, event ${row.number}`;
+    const retry = make("button", { type: "button", "aria-label": `try ${event} again` }, "Try again");
+    retry.addEventListener("click", () => this.act({ action: "retry" }, row, retry));
+    const why = make("input", { required: "", maxlength: "500", placeholder: "why it is not wanted",
+      "aria-label": `why ${event} is dropped` });
+    const drop = make("button", { "aria-label": `drop ${event}` }, "Drop");
+    const form = make("form", { class: "acts" }, retry, why, drop);
+    form.addEventListener("submit", (submitted) => {
+      submitted.preventDefault();
+      this.act({ action: "drop", because: why.value }, row, drop);
+    });
+    return form;
+  }
+
+  async act(wish, row, button) {
+    button.disabled = true;
+    say(this.acted, `${wish.action === "retry" ? "trying" : "dropping"} partition ${row.partition}, event ${row.number} …`);
+    try {
+      const answer = await fetch(`/actions/${encodeURIComponent(this.name)}`, { method: "POST",
+        body: JSON.stringify({ ...wish, hub: row.hub, events: [[row.partition, row.number]] }) });
+      const told = await answer.json();
+      const done = told.error || Object.entries(told.result).filter(([, value]) => typeof value === "number" && value)
+        .map(([what, value]) => `${value} ${what}`).join(", ");
+      say(this.acted, `partition ${row.partition}, event ${row.number}: ${done || "nothing was done"}`);
+    } catch {
+      say(this.acted, "the dashboard's server does not answer");
+    }
+    button.disabled = false;
   }
 
   draw() {

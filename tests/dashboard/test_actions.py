@@ -1,0 +1,94 @@
+"""What the dashboard does when it is allowed to: with the token alone, and nothing that a request sneaks in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from leasehold.dashboard.actions import MOST_EVENTS, Action, BadRequest
+from tests.dashboard.serving import Place, serving, until
+
+TOKEN = "sixteen letters!"  # noqa: S105 -- of a test
+GOOD = {"action": "drop", "hub": "h", "events": [["0", 3]], "because": "a test"}
+
+
+def test_a_request_becomes_options_with_their_values_bound() -> None:
+    action = Action.parse(json.dumps({**GOOD, "events": [["--all", 3], ["1", 4]], "because": " --all "}))
+    assert action.words() == ["--hub=h", "--event=--all:3", "--event=1:4", "--because=--all"]
+    assert Action.parse(json.dumps({**GOOD, "action": "retry"})).words() == ["--hub=h", "--event=0:3"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"action": "reset"},
+        {"action": ["drop"]},
+        {"hub": ""},
+        {"hub": None},
+        {"events": []},
+        {"events": [["0", 1]] * (MOST_EVENTS + 1)},
+        {"events": [["0", True]]},
+        {"events": [["0", -1]]},
+        {"events": [["0", "1"]]},
+        {"events": [[0, 1]]},
+        {"events": ["0:1"]},
+        {"events": 7},
+        {"because": " "},
+        {"because": "x" * 501},
+        {"because": 7},
+        {"because": "\0"},
+    ],
+)
+def test_what_is_no_action_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(BadRequest):
+        Action.parse(json.dumps({**GOOD, **change}))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", "{}", "{", "[" * 50_000])
+def test_what_is_no_request_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest):
+        Action.parse(text)
+
+
+def test_an_event_is_dropped_with_the_token_and_left_alone_without(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.own("0", "blue/1")
+    place.send("0", *[b"x"] * 5)
+    place.reject("0", 2, b"{", "not JSON")
+    wish = json.dumps({**GOOD, "hub": place.hub.identity, "events": [["0", 2]]})
+    with serving(place, "--allow-actions", LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
+        here, known = served.url.rstrip("/"), {"Authorization": f"Bearer {TOKEN}"}
+
+        def rejected() -> object:
+            return json.loads(served.ask("/now", **known)[2])[0].get("rejected")
+
+        until(lambda: rejected() == 1, "the rejected row")
+        assert json.loads(served.ask("/now", **known)[2])[0]["actions"] is True
+        assert served.ask("/actions/flights", "POST", wish, Origin=here)[0] == 401
+        assert served.ask("/actions/flights", "POST", wish, Origin="http://evil.example", **known)[0] == 403
+        assert served.ask("/actions/flights", "POST", wish, **known)[0] == 403
+        assert served.ask("/actions/other", "POST", wish, Origin=here, **known)[0] == 403
+        assert served.ask("/actions/flights", "POST", "x" * 100_000, Origin=here, **known)[0] == 400
+        assert rejected() == 1
+        status, _, told = served.ask("/actions/flights", "POST", wish, Origin=here, **known)
+        assert (status, json.loads(told)) == (200, {"result": {"dropped": 1}})
+        until(lambda: rejected() == 0, "the end of the row")
+        [dropped] = place.dropped()
+        assert (dropped.event.sequence_number, dropped.dropped_for) == (2, "a test")
+    place.close()
+
+
+def test_without_the_option_nothing_can_be_done(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.own("0", "blue/1")
+    place.reject("0", 2, b"{", "not JSON")
+    wish = json.dumps({**GOOD, "hub": place.hub.identity, "events": [["0", 2]]})
+    with serving(place, LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
+        status, _, said = served.ask(
+            "/actions/flights", "POST", wish, Origin=served.url.rstrip("/"), Authorization=f"Bearer {TOKEN}"
+        )
+        assert (status, "--allow-actions" in said) == (403, True)
+    assert place.dropped() == []
+    place.close()
