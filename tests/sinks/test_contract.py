@@ -23,7 +23,7 @@ from tests.sinks.postgres import Place
 
 
 class OnSqlite:
-    """What both suites are given."""
+    """What each suite is given."""
 
     @pytest.fixture
     def open_table(self, tmp_path: Path) -> Callable[[TableSpec], Sink]:
@@ -66,7 +66,9 @@ class TestForgettingOnSqlite(OnSqlite, ForgettingContract):
     pass
 
 
-class TestPostgresSink(SinkContract):
+class OnPostgres:
+    """What each suite is given."""
+
     @pytest.fixture
     def open_table(self, place: Place) -> Iterator[Callable[[TableSpec], Sink]]:
         opened: list[Sink] = []
@@ -86,3 +88,17 @@ class TestPostgresSink(SinkContract):
     @pytest.fixture
     def set_aside(self, place: Place) -> Callable[[], list[tuple[Any, ...]]]:
         return lambda: place.look("SELECT partition, sequence_number FROM entities_rejected ORDER BY 1, 2")
+
+
+class TestPostgresSink(OnPostgres, SinkContract):
+    pass
+
+
+class TestDuplicatesOnPostgres(OnPostgres, DuplicatesContract):
+    pass
+
+
+class TestStatesOnPostgres(OnPostgres, StatesContract):
+    @pytest.fixture
+    def constrain(self, place: Place) -> Callable[[], object]:
+        return lambda: place.run("CREATE UNIQUE INDEX one_each ON entities (value)")

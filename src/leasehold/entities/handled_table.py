@@ -47,7 +47,7 @@ class HandledTable:
     """The states of entities in a table, and the handler that computes them.
 
     handler         what `entity` has made of a function
-    url             of the sink: `sqlite:///PATH`
+    url             of the sink: `sqlite:///PATH` or `postgresql://…`
     table           the table's name; `<table>_rejected` has what was rejected
     pipeline        the pipeline that the table belongs to
     schema          the columns of an event's JSON body, as `order_id STRING, amount DECIMAL(12,2)`; read by the strict
@@ -82,7 +82,12 @@ class HandledTable:
         spec = TableSpec(name=table, pipeline=pipeline, consumer_group=consumer_group, keys=handler.keys)
         self.sink: Sink = open_sink(url, spec, base=base)
         if not isinstance(self.sink, KeepsStates):
-            raise ConfigError("url", url, "this sink keeps no states for handlers", "SQLite does: sqlite:///PATH")
+            raise ConfigError(
+                "url",
+                url,
+                "this sink keeps no states for handlers",
+                "SQLite and Postgres do: sqlite:///PATH, postgresql://…",
+            )
         self._states: KeepsStates = self.sink
         self.sink.check(_with_fence(self._state))
         self._states.check_states()

@@ -85,7 +85,7 @@ def fit(session: Session, schema: pa.Schema) -> Layout:
             f"{spec.name} is {_OTHERS.get(kind, 'no table')}. Name a table, or one that does not exist: it will be made"
         )
     found = relation(session, spec.name)
-    layout = _compared(spec, fields, found)
+    layout = compared(spec, fields, found)
     _try(session, layout)
     return layout
 
@@ -114,7 +114,8 @@ def refuse(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:
         raise SchemaMismatch("\n".join([f"the DataFrame does not fit the table {spec.name}:", *lines]))
 
 
-def _compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> Layout:
+def compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> Layout:
+    """How rows of these fields are written to the table as it is. Raises `SchemaMismatch`."""
     wrong: list[tuple[str, str]] = []
     targets: list[Target] = []
     for field in fields:

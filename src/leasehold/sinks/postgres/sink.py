@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ from leasehold.postgres.connections import Connection, Connections, Errors, Roll
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, TableContents
 from leasehold.sinks.batch import Batch
+from leasehold.sinks.ordering import Key
+from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import kind_of_relation
 from leasehold.sinks.postgres.names import SHARED, check_name
@@ -117,6 +120,16 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 for name in (self.spec.name, self.spec.rejected)
             ]
         return TableContents(*counts)
+
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
+        with self._using() as session:
+            return states.read(session, schema, keys)
+
+    def check_states(self) -> None:
+        """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
+        with self._using() as session:
+            states.check(session)
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with all that was made undone. Whether the table is there."""

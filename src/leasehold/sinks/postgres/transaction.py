@@ -19,8 +19,9 @@ from leasehold.postgres.place import check_relations
 from leasehold.sinks import claims
 from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.content import SetAside, bodies_of, identified, parted, unfit_rows
+from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
-from leasehold.sinks.postgres import memory, rejected
+from leasehold.sinks.postgres import identities, memory, rejected
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
@@ -94,7 +95,22 @@ class PostgresTransaction:
     def _mine(self) -> tuple[str, ...]:
         """The table and what is beside it alone."""
         spec = self._session.spec
-        return (spec.name, spec.rejected, *([spec.memory] if spec.memory else []))
+        return (spec.name, spec.rejected, spec.identities, *([spec.memory] if spec.memory else []))
+
+    def known_identities(self, digests: Collection[str]) -> Memory:
+        if not digests:
+            return {}
+        session, name = self._session, self._session.spec.identities
+        identities.make(session)
+        check_relations(session.connection, session.names.schema, [name], self._shown)
+        return identities.known(session, digests)
+
+    def remember_identities(self, memory: Memory) -> None:
+        if memory:
+            identities.remember(self._session, memory)
+
+    def forget_identities(self, before: int, at_most: int) -> None:
+        identities.forget(self._session, before, at_most)
 
     def fit(self, schema: pa.Schema) -> None:
         state, checked = state_of(self._session, self._mine), self.checked

@@ -1,0 +1,96 @@
+"""States of entities read back from a Postgres table, as the Python values that they were written as.
+
+Owns the way from the table's columns back to the values of an Arrow schema of flat columns, and which other constraints
+a table has: a handler's state is written as one row of several events, which no constraint may set aside. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from leasehold.errors import ConfigError
+from leasehold.sinks.ordering import Key
+from leasehold.sinks.postgres.catalog import kind_of_relation, relation
+from leasehold.sinks.postgres.layout import Layout, compared
+from leasehold.sinks.postgres.names import quoted
+from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.table import folded, ordered_keys
+
+
+def read(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+    """The rows of these keys, those that are there, in the columns of `schema`."""
+    spec = session.spec
+    wanted = [key for key in keys if not any(isinstance(value, str) and "\0" in value for value in key)]
+    if not wanted or kind_of_relation(session, spec.name) is None:
+        return {}
+    layout = compared(spec, list(schema), relation(session, spec.name))
+    columns = ", ".join(f"CAST(t.{quoted(target.name)} AS {target.carrier})" for target in layout.targets)
+    given = ", ".join(f"%(k{place})s::{key.carrier}[]" for place, key in enumerate(layout.key_targets))
+    names = ", ".join(f"k{place}" for place in range(len(layout.keys)))
+    match = " AND ".join(_equals(layout, place) for place in range(len(layout.keys)))
+    by_name = {folded(name): place for place, name in enumerate(spec.keys)}
+    order = [by_name[folded(name)] for name in ordered_keys(spec)]
+    values = {f"k{place}": [key[at] for key in wanted] for place, at in enumerate(order)}
+    rows = session.rows(
+        f"SELECT {columns} FROM unnest({given}) AS w({names}) JOIN {session.names.table} AS t ON {match}", **values
+    )
+    of_key = [layout.columns.index(_written(layout, name)) for name in spec.keys]
+    found: dict[Key, dict[str, Any]] = {}
+    for row in rows:
+        read_back = [_in_utc(value) for value in row]
+        found[tuple(read_back[place] for place in of_key)] = dict(zip(layout.columns, read_back, strict=True))
+    return found
+
+
+def _equals(layout: Layout, place: int) -> str:
+    """A key that does not fit the column's type is nobody's; the cast must not see it."""
+    key = layout.key_targets[place]
+    value, fits = key.value(f"w.k{place}"), key.fits(f"w.k{place}")
+    return f"t.{quoted(key.name)} = " + (value if fits is None else f"(CASE WHEN {fits} THEN {value} END)")
+
+
+def _written(layout: Layout, key: str) -> str:
+    return next(name for name in layout.columns if folded(name) == folded(key))
+
+
+def _in_utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
+
+
+def check(session: Session) -> None:
+    """Refuse a table that may refuse a row for more than its types. Raises `ConfigError`."""
+    spec = session.spec
+    if kind_of_relation(session, spec.name) is None:
+        return
+    table = relation(session, spec.name)
+    keys = {folded(name) for name in spec.keys}
+    others = [
+        f"the unique index {index.name}"
+        for index in table.unique
+        if not index.plain or {folded(name) for name in index.columns} != keys
+    ]
+    others += ["a foreign key" if key.outgoing else "a foreign key to it" for key in table.foreign]
+    others += [f"{column.name} of a domain" for column in table.columns if column.is_domain]
+    others += [
+        f"{column.name} NOT NULL" for column in table.columns if column.not_null and folded(column.name) not in keys
+    ]
+    others += ["a CHECK"] if table.checks else []
+    others += [
+        what
+        for what, query in (
+            ("a trigger", "SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = {} AND NOT tgisinternal)"),
+            ("EXCLUDE", "SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conrelid = {} AND contype = 'x')"),
+        )
+        if session.one(query.format("to_regclass(%(it)s)"), it=session.names.table.replace("%%", "%"))
+    ]
+    if others:
+        raise ConfigError(
+            "table",
+            spec.name,
+            f"it has {', '.join(others)}, which may refuse what a handler has made of several events",
+            "Check it in the handler, which can raise Reject, and drop the constraint",
+        )
