@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -65,7 +66,7 @@ EventProcessor(sys.argv[1], sys.argv[2], on_events, name="blue", ownership=setti
 def formatted(record: logging.LogRecord) -> dict[str, Any]:
     line = JsonFormatter().format(record)
     assert "\n" not in line
-    read: dict[str, Any] = json.loads(line)
+    read: dict[str, Any] = json.loads(line, parse_constant=pytest.fail)  # NaN is Python's JSON, and no other's
     return read
 
 
@@ -113,9 +114,29 @@ def test_what_others_wrote_is_one_line_and_raises_nothing() -> None:
     assert formatted(record_of("a\nb\x1b[31m\u202e\ud800"))["message"] == "a\nb\x1b[31m\u202e\ud800"
     assert formatted(record_of(leasehold={"leasehold.odd": object()}))["leasehold.odd"].startswith("<object")
     assert formatted(record_of(leasehold="somebody else's"))["message"] == "text"
+    odd = formatted(record_of(leasehold={"leasehold.odd": [math.nan, {"until": -math.inf}, 1.5]}))["leasehold.odd"]
+    assert odd == ["nan", {"until": "-inf"}, 1.5]
     loop: list[object] = []
     loop.append(loop)
     assert "no JSON" in formatted(record_of(leasehold={"leasehold.odd": loop}))["message"]
+
+
+class Mute(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def test_what_has_no_text_raises_nothing() -> None:
+    assert "<Mute without a text: RuntimeError>" in formatted(record_of(leasehold={"leasehold.odd": Mute()})).values()
+    assert "cannot be had" in formatted(record_of("%s", Mute()))["message"]
+    assert formatted(record_of("partition %s", Mute()))["leasehold.partition"].startswith("<Mute")
+    record = record_of()
+    record.exc_info = (Mute, Mute(), None)
+    assert formatted(record)["error.message"].startswith("<Mute")
 
 
 def test_whose_record_it_is() -> None:

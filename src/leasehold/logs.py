@@ -19,12 +19,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
 from leasehold.notices import CheckpointUpdated, Measurement, Notice, Notices
-from leasehold.printable import printable_json
+from leasehold.printable import printable_json, text_of
 
 __all__ = ["JsonFormatter", "about", "action_of", "at", "log_notices"]
 
@@ -72,8 +72,8 @@ def _what(record: logging.LogRecord) -> dict[str, str]:
     with _lock:
         if "owner" not in told and len(set(_owners)) == 1:
             told["owner"] = _owners[0]
-    if _BEGINS_WITH_PARTITION.match(str(record.msg)) and isinstance(record.args, tuple) and record.args:
-        told["partition"] = str(record.args[0])
+    if _BEGINS_WITH_PARTITION.match(text_of(record.msg)) and isinstance(record.args, tuple) and record.args:
+        told["partition"] = text_of(record.args[0])
     own = getattr(record, "leasehold", None)
     return {**told, **own} if isinstance(own, dict) else told
 
@@ -114,7 +114,9 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception as error:  # noqa: BLE001 - values that do not fit their text, in whosever code
-        return f"{record.msg!r} with {record.args!r}: {error}"
+        with suppress(Exception):
+            return f"{record.msg!r} with {record.args!r}: {error}"
+        return f"a text that cannot be had: {text_of(error)}"
 
 
 def of_error(error: BaseException) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def of_error(error: BaseException) -> dict[str, Any]:
 
 
 def _of_error(error: BaseException) -> dict[str, Any]:
-    return {"error.type": type(error).__name__, "error.message": str(error)}
+    return {"error.type": type(error).__name__, "error.message": text_of(error)}
 
 
 # Notices
@@ -160,5 +162,5 @@ def _log(notice: Notice, owner: str) -> None:
         else:
             value = list(value) if isinstance(value, tuple) else value
             fields[f"leasehold.{field.name}"] = value
-        said.append(f"{field.name.replace('_', ' ')} {value if value not in ('', []) else '-'}")
+        said.append(f"{field.name.replace('_', ' ')} {text_of(value) if value not in ('', []) else '-'}")
     logger.log(level, "%s", f"{action.replace('-', ' ')}: {', '.join(said)}", extra={"leasehold": fields})

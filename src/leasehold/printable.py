@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 
 
 def printable(text: str) -> str:
@@ -23,10 +24,33 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def text_of(value: object) -> str:
+    """`str(value)`; of an object whose text cannot be had, what it is."""
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001 - in whosever class
+        return f"<{type(value).__name__} without a text: {type(error).__name__}>"
+
+
 def printable_json(value: object) -> str:
-    """A JSON document on one line, with escapes as JSON has them for what cannot be printed."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    """A JSON document on one line, with escapes as JSON has them for what cannot be printed.
+
+    What JSON has not, NaN and infinity among it, becomes its text.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=text_of, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, default=text_of, allow_nan=False)
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def _finite(value: object) -> object:
+    """The value with the texts of its numbers that are not finite. `RecursionError` for one that holds itself."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {_finite(key): _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class PrintableFormatter(logging.Formatter):
