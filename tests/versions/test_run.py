@@ -69,9 +69,11 @@ def test_micro_batches_killed_between_commit_and_checkpoint(interpreter: Interpr
         assert killed.poll() is None, (tmp_path / "killed.log").read_text()
         return bool((tmp_path / "table.db").exists() and _ask(tmp_path, "SELECT 1 FROM leasehold_watermark"))
 
-    until(committed, "the first batch to be in the table")
-    killed.kill()
-    killed.wait()
+    try:
+        until(committed, "the first batch to be in the table")
+    finally:
+        killed.kill()
+        killed.wait()
     before = len(_ask(tmp_path, "SELECT 1 FROM entities"))
     assert 0 < before < 45 * PARTITIONS
     (tmp_path / "slow").unlink()
