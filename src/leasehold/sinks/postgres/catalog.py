@@ -5,7 +5,7 @@ Owns the queries. Reads only. Expressions are as `pg_get_expr` writes them, with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leasehold.sinks.postgres.session import Session
@@ -16,7 +16,7 @@ _TABLE = """(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relna
 _COLUMNS = f"""
 SELECT a.attname::text, CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
   ELSE format_type(a.atttypid, a.atttypmod) END, a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '',
-  a.attgenerated <> '' OR a.attidentity = 'a', t.typtype = 'd',
+  a.attgenerated <> '' OR a.attidentity = 'a', a.attgenerated <> '', t.typtype = 'd',
   coalesce((SELECT collisdeterministic FROM pg_collation WHERE oid = a.attcollation), true) AND t.typname <> 'bpchar',
   a.attnum
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -61,7 +61,8 @@ WHERE n.nspname = %(schema)s AND c.relname = ANY(%(names)s::text[]) ORDER BY c.r
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column; `declared` is the type below a domain. `computed` ones cannot be given.
+    """A column; `declared` is the type below a domain. `computed` ones cannot be given: those that are
+    generated from others, and an identity that is always the table's.
 
     Values of `comparable` ones are equal only where they are the same.
     """
@@ -71,6 +72,7 @@ class TableColumn:
     not_null: bool
     has_default: bool
     computed: bool
+    is_generated: bool
     is_domain: bool
     comparable: bool
 
@@ -147,20 +149,25 @@ def relation(session: Session, name: str) -> Relation:
     return Relation(
         columns,
         tuple(Check(text, frozenset(named(numbers or ()))) for text, numbers in session.rows(_CHECKS, **it)),
-        tuple(
-            UniqueIndex(
-                index,
-                immediate,
-                predicate,
-                tuple(elements),
-                0 not in keys and predicate is None,
-                frozenset(named(numbers)) | frozenset(named([number for number in keys if number])),
-                nulls_equal,
-            )
-            for index, immediate, predicate, elements, keys, numbers, nulls_equal in session.rows(_INDEXES, **it)
-        ),
+        tuple(_index(named, *row) for row in session.rows(_INDEXES, **it)),
         tuple(
             ForeignKey(to_itself, outgoing, named(mine if outgoing else theirs), table, tuple(others))
             for to_itself, outgoing, mine, table, others, theirs in session.rows(_FOREIGN, **it)
         ),
     )
+
+
+def _index(
+    named: Callable[[Sequence[int]], tuple[str, ...]],
+    name: str,
+    immediate: bool,
+    predicate: str | None,
+    elements: Sequence[str],
+    keys: Sequence[int],
+    others: Sequence[int],
+    nulls_equal: bool,
+) -> UniqueIndex:
+    """`others` are all columns that the index depends on: also those that it only carries along, by INCLUDE."""
+    plain = 0 not in keys and predicate is None
+    columns = frozenset(named([number for number in (*keys, *(() if plain else others)) if number]))
+    return UniqueIndex(name, immediate, predicate, tuple(elements), plain, columns, nulls_equal)

@@ -11,8 +11,9 @@ A key is concerned when one of its rows
 3. refers to what is not there, by a foreign key to another table;
 4. deletes its entity, where another table refers to it.
 
-All keys are, where it cannot be told from the rows: a rule is about columns that they do not have as well, a column is
-of a domain, the table refers to itself, or columns that others refer to may change.
+All keys are, where it cannot be told from the rows: a rule is about columns that they do not have as well or that the
+table computes, a column is of a domain, the table refers to itself, columns that others refer to may change, or a
+condition raises an error for one of the rows (a division by zero, a cast).
 
 A trigger that raises and an exclusion constraint cannot be seen here: they make the merge fail (`merging`).
 """
@@ -21,10 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
+
 from leasehold.sinks.postgres.catalog import ForeignKey, UniqueIndex
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import Session, breaks_a_rule
 from leasehold.sinks.postgres.staging import APART, KEYS, STAGE
 
 
@@ -35,19 +38,27 @@ class Concerned:
         self._session = session
         self._layout = layout
         self._deletes = deletes
-        values = []
-        for place, target in enumerate(layout.targets):
-            value, fits = target.value(f"s.c{place}"), target.fits(f"s.c{place}")
-            values.append(f"{value if fits is None else f'CASE WHEN {fits} THEN {value} END'} AS {quoted(target.name)}")
-        self._rows = f'(SELECT s.kid AS "leasehold kid", {", ".join(values)} FROM {STAGE} AS s WHERE NOT s.gone) AS r'
+        values = ", ".join(
+            f"{target.held(f's.c{place}')} AS {quoted(target.name)}" for place, target in enumerate(layout.targets)
+        )
+        self._rows = f'(SELECT s.kid AS "leasehold kid", {values} FROM {STAGE} AS s WHERE NOT s.gone) AS r'
 
     def set_apart(self) -> None:
         """Note the concerned keys among those set apart."""
-        if self._all():
+        if self._all() or not self._found():
             self._note(f"SELECT kid FROM {KEYS}")
-            return
-        for query in self._queries():
-            self._note(query)
+
+    def _found(self) -> bool:
+        """Note those that the rows tell; nothing is noted, and False returned, if a condition raises an error."""
+        try:
+            with self._session.savepoint():
+                for query in self._queries():
+                    self._note(query)
+        except psycopg.Error as error:
+            if not breaks_a_rule(error):
+                raise
+            return False
+        return True
 
     def _note(self, query: str) -> None:
         self._session.run(
@@ -60,13 +71,18 @@ class Concerned:
         given, keys = layout.given, {key.name for key in layout.key_targets}
         if any(column.is_domain and column.name in given for column in found.columns):
             return True
+        generated = {column.name for column in found.columns if column.is_generated}
+        ruled = {column.name for column in found.columns if column.not_null}
+        ruled.update(*(check.columns for check in found.checks), *(index.columns for index in found.unique))
+        if generated & ruled:
+            return True
         if any(check.columns & given and not check.columns <= given for check in found.checks):
             return True
         if any(not index.plain and index.columns & given and not index.columns <= given for index in found.unique):
             return True
         for key in found.foreign:
             columns = set(key.columns)
-            if key.to_itself or (key.outgoing and columns & given and not columns <= given):
+            if key.to_itself or (key.outgoing and columns & (given | generated) and not columns <= given):
                 return True
             if not key.outgoing and columns & given and not columns <= keys:
                 return True

@@ -37,6 +37,13 @@ class Target:
         """SQL for the value in the table."""
         return self.way.cast.format(staged)
 
+    def held(self, staged: str) -> str:
+        """SQL for the value as the column has it, to be compared: text is cut off at its length, NULL does not fit."""
+        if self.way.held is not None:
+            return self.way.held.format(staged)
+        value, fits = self.value(staged), self.fits(staged)
+        return value if fits is None else f"CASE WHEN {fits} THEN {value} END"
+
     def fits(self, staged: str) -> str | None:
         """SQL for a condition that every value which the column takes fulfils; None if all do."""
         return None if self.way.fits is None else "(" + self.way.fits.replace("{}", staged) + ")"

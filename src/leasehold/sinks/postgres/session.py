@@ -19,10 +19,13 @@ from leasehold.sinks.table import TableSpec
 _CLASSES = ("22", "23", "44", "P0")
 """Data exceptions, integrity constraints, WITH CHECK OPTION, and what triggers raise."""
 
+_TOO_LARGE = "54000"
+"""A row for its page, or a value for an index."""
+
 
 def breaks_a_rule(error: psycopg.Error) -> bool:
     """Whether a row is to blame, and not the server or the statement."""
-    return (error.sqlstate or "")[:2] in _CLASSES
+    return (error.sqlstate or "")[:2] in _CLASSES or error.sqlstate == _TOO_LARGE
 
 
 def reason_of(error: psycopg.Error) -> str:

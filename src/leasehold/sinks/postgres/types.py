@@ -33,11 +33,12 @@ _CARRIERS = {
 class Way:
     """From the carrier to the column: SQL of a condition and of a value, in which `{}` is the carrier's column.
 
-    `fits` is None where every value fits.
+    `fits` is None where every value fits. `held` is the value that the column has in the end, where that is another.
     """
 
     cast: str
     fits: str | None = None
+    held: str | None = None
 
 
 def carrier_of(type_: pa.DataType) -> str:
@@ -91,7 +92,7 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
         return None if plain.scale > (scale or 0) else _between(cast, 10 ** (length - (scale or 0)))
     if kind is Kind.TEXT and name in ("character varying", "character"):
         # No cast: one that is written cuts the text off, and the one on the way into the column refuses it.
-        return Way("{}", None if length is None else f"char_length({{}}) <= {length}")
+        return Way("{}", None if length is None else f"char_length({{}}) <= {length}", held=cast.cast)
     if kind is Kind.TEXT and name == "uuid":
         return Way(cast.cast, f"{{}} ~ {_UUID}")
     if kind is Kind.JSON and name in ("jsonb", "json", "text"):
