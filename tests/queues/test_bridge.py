@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,9 +18,12 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
+from leasehold.emulators.amqp.limits import Limits
+from leasehold.emulators.amqp.types import Described, Symbol, ULong, encode
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.errors import HubUnavailable, LeaseholdError
+from leasehold.emulators.service_bus.content import content_of
+from leasehold.errors import HubUnavailable, LeaseholdError, QueueUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations.bridging import Bridge, key_by
@@ -42,6 +46,13 @@ def rows(hub: LogHub) -> list[dict[str, Any]]:
         for batch in hub.read(partition, place.begin, place.end):
             found += batch.to_pylist()
     return found
+
+
+def put(server: ServiceBusServer, queue: str, payload: bytes) -> None:
+    """Send a message as these bytes."""
+    entity, shared, content = server._named(queue), server._shared, content_of(payload)
+    assert shared is not None
+    server._ask(shared.namespace.do(entity, lambda now: entity.alive.send([content], now)))
 
 
 def test_an_event_says_which_message_it_was(server: ServiceBusServer, log: LogHub) -> None:
@@ -80,9 +91,60 @@ def test_a_message_without_bytes_is_dead_lettered(server: ServiceBusServer, log:
         sender.send_messages(Message("bytes"))
     ran = CliRunner().invoke(app, ["bridge", url(server), log.url, "--key", "session", "--until-empty"])
     assert ran.exit_code == 0, ran.output
-    assert "1 message appended, 1 dead-lettered for having no bytes" in " ".join(ran.stdout.split())
+    assert "1 message appended, 1 dead-lettered, which can be no events" in " ".join(ran.stdout.split())
     assert (server.count("orders"), server.count("orders", dead=True)) == (0, 1)
     assert [row["body"] for row in rows(log)] == [b"bytes"]
+
+
+def test_a_message_that_the_hub_refuses_stops_no_other(
+    server: ServiceBusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.send("twice", "a", "x" * 40_000, "b", "c", session_id="s")
+    with EventHubsServer({"hub": (memory := MemoryHub(2))}, limits=Limits(message_size=20_000)) as hubs:
+        monkeypatch.setenv("LEASEHOLD_EVENT_HUBS_CONNECTION_STRING", hubs.connection_string("hub"))
+        target = f"eventhubs://{hubs.namespace}/hub"
+        command = ["bridge", url(server, "twice"), target, "--key", "session", "--until-empty", "--json"]
+        ran = CliRunner().invoke(app, command)
+        assert ran.exit_code == 0, ran.output
+        said = json.loads(ran.stdout.splitlines()[-1])
+        assert (said["received"], said["appended"], said["dead_lettered"]) == (4, 3, 1)
+        assert sum(memory.state(partition).end for partition in memory.partition_ids()) >= 3
+    assert (server.count("twice"), server.count("twice", dead=True)) == (0, 1)
+    with closing(open_queue(url(server, "twice"))) as queue, closing(queue.dead_letters()) as dead:
+        [left] = dead.peek(0, 10)
+    assert (left.dead_letter_reason, left.body) == ("RefusedByHub", b"x" * 40_000)
+    assert "larger than" in (left.dead_letter_description or "")
+
+
+def test_what_any_sender_may_write_stops_no_bridge(server: ServiceBusServer, log: LogHub) -> None:
+    """No client in Python sends these; others do."""
+    data, mark = Described(ULong(0x75), b"odd"), {"DeadLetterReason": b"\xff", "DeadLetterErrorDescription": b"\xff"}
+    of_key = [Described(ULong(0x72), {Symbol("x-opt-partition-key"): key}) for key in (b"\xff", 5)]
+    properties = [Described(ULong(0x73), [b"\xff", *[None] * 9, group]) for group in (b"\xff", 5)]
+    application = [Described(ULong(0x74), value) for value in (mark, {b"\xff": b"\xff", "DeadLetterReason": 5})]
+    for odd in (*of_key, *properties, *application):
+        put(server, "orders", encode(odd) + encode(data))
+    server.send("orders", "good")
+    ran = CliRunner().invoke(app, ["bridge", url(server), log.url, "--key", "partition-key", "--until-empty"])
+    assert ran.exit_code == 0, ran.output
+    assert sorted(row["body"] for row in rows(log)) == [b"good", *[b"odd"] * 6]
+    assert server.count("orders") == server.count("orders", dead=True) == 0
+
+
+def test_a_session_goes_on_after_its_connection_was_lost(server: ServiceBusServer) -> None:
+    server.send("sessions", *"abc", session_id="s")
+    with closing(open_queue(f"{url(server, 'sessions')}?sessions=true")) as queue:
+        assert queue.complete(queue.receive(1, 20.0)) == []
+        server.faults.drop_connections()
+        found: list[bytes | None] = []
+        for _ in range(5):
+            with contextlib.suppress(QueueUnavailable):  # what the drop has cost
+                more = queue.receive(1, 20.0)
+                assert queue.complete(more) == []
+                found += [message.body for message in more]
+            if len(found) == 2:
+                break
+    assert found == [b"b", b"c"]
 
 
 def test_a_message_that_was_appended_and_not_completed_is_not_appended_again(

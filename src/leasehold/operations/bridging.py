@@ -3,7 +3,8 @@
 Owns the order of steps: receive under locks, append durably, complete. What stops in between leaves messages that the
 queue gives out again: a hub that `SendsOnce` (the embedded log) has each message once, because it keeps their names in
 the transaction that appends them; into any other hub a message may come twice, and `deduplicate_by` of a pipeline
-drops the second. A message without bytes is dead-lettered: a hub's event is bytes.
+drops the second. A message that can be no event of the hub is dead-lettered, so that the others go on: one without
+bytes, and one that the hub refuses for what it is, for example for its size. It is then sent alone, to be sure.
 
 While the hub is away, messages stay locked here and are renewed, since each delivery that fails brings them nearer to
 the dead letters. A process that stops for longer than the locks last finds them lost, and completes nothing that is
@@ -13,11 +14,12 @@ with one of them, and while no lock is lost.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import ConfigError, LeaseholdError, may_pass
+from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch, may_pass
 from leasehold.hubs import Hub, SendsOnce
 from leasehold.model import Event
 from leasehold.queues import Queue, QueueMessage
@@ -34,11 +36,12 @@ _RENEWED_AT = 0.5
 """The part of a lock's time that may pass before it is renewed."""
 _SHORTEST, _LONGEST = 0.4, 30.0
 """Bounds, in seconds, of what is believed of that time: it is told by two clocks, which may differ."""
+_LONGEST_REASON = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bridged:
-    """What has been done: messages `received`, those `appended` and those `dead_lettered` for having no bytes.
+    """What has been done: messages `received`, those `appended` and those `dead_lettered`, which can be no events.
 
     `repeated` had been appended before; the locks of `lost` ended before they were completed, so that they come again.
     """
@@ -125,22 +128,43 @@ class Bridge:
         done = Bridged(received=len(received), dead_lettered=dead, lost=len(empty) - dead)
         if not messages:
             return done
-        appended = self._append(messages, began)
-        if appended is None:
+        outcome = self._append(messages, began)
+        if outcome is None:
             self._queue.abandon(messages)
             return done
-        lost = self._queue.complete(messages)
-        repeated = len(messages) - appended
-        return done + Bridged(appended=appended, repeated=repeated, lost=len(lost))
+        appended, refused = outcome
+        taken = [message for message in messages if message.identity not in refused]
+        lost = self._queue.complete(taken)
+        done += Bridged(appended=appended, repeated=len(taken) - appended, lost=len(lost))
+        for message in messages:
+            if message.identity in refused:
+                dead = self._queue.dead_letter(message, "RefusedByHub", refused[message.identity])
+                done += Bridged(dead_lettered=int(dead), lost=int(not dead))
+        return done
 
-    def _append(self, messages: Sequence[QueueMessage], began: float) -> int | None:
-        """Append, as long as it takes; how many were new to the hub. `None` where the bridge is to stop."""
+    def _append(self, messages: Sequence[QueueMessage], began: float) -> tuple[int, dict[str, str]] | None:
+        """Append, as long as it takes. How many were new to the hub, and why it refused others, by their identities.
+
+        `None` where the bridge is to stop.
+        """
         held = list(messages)
         lasts = self._time_left(held)
         renewed, told = began, False
-        while True:
+        appended, refused = 0, dict[str, str]()
+        rest = deque([messages])
+        while rest:
+            if self._clock.monotonic() - renewed > lasts * _RENEWED_AT:
+                renewed = self._clock.monotonic()
+                held = self._queue.renew(held)
             try:
-                return self._sent(messages)
+                appended += self._sent(rest[0])
+                rest.popleft()
+            except SchemaMismatch as error:
+                group = rest.popleft()
+                if len(group) == 1:
+                    refused[group[0].identity] = str(error)[:_LONGEST_REASON]
+                else:
+                    rest.extend([message] for message in group)
             except LeaseholdError as error:
                 if not may_pass(error):
                     self._queue.abandon(messages)
@@ -148,11 +172,9 @@ class Bridge:
                 if not told:
                     self._say(error)
                     told = True
-            if self._pause(min(1.0, lasts / 4)):
-                return None
-            if self._clock.monotonic() - renewed > lasts * _RENEWED_AT:
-                renewed = self._clock.monotonic()
-                held = self._queue.renew(held)
+                if self._pause(min(1.0, lasts / 4)):
+                    return None
+        return appended, refused
 
     def _time_left(self, messages: Sequence[QueueMessage]) -> float:
         """How long the locks last from now on, in seconds, by the service's clock and this one's wall."""

@@ -59,8 +59,8 @@ def bridge(
     also when this command is killed in between, or runs several times beside itself. Event Hubs and Kafka may have one
     twice: `deduplicate_by` of a pipeline drops the second.
 
-    A message whose body is no bytes is dead-lettered. While the hub is away, what is locked stays locked. SIGTERM and
-    Ctrl-C end it after the batch at hand.
+    A message whose body is no bytes is dead-lettered, and so is one that the hub refuses, for example for its size.
+    While the hub is away, what is locked stays locked. SIGTERM and Ctrl-C end it after the batch at hand.
     """
     from leasehold.hubs import open_hub
     from leasehold.queues import open_queue
@@ -113,7 +113,7 @@ def _line(total: Bridged) -> str:
     said = [f"{counted(total.appended, 'message')} appended"]
     for count, what in (
         (total.repeated, "that were there already"),
-        (total.dead_lettered, "dead-lettered for having no bytes"),
+        (total.dead_lettered, "dead-lettered, which can be no events"),
         (total.lost, "whose lock was lost, which come again"),
     ):
         if count:

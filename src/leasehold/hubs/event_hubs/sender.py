@@ -73,15 +73,14 @@ class Sender:
         how = dict([place])
         batch = self._client.create_batch(**how)
         for event in events:
-            try:
-                batch.add(event)
-            except ValueError:
-                if not len(batch):
-                    size = batch.max_size_in_bytes
-                    raise SchemaMismatch(f"an event is larger than the {size:,} bytes that the hub takes") from None
-                self._send_batch(batch)
-                batch = self._client.create_batch(**how)
-                batch.add(event)
+            if not _fits(batch, event):
+                if len(batch):
+                    self._send_batch(batch)
+                    batch = self._client.create_batch(**how)
+                    if _fits(batch, event):
+                        continue
+                size = batch.max_size_in_bytes
+                raise SchemaMismatch(f"an event is larger than the {size:,} bytes that the hub takes")
         self._send_batch(batch)
 
     def _send_batch(self, batch: Any) -> None:
@@ -96,3 +95,12 @@ class Sender:
                 pause *= 2
             else:
                 return
+
+
+def _fits(batch: Any, event: EventData) -> bool:
+    """Put an event into a batch, if it has room for it."""
+    try:
+        batch.add(event)
+    except ValueError:
+        return False
+    return True

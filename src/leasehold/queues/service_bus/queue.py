@@ -79,8 +79,17 @@ class ServiceBusQueue:
                     return self._of_sessions(most, wait)
                 found = self._opened().receive_messages(max_message_count=most, max_wait_time=wait)
             except OperationTimeoutError:
+                self._left_behind()
                 return []  # the link was lost, and could not be opened again within the wait
+            except ServiceBusError:
+                self._left_behind()
+                raise
             return [_message(each) for each in found]
+
+    def _left_behind(self) -> None:
+        """A session's receiver that has failed never gets its session back: the next call begins with another."""
+        if self._sessions:
+            self._leave()
 
     def _of_sessions(self, most: int, wait: float) -> list[QueueMessage]:
         """Messages of one session. The next call stays with it if there may be more, and else takes the next one."""
@@ -158,7 +167,10 @@ class ServiceBusQueue:
         """See `Queue.resubmit`. Into a subscription nobody can send: copies go to its topic, and to all of it."""
         with self._told(), self._sender() as sender:
             for each in messages:
-                sender.send_messages(_copy(each.driver))
+                try:
+                    sender.send_messages(_copy(each.driver))
+                except (TypeError, ValueError) as error:  # what the driver reads and does not send
+                    raise QueueError(f"message {each.sequence_number} cannot be sent as it was: {error}") from error
 
     def dead_letters(self) -> ServiceBusQueue:
         """See `Queue.dead_letters`."""
@@ -228,20 +240,27 @@ class ServiceBusQueue:
 
 def _message(found: Any) -> QueueMessage:
     until = found.locked_until_utc
+    reason, description = (_mark(found, name) for name in _ANNOUNCED)
     return QueueMessage(
         body=b"".join(found.body) if found.body_type is AmqpMessageBodyType.DATA else None,
         sequence_number=found.sequence_number,
         enqueued_time=found.enqueued_time_utc.timestamp(),
         message_id=None if found.message_id is None else str(found.message_id),
-        session_id=found.session_id,
-        partition_key=found.partition_key,
+        session_id=None if found.session_id is None else _text(found.session_id),
+        partition_key=None if found.partition_key is None else _text(found.partition_key),
         properties={_text(name): _text(value) for name, value in (found.application_properties or {}).items()},
         delivery_count=found.delivery_count or 0,
         locked_until=until.timestamp() if until is not None else 0.0,
-        dead_letter_reason=found.dead_letter_reason,
-        dead_letter_description=found.dead_letter_error_description,
+        dead_letter_reason=reason,
+        dead_letter_description=description,
         driver=found,
     )
+
+
+def _mark(found: Any, name: bytes) -> str | None:
+    """Why a message is a dead letter. Any sender may set it too, to anything: the driver fails at what is no text."""
+    value = (found.application_properties or {}).get(name)
+    return _text(value) if isinstance(value, bytes | str) else None
 
 
 def _copy(found: Any) -> ServiceBusMessage:
