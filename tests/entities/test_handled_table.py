@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from leasehold import Event
@@ -22,6 +23,9 @@ from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import Delete, EntityEvent, HandlerFailed, entity
 from leasehold.errors import ConfigError, KeyFromTwoPartitions, OwnerLevelWentBack
 from leasehold.hubs.log import LogHub
+from leasehold.sinks import Batch
+from leasehold.sinks.forgetting import Forgets
+from leasehold.sinks.set_aside import EventId, KeepsRejected
 from tests.entities.handler_program import processor, table
 
 ROOT = Path(__file__).parents[2]
@@ -171,8 +175,8 @@ def test_a_former_owner_commits_nothing_once_the_next_one_has_begun(tmp_path: Pa
 
     computed = former._compute
 
-    def overtaken(batch: Any, after: int) -> Any:
-        done = computed(batch, after)
+    def overtaken(batch: Any, after: int, again: int) -> Any:
+        done = computed(batch, after, again)
         later.on_events(*given(2, 1, body(1, amount=10), start=1))  # between its computation and its commit
         return done
 
@@ -183,6 +187,53 @@ def test_a_former_owner_commits_nothing_once_the_next_one_has_begun(tmp_path: Pa
     former._raised.clear()
     former.on_events(*given(1, 1, body(1), body(2)))
     assert rows(tmp_path) == [("a", 2, 11)]
+
+
+def overtaken_once(accounts: HandledTable, beside: Callable[[], object]) -> None:
+    """Let something happen between the first computation from now on and its commit."""
+    computed, calls = accounts._compute, [beside]
+
+    def compute(batch: Any, after: int, again: int) -> Any:
+        done = computed(batch, after, again)
+        if calls:
+            calls.pop()()
+        return done
+
+    accounts._compute = compute  # type: ignore[method-assign]
+
+
+def test_a_rejected_event_that_is_tried_again_meanwhile_is_built_upon(tmp_path: Path) -> None:
+    accounts, beside = table(tmp_path), table(tmp_path)
+    accounts.on_events(*given(1, 0, body(1, "a")))  # rejected: place 0 is missing
+    row = {"account": ["a"], "events": [1], "total": [500]}
+    fence = {"hub": ["h"], "partition": ["0"], "sequenceNumber": [0], "ownerLevel": [1]}
+    mended = Batch(pa.table(row | fence), delete=pa.array([False]))
+
+    def retry() -> None:
+        sink = beside.sink
+        assert isinstance(sink, KeepsRejected)
+        assert sink.rejected_rows.retry(mended, [EventId("h", "0", 0)]).applied == 1
+
+    overtaken_once(accounts, retry)
+    accounts.on_events(*given(1, 1, body(1, "a"), body(0, "b"), start=0))
+    assert rows(tmp_path) == [("a", 2, 501), ("b", 1, 1)]
+
+
+def test_an_entity_that_is_forgotten_meanwhile_begins_anew(tmp_path: Path) -> None:
+    accounts, beside = table(tmp_path), table(tmp_path)
+    accounts.on_events(*given(1, 0, body(0)))
+
+    def forget() -> None:
+        with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+            connection.execute("DELETE FROM accounts")
+            connection.commit()
+        assert isinstance(beside.sink, Forgets)
+        beside.sink.forget_entity({"account": "a"})
+
+    overtaken_once(accounts, forget)
+    accounts.on_events(*given(1, 1, body(0, "a", 7), start=0))
+    assert rows(tmp_path) == [("a", 1, 7)]
+    assert rows(tmp_path, "SELECT 1 FROM accounts_rejected") == []
 
 
 def test_levels_that_went_back_are_told(tmp_path: Path) -> None:

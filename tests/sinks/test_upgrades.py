@@ -3,7 +3,8 @@
 `files/format-1.sqlite` has a table `flights` (upsert by version, with deletes; constraints of its own) that was filled,
 reset to the beginning and filled again, and a table `log` (append). `files/format-2.sqlite` has the same, of which
 partition 1 was written with ranges last, and a table `plain` (upsert without an order). `files/format-3.sqlite` has a
-table `named` beside, ordered by `version`.
+table `named` beside, ordered by `version`. `files/format-4.sqlite` is that, brought to format 4 by its release, and a
+table `entities` with memories of duplicates, some memories of keys cleared, and a rejected row dropped.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.set_aside import Selection
+from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.table import BatchResult
+from leasehold.testing.sinks.duplicates import Sent, known_by
+from leasehold.testing.sinks.fixtures import UPSERT, Row
+from leasehold.testing.sinks.fixtures import batch as batch_of
+from leasehold.testing.sinks.fixtures import read as read_whole
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 from tests.sinks.test_processes import ROOT
 from tests.sinks.test_ranges import of, read
 
 FILES = Path(__file__).parent / "files"
-FORMATS = (1, 2, 3)
+FORMATS = (1, 2, 3, 4)
 FORMAT_OF = "SELECT name, format FROM leasehold_table ORDER BY name"
 
 Old = Callable[[int], Path]
@@ -117,9 +123,33 @@ def test_an_old_table_without_an_order_says_so(old: Old, version: int) -> None:
         sink(old(version), name="plain").apply(batch([E("a", number=10)], by_version=True))
 
 
-def test_an_old_table_with_an_order_says_so(old: Old) -> None:
+@pytest.mark.parametrize("version", FORMATS[2:])
+def test_an_old_table_with_an_order_says_so(old: Old, version: int) -> None:
     with pytest.raises(ConfigError, match="ordered by version so far"):
-        sink(old(3), name="named", sequence_by="-version").check(SCHEMA)
+        sink(old(version), name="named", sequence_by="-version").check(SCHEMA)
+
+
+@pytest.mark.parametrize("version", FORMATS[3:])
+def test_what_is_kept_beside_an_old_table_is_still_known(old: Old, version: int) -> None:
+    entities = SqliteSink(old(version), UPSERT)
+    again = batch_of(Row("b", 9, 6), Row("c", 9, 7), ranges=[read_whole(6, 8)])
+    result = entities.apply(known_by(again, Sent("y", 6, 101), Sent("new", 7, 101)))
+    assert (result.applied, result.duplicates) == (1, 1)
+    assert [(one.event.sequence_number, one.dropped_for) for one in entities.rejected_rows.dropped(9)] == [
+        (3, "not wanted")
+    ]
+    assert [one.event.sequence_number for one in entities.rejected_rows.rows(Selection(), 9)] == [4]
+    assert look(old(version), "SELECT hub, partition, sequence_number FROM leasehold_cleared") == [
+        ("contract-hub", "0", 1)
+    ]
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_changes_outside_of_batches_are_counted_in_an_old_table(old: Old, version: int) -> None:
+    table = sink(old(version))
+    before = table.watermarks("h")["0"]
+    table.forget_entity({"tail": "a"})
+    assert (before.changes, table.watermarks("h")["0"].changes) == (0, 1)
 
 
 @pytest.mark.parametrize("version", FORMATS)
@@ -136,8 +166,9 @@ def test_tables_are_brought_up_to_date_one_by_one(old: Old, version: int) -> Non
         "sequence_number, owner_level) VALUES ('p', 'log', 'h', '$Default', '0', 7, 2)",
     )
     assert sink(path, "append", name="log").watermarks("h") == {"0": Watermark(7, 2)}
-    assert dict(look(path, FORMAT_OF)) | {"plain": newest, "named": newest} == dict.fromkeys(
-        ("flights", "log", "plain", "named"), newest
+    others = ("plain", "named", "entities")
+    assert dict(look(path, FORMAT_OF)) | dict.fromkeys(others, newest) == dict.fromkeys(
+        ("flights", "log", *others), newest
     )
 
 

@@ -9,7 +9,10 @@ Owns why an event takes effect once, though its handler may be called more often
 1. Before an owner's first batch reads any state, it raises the watermark's owner level to its own. From then on no
    former owner commits; a later owner may, and then this owner's commit is refused.
 2. Events at or below the watermark are not computed, states are read after it, and the commit moves it: what was
-   computed from a state is committed only if no other owner has written since. What others write is not seen.
+   computed from a state is committed only if no other owner has written since.
+3. What Leasehold writes or forgets beside (rejected events that are tried again, `forget`, a reset) raises the
+   watermark's count of changes. A commit that finds another count, or another place, than those that the states were
+   read under commits nothing, and the batch is computed again. What a person writes in SQL is not seen.
 
 One thread works on a partition at a time (the processor's), any number of partitions at once. When an owner stops at
 any line before the commit, nothing has happened; after it, its events come again and are passed by. A handler that
@@ -19,6 +22,7 @@ entity holds up its partition. An entity's events in two partitions are refused 
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +35,7 @@ from leasehold.formats.columns_text import read_columns
 from leasehold.model import BEFORE_FIRST, EventRange
 from leasehold.sinks import Batch, TableSpec, open_sink
 from leasehold.sinks.base import KeepsStates, LevelOf, Sink
+from leasehold.sinks.fence import Watermark
 
 if TYPE_CHECKING:
     from leasehold.processor.delivery import EventBatch
@@ -104,13 +109,14 @@ class HandledTable:
             # Nothing of it may be applied: the sink drops the range, or says that levels went back.
             self._apply(Computed(), batch, batch.first, batch.last + 1)
             return
-        mark = self.sink.watermarks(batch.hub).get(batch.partition)
-        done = self._compute(batch, BEFORE_FIRST if mark is None else mark.sequence_number)
         known, begin = self._read.get(batch.partition, (None, 0))
         begin = begin if known is context else context.start
-        end = batch.last + 1 if done.failed is None else done.failed.sequence_number
-        if end > begin:
-            self._apply(done, batch, begin, end)
+        for again in count():
+            mark = self.sink.watermarks(batch.hub).get(batch.partition, Watermark())
+            done = self._compute(batch, mark.sequence_number, again)
+            end = batch.last + 1 if done.failed is None else done.failed.sequence_number
+            if end <= begin or self._apply(done, batch, begin, end, mark):
+                break
         self._read[batch.partition] = context, max(begin, end)
         if done.failed is not None:
             self._tries[batch.partition] = done.failed.sequence_number, done.failed.delivery
@@ -129,7 +135,7 @@ class HandledTable:
             self._raised[batch.partition] = batch.owner_level
         return True
 
-    def _compute(self, batch: EventBatch, after: int) -> Computed:
+    def _compute(self, batch: EventBatch, after: int, again: int) -> Computed:
         new = [event for event in batch if event.sequence_number > after]
         read = self._reader.read(pa.array([event.body for event in new], pa.binary()))
         rows = read.columns.to_pylist()
@@ -149,14 +155,16 @@ class HandledTable:
                 event.sequence_number,
                 event.enqueued_time,
                 batch.owner_level,
-                delivery=deliveries + 1 if event.sequence_number == tried else 1,
+                delivery=1 + again + (deliveries if event.sequence_number == tried else 0),
             )
             events.append((key, given, reason))
         keys = list(dict.fromkeys(key for key, _, reason in events if reason is None))
         return compute(self._handler, self._states.read_states(self._state, keys), events, self._state.names)
 
-    def _apply(self, done: Computed, batch: EventBatch, begin: int, end: int) -> None:
-        """Commit the changes with the watermark, in one transaction."""
+    def _apply(
+        self, done: Computed, batch: EventBatch, begin: int, end: int, read_under: Watermark | None = None
+    ) -> bool:
+        """Commit the changes with the watermark, together. False if they are to be computed again: rule 3."""
         changes = sorted(done.changes.values(), key=lambda change: change.number)
         gone: dict[str, Any] = dict.fromkeys(self._state.names)
         rows = [
@@ -168,15 +176,17 @@ class HandledTable:
             for event, reason in done.rejected
         ]
         aside = pa.schema([*_FENCE, pa.field("body", pa.binary()), pa.field("reason", pa.string())])
-        self.sink.apply(
+        result = self.sink.apply(
             Batch(
                 pa.Table.from_pylist(rows, _with_fence(self._state)),
                 rejected=pa.Table.from_pylist(rejected, aside) if rejected else None,
                 delete=pa.array([change.state is None for change in changes], pa.bool_()),
                 ranges=[EventRange(batch.hub, batch.partition, batch.owner_level, begin, end)],
+                read_under=None if read_under is None else {(batch.hub, batch.partition): read_under},
             ),
             self.level_of,
         )
+        return not result.outdated
 
     def _check_columns(self) -> None:
         read = self._reader.schema

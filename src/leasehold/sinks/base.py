@@ -128,8 +128,10 @@ class TellsContents(Protocol):
 class KeepsStates(Protocol):
     """What a sink may do beside: give rows back, so that a handler can go on from an entity's state.
 
-    Who has raised the watermark's owner level (`raise_owner_levels`) before reading, and applies what was computed
-    under that level, knows that no former owner has written in between: its batch is refused.
+    Who has raised the watermark's owner level (`raise_owner_levels`), reads the watermarks and then the states, and
+    applies what it has computed with those as `Batch.read_under`, knows that nobody has written in between: a former
+    owner's batch is refused, and `BatchResult.outdated` says that what was read may have been changed by a retry, by
+    `forget` or by a reset.
     """
 
     def read_states(self, schema: pa.Schema, keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[str, Any]]:

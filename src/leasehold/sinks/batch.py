@@ -9,7 +9,7 @@ say which event they come from, and those of other events than the batch has rea
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pyarrow import types
 
 from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
-from leasehold.sinks.fence import Lane, Plan, Range
+from leasehold.sinks.fence import Lane, Plan, Range, Watermark
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.values import Column, Kind, kind_of
 
@@ -49,7 +49,8 @@ class Batch:
     `sequence_by` and `delete` have one value a row. `rejected` has the columns `REJECTED_COLUMNS`. `ranges` are what
     was read whole to make the rows, also where a transform has left none of them; without, the ranges go from the
     first to the last row of each partition and owner level. `identities` are what its events are known by, so that one
-    that a producer has sent twice is applied once.
+    that a producer has sent twice is applied once. `read_under` are the watermarks from before those rows of the
+    table were read that the batch was computed from: if one has moved since, it is outdated (`fence`, rule 10).
     """
 
     rows: pa.Table
@@ -58,6 +59,7 @@ class Batch:
     delete: Column | None = None
     ranges: Sequence[EventRange] | None = None
     identities: Identities | None = None
+    read_under: Mapping[Lane, Watermark] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple
 
 from leasehold.sinks import claims, rejected
 from leasehold.sinks.claims import TableRecord
@@ -41,7 +40,7 @@ SCHEMA = (
     """CREATE TABLE IF NOT EXISTS leasehold_watermark (
         pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, consumer_group TEXT, partition TEXT,
         sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL, whole INTEGER NOT NULL DEFAULT 0,
-        disputed INTEGER NOT NULL DEFAULT 0,
+        disputed INTEGER NOT NULL DEFAULT 0, changes INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (pipeline, entity_table, hub, consumer_group, partition)) WITHOUT ROWID""",
 )
 _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
@@ -117,10 +116,10 @@ def make_companions(connection: sqlite3.Connection, spec: TableSpec) -> None:
 def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[str]) -> dict[Lane, Watermark]:
     """The watermarks of all partitions of these hubs that have one."""
     return {
-        (hub, partition): Watermark(number, level, bool(whole), bool(disputed))
+        (hub, partition): Watermark(number, level, bool(whole), bool(disputed), changes)
         for hub in hubs
-        for partition, number, level, whole, disputed in connection.execute(
-            "SELECT partition, sequence_number, owner_level, whole, disputed FROM leasehold_watermark "
+        for partition, number, level, whole, disputed, changes in connection.execute(
+            "SELECT partition, sequence_number, owner_level, whole, disputed, changes FROM leasehold_watermark "
             "WHERE pipeline = ? AND entity_table = ? AND consumer_group = ? AND hub = ?",
             (spec.pipeline, spec.name, spec.consumer_group, hub),
         )
@@ -138,14 +137,27 @@ def reader_beside(connection: sqlite3.Connection, spec: TableSpec, hub: str) -> 
 
 
 def set_watermarks(connection: sqlite3.Connection, spec: TableSpec, marks: Mapping[Lane, Watermark]) -> None:
-    """Write watermarks as they are given."""
+    """Write watermarks as they are given, but for their counts of changes, which stay."""
     connection.executemany(
-        "INSERT OR REPLACE INTO leasehold_watermark (pipeline, entity_table, hub, consumer_group, partition, "
-        "sequence_number, owner_level, whole, disputed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO leasehold_watermark (pipeline, entity_table, hub, consumer_group, partition, "
+        "sequence_number, owner_level, whole, disputed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+        "sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, whole = excluded.whole, "
+        "disputed = excluded.disputed",
         [
-            (spec.pipeline, spec.name, hub, spec.consumer_group, partition, *astuple(mark))
+            (
+                *(spec.pipeline, spec.name, hub, spec.consumer_group, partition),
+                *(mark.sequence_number, mark.owner_level, mark.whole, mark.disputed),
+            )
             for (hub, partition), mark in marks.items()
         ],
+    )
+
+
+def count_change(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Note that entities were written or forgotten outside of a batch, whatever partition they belong to."""
+    connection.execute(
+        "UPDATE leasehold_watermark SET changes = changes + 1 WHERE pipeline = ? AND entity_table = ?",
+        (spec.pipeline, spec.name),
     )
 
 

@@ -27,6 +27,9 @@ Owns these rules and does no I/O: watermarks and ranges in, a plan out.
    reader says which events it leaves out on purpose, and those begin at or below the event behind the
    watermark; and where the last batch of the table was one whose ranges were made of rows, since then the last
    events before the range may have been filtered, in any partition: such a batch leaves no watermark whole.
+10. A batch that was computed from rows of the table is outdated if a watermark is not as it was before they were read:
+   in place, or in its count of changes, which everything raises that writes or forgets an entity outside of a batch.
+   Nothing of it is applied, and whoever brought it computes again. One of a former owner is left to rule 3.
 
 A sink that acts on a plan must hold the lock on the watermarks from before they were read until after the new
 ones are written, or a plan is stale by the time it is carried out.
@@ -49,13 +52,14 @@ class Watermark:
     """How far a partition has been applied, and the highest owner level that has been there.
 
     `whole` says that every event up to `sequence_number` has been read, and those behind it have not: rules 8 and 9.
-    `disputed` says that levels went back: rule 6.
+    `disputed` says that levels went back: rule 6. `changes` is counted by the sink, and never set: rule 10.
     """
 
     sequence_number: int = BEFORE_FIRST
     owner_level: int = 0
     whole: bool = False
     disputed: bool = False
+    changes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -146,6 +150,16 @@ def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range]) -> Plan:
     return Plan(tuple(admitted), tuple(refused), now, tuple(gaps))
 
 
+def outdated(stored: Mapping[Lane, Watermark], read_under: Mapping[Lane, Watermark]) -> bool:
+    """Rule 10, for what was computed from rows that were read after the watermarks `read_under`."""
+    for lane, before in read_under.items():
+        now = stored.get(lane, Watermark())
+        moved = (now.sequence_number, now.changes) != (before.sequence_number, before.changes)
+        if moved and now.owner_level <= before.owner_level:
+            return True
+    return False
+
+
 def _leaves_a_gap(before: Watermark, it: Range) -> bool:
     following = before.sequence_number + 1
     left_out = it.left_out_from is not None and it.left_out_from <= following
@@ -155,7 +169,7 @@ def _leaves_a_gap(before: Watermark, it: Range) -> bool:
 def _raised(before: Watermark, it: Range) -> Watermark:
     """Whole is what was whole, and stays so, or is brought to its end by a range that is."""
     whole = it.whole and (before.whole or it.last >= before.sequence_number)
-    return Watermark(max(before.sequence_number, it.last), it.owner_level, whole)
+    return Watermark(max(before.sequence_number, it.last), it.owner_level, whole, changes=before.changes)
 
 
 def check_disputes(plan: Plan) -> None:

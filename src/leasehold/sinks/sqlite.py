@@ -96,6 +96,7 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
     def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
         """See `Forgets`."""
         with self._claimed() as transaction:
+            bookkeeping.count_change(transaction.connection, self.spec)
             return forgetting.forget(transaction.connection, self.spec, key)
 
     def clear(
@@ -209,6 +210,7 @@ class _SqliteTransaction:
 
     def forget_dropped(self) -> None:
         bookkeeping.forget_dropped(self._connection, self._spec)
+        bookkeeping.count_change(self._connection, self._spec)
         forgetting.void_places(self._connection, self._spec)  # a reset: events are applied anew
 
     def forget_keys(self) -> None:

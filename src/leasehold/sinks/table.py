@@ -182,6 +182,7 @@ class BatchResult:
     superseded  dropped: older by `sequence_by` than what is known of their key
     rejected    set aside in the table of rejected events, with a reason
     duplicates  events dropped, each with its rows: a producer has sent them before
+    outdated    nothing was applied: the batch was computed from rows that may have changed since. Compute it again
     """
 
     applied: int = 0
@@ -190,6 +191,7 @@ class BatchResult:
     superseded: int = 0
     rejected: int = 0
     duplicates: int = 0
+    outdated: bool = False
 
     @property
     def refused_rows(self) -> int:

@@ -216,6 +216,8 @@ class TransactionalSink(ABC, Generic[T]):
         self._check_reader(transaction, hubs)
         transaction.lock_watermarks({each.lane for each in ranges}, others=batch.ranges is None)
         stored = transaction.watermarks(hubs)
+        if batch.read_under is not None and fence.outdated(stored, batch.read_under):
+            return BatchResult(outdated=True)
         plan = fence.plan(stored, ranges)
         fence.check_disputes(plan)
         unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)

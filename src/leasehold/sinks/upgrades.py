@@ -7,6 +7,7 @@ brought up to date. What all tables share is therefore only ever widened, by col
     2   watermarks know whether their last event is known from a range that was read whole (`fence`, rule 1)
     3   rejected rows have an identity (`rejected`), and what orders the rows is recorded (`remembered_order`)
     4   a partition may be in dispute (`fence`, rule 6)
+    5   changes outside of batches are counted (`fence`, rule 10): a release that does not count them is kept out
 
 Runs in the transaction of the first use, which locks the database from its first statement: of two processes that
 come at once, the second finds the new format; one that is killed at any line leaves the old one.
@@ -20,7 +21,7 @@ from leasehold.sinks import rejected
 from leasehold.sinks.shape import exists, quoted
 from leasehold.sinks.table import TableSpec
 
-FORMAT = 4
+FORMAT = 5
 """The format of the bookkeeping that this version writes, and the highest that it reads."""
 
 
@@ -36,6 +37,7 @@ def widen(connection: sqlite3.Connection) -> None:
     """Give what all tables of the database share the columns that have come since it was made."""
     _add_column(connection, "leasehold_watermark", "whole", "INTEGER NOT NULL DEFAULT 0")
     _add_column(connection, "leasehold_watermark", "disputed", "INTEGER NOT NULL DEFAULT 0")
+    _add_column(connection, "leasehold_watermark", "changes", "INTEGER NOT NULL DEFAULT 0")
     _add_column(connection, "leasehold_table", "ordered_by", "TEXT")
     _add_column(connection, "leasehold_table", "deletes", "INTEGER")
 

@@ -115,6 +115,7 @@ class SqliteRejectedRows:
             if isinstance(order, PastOrder):
                 broken |= {index: _conflict(lane) for index, lane in order.conflicts.items()}
             failed = content.rejected(broken)
+            bookkeeping.count_change(connection, self._spec)
             left = retrying.left_behind(choice, found, failed, append=append)
             self._remove(connection, [row for event in choice.tried for row in found[event]])
             rejected.insert(connection, self._spec, left, self._now())

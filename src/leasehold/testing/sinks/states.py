@@ -7,6 +7,7 @@ the table `entities`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,8 +19,12 @@ from leasehold.errors import ConfigError
 from leasehold.model import EventRange
 from leasehold.sinks.base import KeepsStates, Sink
 from leasehold.sinks.batch import Batch
-from leasehold.sinks.table import TableSpec
-from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, batch, table_of
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.forgetting import Forgets
+from leasehold.sinks.set_aside import KeepsRejected
+from leasehold.sinks.table import BatchResult, TableSpec
+from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, batch, read, table_of
+from leasehold.testing.sinks.rejected import event
 
 Open = Callable[[TableSpec], Sink]
 
@@ -72,6 +77,41 @@ class StatesContract(SinkFixtures):
             read = found["full",][name]
             assert (read, type(read)) == (value, type(value)), name
             assert found["empty",][name] is None
+
+    @pytest.mark.parametrize("what", ["retry", "forget", "reset", "batch"])
+    def test_what_was_computed_from_states_that_may_have_changed_is_outdated(
+        self, keeping: Any, open_table: Open, what: str
+    ) -> None:
+        keeping.apply(batch(Row("a", 1, 0), Row("b", 2, 2), ranges=[read(0, 3)], rejected=[Row("?", 0, 1)]))
+        before = keeping.watermarks(HUB)
+        beside = open_table(UPSERT)
+        assert isinstance(beside, KeepsRejected)
+        assert isinstance(beside, Forgets)
+        if what == "retry":
+            beside.rejected_rows.retry(batch(Row("c", 9, 1)), [event(1)])
+        elif what == "forget":
+            beside.forget_entity({"entity": "a"})
+        elif what == "reset":
+            beside.set_watermarks(HUB, {"0": Watermark(2, 1, whole=True)}, anew=True)
+        else:
+            beside.apply(batch(Row("d", 9, 3), ranges=[read(3, 4)]))
+        computed = batch(Row("c", 3, 3), Row("a", 4, 4), ranges=[read(3, 5)])
+        there = keeping.read_states(STATES, [("a",), ("c",)])
+        assert keeping.apply(replace(computed, read_under={(HUB, "0"): before["0"]})) == BatchResult(outdated=True)
+        assert keeping.read_states(STATES, [("a",), ("c",)]) == there
+        now = keeping.watermarks(HUB)
+        assert now["0"].sequence_number == (3 if what == "batch" else 2)
+        assert keeping.apply(replace(computed, read_under={(HUB, "0"): now["0"]})).outdated is False
+        assert keeping.read_states(STATES, [("a",)])["a",]["value"] == 4
+
+    def test_who_has_raised_the_level_is_not_what_makes_it_outdated(self, keeping: Any, open_table: Open) -> None:
+        """The later owner's announcement refuses it, and that is told as for any batch."""
+        keeping.apply(batch(Row("a", 1, 0), ranges=[read(0, 1)]))
+        before = keeping.watermarks(HUB)["0"]
+        open_table(UPSERT).raise_owner_levels(HUB, {"0": 2})
+        late = replace(batch(Row("a", 2, 1), ranges=[read(1, 2)]), read_under={(HUB, "0"): before})
+        result = keeping.apply(late)
+        assert (result.outdated, result.refused_rows) == (False, 1)
 
     def test_a_table_with_other_constraints_is_refused(self, keeping: Any, constrain: Callable[[], object]) -> None:
         keeping.apply(batch(Row("a", 1, 1)))
