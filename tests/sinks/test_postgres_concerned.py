@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
-from leasehold.sinks import BatchResult, TableSpec
+from leasehold.errors import SchemaMismatch
+from leasehold.sinks import Batch, BatchResult, TableSpec
 from leasehold.sinks.postgres.sink import PostgresSink
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
@@ -105,3 +108,53 @@ def test_the_outcome_is_that_of_one_row_after_the_other(
     last = {e.tail: e for e in events if e.number not in wrong}
     kept = "SELECT tail, rtrim(status), slot FROM flights ORDER BY tail"
     assert place.look(kept) == sorted((e.tail, (e.status or "").rstrip(), e.slot) for e in last.values())
+
+
+def test_a_key_that_is_written_in_several_ways_is_one(place: Place, sink: PostgresSink) -> None:
+    place.run("CREATE TABLE flights (tail uuid PRIMARY KEY, status text, slot integer)")
+    key = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+    assert sink.apply(batch([E(key, "x"), E(key.upper(), "y", number=1)])) == BatchResult(applied=2)
+    assert sink.apply(batch([E(key.upper(), "z", number=2)])) == BatchResult(applied=1)
+    assert place.look("SELECT tail::text, status FROM flights") == [(key, "z")]
+
+
+@pytest.mark.parametrize(
+    ("declared", "keys"),
+    [
+        ("jsonb", pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)]], pa.map_(pa.string(), pa.int64()))),
+        ("double precision", pa.array([math.nan, -math.nan])),
+        ("double precision", pa.array([0.0, -0.0])),
+    ],
+)
+def test_keys_that_postgres_takes_for_the_same_are_one(place: Place, declared: str, keys: pa.Array) -> None:
+    place.run(f"CREATE TABLE same (k {declared} PRIMARY KEY, v text)")
+    sink = place.sink(TableSpec(name="same", pipeline="p", keys=("k",)))
+    fence = {"hub": ["h"] * 2, "partition": ["0"] * 2, "ownerLevel": [1] * 2, "sequenceNumber": [0, 1]}
+    rows = pa.table({"k": keys, "v": ["x", "y"], **fence})
+    assert sink.apply(Batch(rows)) == BatchResult(applied=2)
+    assert place.look("SELECT v FROM same") == [("y",)]
+    sink.close()
+
+
+def test_a_key_too_long_for_an_index_is_rejected_alone(place: Place, sink: PostgresSink) -> None:
+    fits = "x" * 9000  # it is compressed
+    rows = [E("a"), E(LONG), E(fits), E(LONG, "again"), E(LONG, gone=True)]
+    events = [row._replace(number=number) for number, row in enumerate(rows)]
+    assert sink.apply(batch(events, deletes=True)) == BatchResult(applied=2, rejected=3)
+    assert place.look("SELECT tail FROM flights ORDER BY tail") == [("a",), (fits,)]
+    [*_, (reason,)] = place.look("SELECT reason FROM flights_rejected")
+    assert reason.startswith("the key is too long: index row")
+
+
+def test_a_domain_of_fixed_length_is_no_key(place: Place, sink: PostgresSink) -> None:
+    place.run(
+        "CREATE DOMAIN code AS char(4)", "CREATE TABLE flights (tail code PRIMARY KEY, status text, slot integer)"
+    )
+    with pytest.raises(SchemaMismatch, match="compares tail otherwise than as it is"):
+        sink.apply(batch([E("a")]))
+
+
+def test_a_number_is_not_rounded_to_hundreds(place: Place, sink: PostgresSink) -> None:
+    place.run("CREATE TABLE flights (tail text PRIMARY KEY, status text, slot numeric(5, -2))")
+    with pytest.raises(SchemaMismatch, match=r"slot: is of type int64, and the table declares it numeric\(5,-2\)"):
+        sink.apply(batch([E("a", slot=149)]))

@@ -17,7 +17,8 @@ _COLUMNS = f"""
 SELECT a.attname::text, CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
   ELSE format_type(a.atttypid, a.atttypmod) END, a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '',
   a.attgenerated <> '' OR a.attidentity = 'a', a.attgenerated <> '', t.typtype = 'd',
-  coalesce((SELECT collisdeterministic FROM pg_collation WHERE oid = a.attcollation), true) AND t.typname <> 'bpchar',
+  coalesce((SELECT collisdeterministic FROM pg_collation WHERE oid = a.attcollation), true)
+    AND 'bpchar'::regtype NOT IN (t.oid, t.typbasetype),
   a.attnum
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = {_TABLE} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum

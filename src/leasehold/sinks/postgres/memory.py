@@ -16,12 +16,16 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+import psycopg
+
 from leasehold.sinks.ordering import UNKNOWN, Claim
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE
 
+_SHORT = 2000
+"""Bytes, with which a key has room in an index: a third of a page is some 2,700."""
 _CLAIM = "lane, number, by_number, by_text, gone"
 
 
@@ -63,6 +67,23 @@ class Memory:
             f"ORDER BY kid, {last}place DESC"
         )
         self._session.run(f"ANALYZE {KEYS}")
+
+    def too_long(self) -> dict[int, str]:
+        """The keys that are too long for an index, with the server's words. Writes nothing."""
+        names, found = self._session.names, {}
+        size = " + ".join(f"pg_column_size({key})" for key in names.key_columns)
+        for (kid,) in self._session.rows(f"SELECT kid FROM {KEYS} WHERE {size} > {_SHORT} ORDER BY {self._keys}"):
+            try:
+                with self._session.savepoint():
+                    self._session.run(
+                        f"INSERT INTO {names.memory} ({self._keys}, {_CLAIM}) SELECT {self._keys}, {_CLAIM} "
+                        f"FROM {KEYS} WHERE kid = %(kid)s ON CONFLICT DO NOTHING",
+                        kid=kid,
+                    )
+                    raise psycopg.Rollback
+            except psycopg.errors.ProgramLimitExceeded as error:
+                found[kid] = reason_of(error)
+        return found
 
     def lock(self) -> None:
         """Lock what is remembered of these keys, in their order, and load it."""

@@ -84,8 +84,11 @@ class Merge:
     def upsert(self) -> Merged:
         """Write the last event of each key. Raises `KeyFromTwoPartitions`."""
         self._refuse_keys_that_do_not_fit()
+        self._number_respelled_keys()
         memory = Memory(self._session, self._layout, by_value=self._by_value)
         memory.gather()
+        for kid, reason in memory.too_long().items():
+            self._refuse_key(kid, reason)
         memory.lock()
         Concerned(self._session, self._layout, deletes=self._deletes).set_apart()
         if self._by_value:
@@ -104,6 +107,22 @@ class Merge:
             if (fits := key.fits(f"c{place}")) is not None:
                 for (row,) in self._session.rows(f"DELETE FROM {STAGE} WHERE NOT {fits} RETURNING place"):
                     self._merged.broken[row] = f"the key {key.name} does not fit the type {key.declared}"
+
+    def _number_respelled_keys(self) -> None:
+        """A key that is written in several ways (a UUID, an object of JSON) has a number for each of them so far."""
+        if not any(key.way.respells for key in self._layout.key_targets):
+            return
+        keys = zip(self._layout.keys, self._layout.key_targets, strict=True)
+        values = ", ".join(key.value(f"c{place}") for place, key in keys)
+        self._session.run(
+            f"UPDATE {STAGE} AS s SET kid = same.kid FROM (SELECT place, min(kid) OVER (PARTITION BY {values}) AS kid "
+            f"FROM {STAGE}) AS same WHERE same.place = s.place AND same.kid <> s.kid"
+        )
+
+    def _refuse_key(self, kid: int, reason: str) -> None:
+        self._session.run(f"DELETE FROM {KEYS} WHERE kid = %(kid)s", kid=kid)
+        for (row,) in self._session.rows(f"DELETE FROM {STAGE} WHERE kid = %(kid)s RETURNING place", kid=kid):
+            self._merged.broken[row] = f"the key is too long: {reason}"
 
     def _set_strangers_apart(self) -> None:
         """Keys that come from two partitions: `KeyOrder` judges them, once it is known which rows can be written."""

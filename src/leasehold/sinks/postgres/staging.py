@@ -66,8 +66,9 @@ def encode(column: Column) -> Encoded:
             pa.array([None if one is None else "\\x" + one.hex() for one in column.to_pylist()], pa.string()), {}
         )
     if kind is Kind.REAL:
-        # Minus zero is zero to Postgres: as keys they would be two.
-        return Encoded(pc.add(column.cast(pa.float64()), 0.0), {})
+        # Minus zero is zero to Postgres, and each NaN is the same: as keys they would be several.
+        column = pc.add(column.cast(pa.float64()), 0.0)
+        return Encoded(pc.if_else(pc.is_nan(column), float("nan"), column), {})
     if kind is Kind.DATE:
         column = column.cast(pa.date32()).cast(pa.string())
     elif kind is Kind.TIMESTAMP:

@@ -34,11 +34,13 @@ class Way:
     """From the carrier to the column: SQL of a condition and of a value, in which `{}` is the carrier's column.
 
     `fits` is None where every value fits. `held` is the value that the column has in the end, where that is another.
+    `respells` says that several values of the carrier are one value of the column.
     """
 
     cast: str
     fits: str | None = None
     held: str | None = None
+    respells: bool = False
 
 
 def carrier_of(type_: pa.DataType) -> str:
@@ -82,6 +84,8 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
             most = 2 ** _INTEGERS[name]
             return cast if plain.bit_width <= _INTEGERS[name] + 1 and plain != pa.uint32() else _between(cast, most)
         if name == "numeric":
+            if (scale or 0) < 0:  # it would round to tens
+                return None
             return cast if length is None else _between(cast, 10 ** (length - (scale or 0)))
         return cast if name == "double precision" and plain.bit_width <= 32 else None
     if kind is Kind.REAL:
@@ -94,9 +98,9 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
         # No cast: one that is written cuts the text off, and the one on the way into the column refuses it.
         return Way("{}", None if length is None else f"char_length({{}}) <= {length}", held=cast.cast)
     if kind is Kind.TEXT and name == "uuid":
-        return Way(cast.cast, f"{{}} ~ {_UUID}")
+        return Way(cast.cast, f"{{}} ~ {_UUID}", respells=True)
     if kind is Kind.JSON and name in ("jsonb", "json", "text"):
-        return cast
+        return Way(cast.cast, respells=name == "jsonb")
     return None
 
 
