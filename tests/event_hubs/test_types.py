@@ -125,6 +125,7 @@ def test_any_bytes_are_a_value_or_a_decode_error(data: bytes) -> None:
         ("e00100", Array()),
         ("e0050350010203", Array([UByte(1), UByte(2), UByte(3)])),
         ("e00702005301500102", Array([Described(ULong(1), UByte(n)) for n in (1, 2)])),
+        ("e0020340", Array([None] * 3)),
         ("005310c00100", Described(ULong(16), [])),
         ("9800112233445566778899aabbccddeeff", uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")),
     ],
@@ -185,7 +186,7 @@ def test_many_small_values_cost_no_more_than_the_limit(item: bytes) -> None:
     assert decode(b"\xf0" + struct.pack(">II", 5, 8) + item)[0] == Array([decode(item)[0]] * 8)
 
 
-@pytest.mark.parametrize("value", [object(), Array([1, "a"]), Array([None]), {1: object()}])
+@pytest.mark.parametrize("value", [object(), Array([1, "a"]), Array([None, 1]), {1: object()}])
 def test_what_amqp_has_no_type_for_is_not_encoded(value: object) -> None:
     with pytest.raises(TypeError):
         encode(value)

@@ -22,14 +22,13 @@ from leasehold.emulators.amqp.limits import Limits
 from leasehold.emulators.amqp.types import Described, Symbol, ULong, encode
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.emulators.service_bus.content import content_of
 from leasehold.errors import HubUnavailable, LeaseholdError, QueueUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations.bridging import Bridge, key_by
 from leasehold.queues import open_queue
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
+from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, put, send
 
 pytestmark = LEAVES_SOCKETS
 
@@ -46,13 +45,6 @@ def rows(hub: LogHub) -> list[dict[str, Any]]:
         for batch in hub.read(partition, place.begin, place.end):
             found += batch.to_pylist()
     return found
-
-
-def put(server: ServiceBusServer, queue: str, payload: bytes) -> None:
-    """Send a message as these bytes."""
-    entity, shared, content = server._named(queue), server._shared, content_of(payload)
-    assert shared is not None
-    server._ask(shared.namespace.do(entity, lambda now: entity.alive.send([content], now)))
 
 
 def test_an_event_says_which_message_it_was(server: ServiceBusServer, log: LogHub) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
+from leasehold.emulators.service_bus.content import content_of
 
 servicebus: Any = pytest.importorskip("azure.servicebus")
 
@@ -71,3 +72,10 @@ def receive(receiver: Any, count: int, wait: float = SOON) -> list[Any]:
             break
         found += more
     return found
+
+
+def put(server: ServiceBusServer, queue: str, payload: bytes) -> None:
+    """Send a message as these bytes."""
+    entity, shared, content = server._named(queue), server._shared, content_of(payload)
+    assert shared is not None
+    server._ask(shared.namespace.do(entity, lambda now: entity.alive.send([content], now)))

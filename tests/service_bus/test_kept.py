@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from leasehold.emulators.amqp.conditions import AmqpError
+from leasehold.emulators.amqp.types import Array, Described, Symbol, ULong, encode
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
+from leasehold.emulators.service_bus.kept import KeptQueues
 from leasehold.errors import ConfigError, StoreUnavailable
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, receive, send, serve, servicebus, texts
+from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, put, receive, send, serve, servicebus, texts
 
 pytestmark = LEAVES_SOCKETS
 KEPT = Path(__file__).parent / "kept"
@@ -108,6 +111,43 @@ def test_a_server_whose_file_another_has_taken_over_acknowledges_nothing_more(tm
             second.send("orders", "c")
     with ServiceBusServer(path=path) as third:
         assert third.count("orders") == 2
+
+
+def test_what_can_be_read_can_be_kept_and_delivered(tmp_path: Path) -> None:
+    """Any array that AMQP has, where the server writes what it read: annotations, and properties of a dead letter."""
+    path = tmp_path / "bus.db"
+    odd = [Array([None] * 3), Array([Described(Symbol("a"), n) for n in range(3)]), Array([Array([1]), Array([2])])]
+    with serve(path) as server:
+        for value in odd:
+            parts = (ULong(0x72), {Symbol("x-odd"): value}), (ULong(0x74), {"odd": value}), (ULong(0x75), b"body")
+            put(server, "twice", b"".join(encode(Described(*part)) for part in parts))
+        port = server.port
+    with ServiceBusServer(path=path, port=port) as server:
+        for _ in range(2):
+            with connected(server) as client, client.get_queue_receiver("twice") as receiver:
+                assert texts(receive(receiver, len(odd))) == ["body"] * len(odd)
+            server.faults.lose_locks()
+        assert (server.count("twice"), server.count("twice", dead=True)) == (0, len(odd))
+
+
+def test_after_a_write_that_failed_in_any_way_nothing_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bus.db"
+
+    def broken(self: KeptQueues, changes: object) -> None:
+        raise TypeError("unforeseen")
+
+    with serve(path) as server:
+        server.send("orders", "kept")
+        with monkeypatch.context() as patched:
+            patched.setattr(KeptQueues, "write", broken)
+            with pytest.raises(AmqpError, match="unforeseen"):
+                server.send("orders", "not kept")
+        with pytest.raises(AmqpError, match="stopped serving"):
+            server.send("orders", "nor this")
+    with ServiceBusServer(path=path) as server:
+        assert server.count("orders") == 1
 
 
 def test_queues_are_added_to_a_file_and_their_settings_changed(tmp_path: Path) -> None:

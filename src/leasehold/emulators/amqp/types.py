@@ -149,11 +149,22 @@ def _map(value: dict[object, object]) -> bytes:
 
 
 def _array(value: Array) -> bytes:
-    kinds = {type(item) for item in value}
+    constructor, body = _items(value)
+    return _compound(len(value), constructor + b"".join(map(body, value)))
+
+
+def _items(items: list[Any]) -> tuple[bytes, Callable[[Any], bytes]]:
+    """How the items of an array begin, once for all, and how each goes on."""
+    kinds = {type(item) for item in items}
+    if kinds == {Described} and len(descriptors := {encode(item.descriptor) for item in items}) == 1:
+        constructor, body = _items([item.value for item in items])
+        return b"\x00" + descriptors.pop() + constructor, lambda item: body(item.value)
+    if kinds == {type(None)}:
+        return b"\x40", lambda item: b""
     if len(kinds) > 1 or not kinds <= _WIDE.keys():
         raise TypeError(f"an array holds values of one type, not {sorted(kind.__name__ for kind in kinds)}")
-    code, body = _WIDE[kinds.pop()] if kinds else _WIDE[Symbol]
-    return _compound(len(value), bytes((code,)) + b"".join(map(body, value)))
+    code, write = _WIDE[kinds.pop()] if kinds else _WIDE[Symbol]
+    return bytes((code,)), write
 
 
 _WIDE: dict[type, tuple[int, Callable[[Any], bytes]]] = {

@@ -11,6 +11,7 @@ that is started anew begins with what was kept. A client that goes away in the m
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,8 @@ from leasehold.emulators.service_bus.queue import Queue
 from leasehold.emulators.service_bus.sessions import SessionLocks
 from leasehold.emulators.service_bus.settings import QueueSettings
 from leasehold.errors import LeaseholdError
+
+logger = logging.getLogger(__name__)
 
 _ALL = 1 << 30
 
@@ -91,7 +94,7 @@ class Namespace:
         self._writing = asyncio.Lock()
         self._pending: list[EntityChanges] = []
         self._asked = self._written = 0
-        self._failed: LeaseholdError | None = None
+        self._failed: Exception | None = None
         self._tasks: set[asyncio.Task[object]] = set()
 
     def now(self) -> int:
@@ -193,9 +196,11 @@ class Namespace:
             return
         try:
             self._queues.write(batch)
-        except LeaseholdError as error:
+        except Exception as error:  # whatever it is, nobody is told that this, or anything after it, is kept
             self._failed = error
             self._tell_failed()
+            if not isinstance(error, LeaseholdError):
+                logger.exception("what has changed could not be written down")
 
     def _check(self) -> None:
         if self._failed is not None:
