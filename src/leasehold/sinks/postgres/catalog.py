@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from leasehold.postgres.place import check_relations
 from leasehold.sinks.postgres.session import Session
 
 _TABLE = """(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -129,6 +130,11 @@ def kind_of_relation(session: Session, name: str) -> str | None:
         name=name,
     )
     return None if found is None else str(found)
+
+
+def check_tables(session: Session, names: Sequence[str], shown: str) -> None:
+    """Refuse those of these tables that are none, or somebody else's, before they are looked into: `UsageError`."""
+    check_relations(session.connection, session.names.schema, names, shown, partitioned=True)
 
 
 def state_of(session: Session, names: Sequence[str]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import pyarrow as pa
 
@@ -38,7 +38,7 @@ from leasehold.sinks.batch import Batch
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
-from leasehold.sinks.postgres.catalog import kind_of_relation
+from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
 from leasehold.sinks.postgres.names import SHARED, check_name
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
@@ -85,6 +85,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 "statement_timeout": str(milliseconds * _LONGEST),
                 "lock_timeout": str(milliseconds),
                 "idle_in_transaction_session_timeout": str(max(1, milliseconds // 2)),
+                "client_encoding": "UTF8",  # in which rows are copied
                 "timezone": "UTC",
                 "datestyle": "ISO, YMD",
                 "extra_float_digits": "1",
@@ -95,6 +96,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self._checked: Checked | None = None  # replaced whole, so threads may race for it
         self._staged: WeakKeyDictionary[Connection, object] = WeakKeyDictionary()
         self._backends: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+        self._trusted: WeakSet[Connection] = WeakSet()  # those that have seen whose the shared tables are
 
     def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
         """Apply what is new in `batch`, in one transaction. See `TransactionalSink`."""
@@ -115,15 +117,18 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def contents(self) -> TableContents:
         """How much the table holds. Makes nothing."""
         with self._using() as session:
+            mine = (self.spec.name, self.spec.rejected)
+            check_tables(session, mine, self._connections.shown)
             counts = [
                 session.one(f"SELECT count(*) FROM {session.names.of(name)}") if kind_of_relation(session, name) else 0
-                for name in (self.spec.name, self.spec.rejected)
+                for name in mine
             ]
         return TableContents(*counts)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
         with self._using() as session:
+            check_tables(session, [self.spec.name], self._connections.shown)
             return states.read(session, schema, keys)
 
     def check_states(self) -> None:
@@ -145,7 +150,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def make_shared_tables(self) -> bool:
         """Make the tables that all entity tables of the schema share, as somebody who may."""
         with self._using() as session, session.connection.transaction():
-            return Bookkeeping(session).make_shared()
+            return self._make_shared(session)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The sink may be used again afterwards."""
@@ -153,11 +158,17 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self._connections.close()
 
     def _prepare(self, connection: Connection) -> None:
-        """What was committed is on disk; and a note which session of the server this is."""
+        """What was committed is on disk, text is what it was; and a note which session of the server this is."""
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
         )
-        [[self._backends[connection]]] = connection.execute("SELECT pg_backend_pid()").fetchall()
+        query = "SELECT pg_backend_pid(), current_setting('server_encoding')"
+        [[self._backends[connection], encoding]] = connection.execute(query).fetchall()
+        if encoding not in ("UTF8", "SQL_ASCII"):
+            raise UsageError(
+                f"{self._connections.shown}: the database is encoded in {encoding}, which has not all the characters "
+                "that events may have. Name a database that was made with ENCODING 'UTF8'"
+            )
 
     def _check_session(self, session: Session) -> None:
         """Refuse a pooler that gives each transaction another session, with settings and tables of somebody else."""
@@ -176,9 +187,17 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
             transaction = PostgresTransaction(
                 session, self._checked, self._staged.get(session.connection), self._connections.shown, self._timeout
             )
-            transaction.bookkeeping.make_shared()
+            self._make_shared(session)
             yield transaction
         self._staged[session.connection] = transaction.staged_as
+        self._trusted.add(session.connection)
+
+    def _make_shared(self, session: Session) -> bool:
+        """Make them, or see whose they are: somebody may have made them since the connection was."""
+        made = Bookkeeping(session).make_shared()
+        if session.connection not in self._trusted:
+            check_tables(session, SHARED, self._connections.shown)
+        return made
 
     def _committed(self, transaction: PostgresTransaction) -> None:
         self._checked = transaction.checked

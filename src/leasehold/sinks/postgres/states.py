@@ -87,6 +87,13 @@ def check(session: Session) -> None:
         )
         if session.one(query.format("to_regclass(%(it)s)"), it=session.names.table.replace("%%", "%"))
     ]
+    if uuids := [column.name for column in table.columns if column.declared == "uuid" and folded(column.name) in keys]:
+        raise ConfigError(
+            "table",
+            spec.name,
+            f"{uuids[0]} is a uuid, one key however it is written, and a handler tells keys apart by their text",
+            "Declare the column as text",
+        )
     if others:
         raise ConfigError(
             "table",

@@ -23,7 +23,7 @@ from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.postgres import identities, memory, rejected
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
-from leasehold.sinks.postgres.catalog import kind_of_relation, state_of
+from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
 from leasehold.sinks.postgres.session import Session
@@ -82,6 +82,7 @@ class PostgresTransaction:
     def forget_keys(self) -> None:
         self.bookkeeping.forget_order()
         if self._session.spec.memory and kind_of_relation(self._session, self._session.spec.memory):
+            check_tables(self._session, [self._session.spec.memory], self._shown)
             self._session.run(f"DELETE FROM {self._session.names.memory}")
 
     def is_there(self) -> bool:
@@ -89,7 +90,10 @@ class PostgresTransaction:
         return kind_of_relation(self._session, self._session.spec.name) is not None
 
     def has_rows(self) -> bool:
-        return self.is_there() and bool(self._session.one(f"SELECT EXISTS (SELECT 1 FROM {self._session.names.table})"))
+        if not self.is_there():
+            return False
+        check_tables(self._session, [self._session.spec.name], self._shown)
+        return bool(self._session.one(f"SELECT EXISTS (SELECT 1 FROM {self._session.names.table})"))
 
     @property
     def _mine(self) -> tuple[str, ...]:

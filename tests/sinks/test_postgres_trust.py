@@ -1,0 +1,100 @@
+"""What somebody else has put into the schema is not run, and text arrives as it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from leasehold.errors import ConfigError, UsageError
+from leasehold.sinks import TableSpec
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.postgres.sink import PostgresSink
+from tests.sinks.events import SCHEMA, E, batch
+from tests.sinks.postgres import Place
+from tests.stores.servers import PostgresServer
+
+SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",))
+EVIL = "CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'evil was here'; END $$"
+
+
+@pytest.fixture
+def stranger(place: Place) -> Iterator[str]:
+    """A role that may make tables in the schema."""
+    name = f"stranger_{place.schema}"
+    place.run(f"CREATE ROLE {name}", f"GRANT ALL ON SCHEMA {place.schema} TO {name}")
+    yield name
+    place.run(f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+LOOKS: dict[str, Callable[[PostgresSink], object]] = {
+    "contents": lambda sink: sink.contents(),
+    "read_states": lambda sink: sink.read_states(SCHEMA, [("a",)]),
+    "reset": lambda sink: sink.set_watermarks("h", {"0": Watermark(owner_level=1)}, anew=True),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nobody_looks_into_what_a_stranger_has_made(place: Place, stranger: str, look: str) -> None:
+    """Triggers and views run with the rights of whoever touches the table."""
+    append = look == "reset"
+    spec = TableSpec(name="flights", pipeline="p", mode="append") if append else SPEC
+    sink = place.sink(spec)
+    sink.raise_owner_levels("h", {"0": 1})
+    place.run(
+        f"SET ROLE {stranger}",
+        EVIL,
+        "CREATE VIEW flights AS SELECT 'a' AS tail, 'b' AS status, 1::bigint AS slot WHERE evil()",
+        "RESET ROLE",
+    )
+    with pytest.raises(UsageError, match="there is a view"):
+        LOOKS[look](sink)
+    sink.close()
+
+
+def test_a_reset_does_not_empty_the_memory_of_a_stranger(place: Place, stranger: str) -> None:
+    sink = place.sink(SPEC)
+    sink.raise_owner_levels("h", {"0": 1})
+    place.run("CREATE TABLE flights (tail text PRIMARY KEY)")
+    place.run(f"SET ROLE {stranger}", "CREATE TABLE leasehold_key_flights (a integer)", "RESET ROLE")
+    with pytest.raises(UsageError, match=f"belongs to {stranger}"):
+        sink.set_watermarks("h", {"0": Watermark(owner_level=1)}, anew=True)
+    sink.close()
+
+
+def test_shared_tables_that_a_stranger_makes_in_between_are_refused(place: Place, stranger: str) -> None:
+    """Between the look into the schema, when the connection is made, and the first transaction."""
+    sink = place.sink(SPEC)
+    assert sink.contents().rows == 0
+    place.run(f"SET ROLE {stranger}", "CREATE TABLE leasehold_table (name text)", "RESET ROLE")
+    with pytest.raises(UsageError, match=f"leasehold_table belongs to {stranger}"):
+        sink.identity()
+    sink.close()
+
+
+def test_text_arrives_as_it_was_whatever_the_environment_says(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    sink = place.sink(SPEC)
+    sink.apply(batch([E("ä", "\N{EURO SIGN}")]))
+    assert place.look("SELECT convert_to(tail, 'UTF8'), convert_to(status, 'UTF8') FROM flights") == [
+        ("ä".encode(), "\N{EURO SIGN}".encode())
+    ]
+    sink.close()
+
+
+def test_a_database_in_another_encoding_is_refused(postgres_server: PostgresServer, place: Place) -> None:
+    name = f"latin_{place.schema}"
+    place.run(f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    sink = PostgresSink(postgres_server.url.replace("/postgres?", f"/{name}?"), SPEC)
+    with pytest.raises(UsageError, match="encoded in LATIN1"):
+        sink.apply(batch([E("a")]))
+    sink.close()
+    place.run(f"DROP DATABASE {name}")
+
+
+def test_a_handler_has_no_key_that_is_written_in_several_ways(place: Place) -> None:
+    place.run("CREATE TABLE flights (tail uuid PRIMARY KEY, status text, slot bigint)")
+    sink = place.sink(SPEC)
+    with pytest.raises(ConfigError, match="tail is a uuid"):
+        sink.check_states()
+    sink.close()
