@@ -39,6 +39,8 @@ def test_a_request_becomes_options_with_their_values_bound() -> None:
         {"because": "x" * 501},
         {"because": 7},
         {"because": "\0"},
+        {"because": "\ud800"},
+        {"hub": "\ud800"},
     ],
 )
 def test_what_is_no_action_is_refused(change: dict[str, object]) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from leasehold.clock import SystemClock
 from leasehold.dashboard.moves import Kind, Move
 from leasehold.dashboard.ring import DAY, KEPT_MOVES, LAPS, Ring, Sample
+from leasehold.dashboard.view import Seen
+from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import UsageError
+from tests.dashboard.looks import group, row
 
 FORMAT_1 = """
 CREATE TABLE samples (pipeline TEXT NOT NULL, step INTEGER NOT NULL, slot INTEGER NOT NULL, number INTEGER NOT NULL,
@@ -35,6 +40,32 @@ def test_a_file_of_format_1_is_read(tmp_path: Path) -> None:
     ring = Ring(made(tmp_path / "old.db", FORMAT_1))
     assert ring.samples("p", DAY, now=2_500.0) == [Sample(2_400, {"0": ("a/1", 7), "1": ("", 9)})]
     assert ring.moves("p", 10) == [Move(2400.5, Kind.TAKEN_OVER, "0", "b/1", "a/1", "a/1 had not renewed for 7 s")]
+    ring.close()
+
+
+def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    odd = ["", "no JSON", "[]", "null", "7", '{"o": [], "p": {"0": [1, 7]}}', '{"o": ["a"], "p": {"0": 7}}']
+    odd += [
+        '{"o": ["a"], "p": [1]}',
+        '{"o": [7], "p": {"0": [0, 7]}}',
+        '{"o": ["a"], "p": {"0": [0, "7"]}}',
+        "[" * 9_999,
+    ]
+    rows = ", ".join(f"('p', 60, {41 + slot}, {41 + slot}, '{text}')" for slot, text in enumerate(odd))
+    moves = (
+        "INSERT INTO moves VALUES (3, 'p', 'never', 'claimed', '0', '', '', ''), (4, 'p', 1, 'left', x'ff', 1, '', '')"
+    )
+    sql = f"{FORMAT_1} INSERT INTO samples VALUES {rows}, ('p', 60, 60, 60, x'ff'); {moves};"
+    ring = Ring(made(tmp_path / "odd.db", sql))
+    assert [one.at for one in ring.samples("p", DAY, now=3_700.0)] == [2_400]
+    assert [one.at for one in ring.moves("p", 10)] == [2400.5]
+    looked = threading.Event()
+    seen = Seen(3_700.0, group(row()))
+    watch = PipelineWatch("p", lambda: seen, ring, every=0.01, clock=SystemClock(), changed=looked.set)
+    watch.start()  # in a thread that reads the past first
+    assert looked.wait(30)
+    watch.stop()
+    watch.join(30)
     ring.close()
 
 

@@ -101,7 +101,7 @@ def dashboard(
     clock, ring = SystemClock(), Ring(history or _default_history())
     watches: dict[str, PipelineWatch] = {}
     allowed = {one.name: Actions(one.path, settings) for one in pipelines} if allow_actions else {}
-    served: Dashboard = Dashboard(watches, Access(address.is_loopback, token), allowed)
+    served: Dashboard = Dashboard(watches, Access(address.is_loopback, token, listens_as=address.host), allowed)
     for one in pipelines:
         watches[one.name] = PipelineWatch(
             one.name, Looking(one, clock), ring, every=pause, clock=clock, changed=served.changed

@@ -2,17 +2,20 @@
 
 Owns the rules of a request, before anything else looks at it:
 
-1. Where the server listens on this machine alone, the request names this machine as its host. So a page of somebody
-   else whose name is made to lead to 127.0.0.1 (DNS rebinding) reads nothing.
+1. Where the server listens on this machine alone, the request names this machine as its host: by an address of its
+   own, as `localhost`, or as the server was told to. So a page of somebody else whose name is made to lead to 127.0.0.1
+   (DNS rebinding) reads nothing.
 2. What a page of another origin has asked for is refused, but for a person's following a link to the page itself.
 3. Where there is a token, the request carries it (`Authorization: Bearer`) or the cookie of this run that it was
-   exchanged for. Only the form that asks for it, and the style of that, come without.
+   exchanged for. Only the form that asks for it, and the style of that, come without. Browsers keep one cookie of a
+   name for all ports of a host, so its name says the port: two dashboards on a host do not log each other out.
 4. What changes something, the exchange included, says where it comes from, and that is this server.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,7 +23,7 @@ from secrets import token_urlsafe
 
 OPEN = frozenset({"/login", "/page.css"})
 COOKIE = "leasehold_dashboard"
-_HERE = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""What the name of the cookie begins with."""
 
 HEADERS: Mapping[str, str] = {
     "content-security-policy": (
@@ -49,17 +52,18 @@ class Answer(Enum):
 class Access:
     """The rules of a server. `loopback`: only this machine reaches it. `token` is `""` where none is asked for.
 
-    `session` is what a token is exchanged for, new in each run.
+    `session` is what a token is exchanged for, new in each run. `listens_as` is the host that it was told to listen at.
     """
 
     loopback: bool
     token: str = field(default="", repr=False)
     session: str = field(default_factory=lambda: token_urlsafe(24), repr=False)
+    listens_as: str = ""
 
     def judge(self, method: str, path: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Answer:
         """What becomes of a request; `headers` by lower-case names."""
         host = headers.get("host", "")
-        if self.loopback and _name(host) not in _HERE:
+        if self.loopback and not self._is_here(_name(host)):
             return Answer.REFUSED
         follows = method == "GET" and path == "/" and headers.get("sec-fetch-mode") == "navigate"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and not follows:
@@ -70,11 +74,25 @@ class Access:
             return Answer.ALLOWED
         kind, _, told = headers.get("authorization", "").partition(" ")
         known = kind.lower() == "bearer" and self.is_token(told)
-        return Answer.ALLOWED if known or _same(cookies.get(COOKIE, ""), self.session) else Answer.UNKNOWN
+        return Answer.ALLOWED if known or _same(cookies.get(cookie_of(host), ""), self.session) else Answer.UNKNOWN
 
     def is_token(self, told: str) -> bool:
         """Whether this is the token."""
         return bool(self.token) and _same(told.strip(), self.token)
+
+    def _is_here(self, name: str) -> bool:
+        if name in ("localhost", self.listens_as.lower()):
+            return bool(name)
+        try:
+            return ipaddress.ip_address(name.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+
+def cookie_of(host: str) -> str:
+    """The name of the cookie of a server that a request names so."""
+    port = host.rpartition("]")[2].rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() else COOKIE
 
 
 def _same(told: str, right: str) -> bool:

@@ -46,7 +46,7 @@ class Action:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadRequest("an action is a JSON object with action, hub and events") from error
         texts = [kind, hub, because, *(partition for partition, _ in events)]
-        if not all(isinstance(one, str) and "\0" not in one for one in texts):
+        if not all(isinstance(one, str) and _is_plain(one) for one in texts):
             raise BadRequest("action, hub, because and partitions are texts")
         if not all(type(number) is int and number >= 0 for _, number in events):
             raise BadRequest("an event has a partition and a sequence number")
@@ -60,6 +60,14 @@ class Action:
         """The options of `leasehold rejected`; each value is bound to its option, whatever it begins with."""
         chosen = [f"--event={partition}:{number}" for partition, number in self.events]
         return [f"--hub={self.hub}", *chosen, *([f"--because={self.because}"] if self.kind == "drop" else [])]
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a process can be given it."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
 
 
 class Actions:
@@ -89,6 +97,7 @@ class Actions:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",  # it may quote anything
             timeout=LONGEST,
             check=False,
         )

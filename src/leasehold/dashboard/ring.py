@@ -3,7 +3,7 @@
 Owns two rings for each pipeline: the last half hour, a sample every 2 seconds, and the last day, one a minute. A sample
 takes the place of the one of a lap ago. A sample names the owner and the lag of each partition; moves are kept for a
 day, the latest thousand. What is written here is of no use but to be looked at: it may be lost with the power, and the
-file may be removed at any time.
+file may be removed at any time. What cannot be read in it is passed over.
 
 Format 1: the number is in `PRAGMA user_version`. A file with another number is refused by name, and so is one that is
 no file of ours.
@@ -113,7 +113,8 @@ class Ring:
                 (pipeline, lap.step, int(now - seconds) // lap.step),
             ).fetchall()
         thinned = rows[:: -(-len(rows) // most)] if len(rows) > most else rows
-        return [_unpacked(number * lap.step, text) for number, text in thinned]
+        read = (_unpacked(number * lap.step, text) for number, text in thinned)
+        return [one for one in read if one is not None]
 
     def moves(self, pipeline: str, most: int) -> list[Move]:
         """The latest moves, the latest first."""
@@ -123,7 +124,7 @@ class Ring:
                 "ORDER BY id DESC LIMIT ?",
                 (pipeline, most),
             ).fetchall()
-        return [Move(row[0], Kind(row[1]), *row[2:]) for row in rows if row[1] in list(Kind)]
+        return [Move(row[0], Kind(row[1]), *row[2:]) for row in rows if _is_move(row)]
 
     def close(self) -> None:
         """Close this thread's connection."""
@@ -136,9 +137,19 @@ def _packed(one: Sample) -> str:
     return json.dumps({"o": owners, "p": {p: [index[owner], lag] for p, (owner, lag) in one.partitions.items()}})
 
 
-def _unpacked(at: int, packed: str) -> Sample:
-    read = json.loads(packed)
-    return Sample(at, {p: (read["o"][owner], lag) for p, (owner, lag) in read["p"].items()})
+def _unpacked(at: int, packed: object) -> Sample | None:
+    try:
+        read = json.loads(str(packed))
+        partitions = {partition: (read["o"][owner], lag) for partition, (owner, lag) in read["p"].items()}
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+    sound = all(isinstance(owner, str) and type(lag) is int for owner, lag in partitions.values())
+    return Sample(at, partitions) if sound else None
+
+
+def _is_move(row: Sequence[object]) -> bool:
+    at, kind, *texts = row
+    return isinstance(at, float) and kind in list(Kind) and all(isinstance(text, str) for text in texts)
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

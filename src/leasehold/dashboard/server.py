@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leasehold.dashboard.access import COOKIE, HEADERS, Access, Answer
+from leasehold.dashboard.access import HEADERS, Access, Answer, cookie_of
 from leasehold.dashboard.actions import Action, Actions, BadRequest
 from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import LeaseholdError
@@ -155,9 +155,8 @@ class Dashboard:
         if not self._access.is_token(told):
             return PlainTextResponse("that is not the token: go back, and try again", 403)
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(
-            COOKIE, self._access.session, httponly=True, samesite="strict", secure=request.url.scheme == "https"
-        )
+        name, secure = cookie_of(request.headers.get("host", "")), request.url.scheme == "https"
+        answer.set_cookie(name, self._access.session, httponly=True, samesite="strict", secure=secure)
         return answer
 
 

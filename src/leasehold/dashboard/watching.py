@@ -52,6 +52,7 @@ class PipelineWatch:
         self._seen = Seen(0.0)
         self._before: deque[Seen] = deque()
         self._known: dict[str, int] = {}
+        self._not_kept = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"leasehold-watch-{name}", daemon=True)
 
@@ -123,8 +124,11 @@ class PipelineWatch:
         self._seen = seen
         try:
             self._ring.add(self.name, sample(seen.at, seen.progress), happened)
+            self._not_kept = ""
         except LeaseholdError as error:  # the picture of the past, and not of the present
-            logger.warning("the history of %s is not kept: %s", self.name, error)
+            if str(error) != self._not_kept:  # once while it stays so
+                logger.warning("the history of %s is not kept: %s", self.name, error)
+            self._not_kept = str(error)
         self._show(seen)
 
     def _show(self, seen: Seen) -> None:
