@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,8 +94,8 @@ def text_of(screen: Screen) -> str:
 def test_what_is_on_the_screen() -> None:
     screen = Screen()
     assert "looking" in text_of(screen)
-    screen.error = "the store is away"
-    assert "the store is away" in text_of(screen)
+    screen.error = "the store is \x1b[31m away"
+    assert "the store is \\x1b[31m away" in text_of(screen)
     screen.add(looked(10.0, group(row(lag=8), row("1", "b/1", age=5.5, lag=0))))
     screen.add(looked(11.0, group(row(lag=4), row("1", "a/1", lag=0), instances=("a/1",))))
     shown = text_of(screen)
@@ -102,6 +103,10 @@ def test_what_is_on_the_screen() -> None:
     assert "partition 1 taken over by a from b: b/1 had not renewed for 6 s" in shown
     assert "b left" in shown
     screen.error = "the store is \x1b[31m away"
+    said = screen.last
+    assert said is not None
+    screen.last = replace(said, result=replace(said.result, summary="by \x1b]0;x\x07 green\nand blue"))
+    assert "by \\x1b]0;x\\x07 green\nand blue" in text_of(screen)
     assert "known: the store is \\x1b[31m away" in text_of(screen)
 
 

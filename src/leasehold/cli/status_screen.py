@@ -22,7 +22,7 @@ from leasehold.dashboard.view import colours
 from leasehold.errors import LeaseholdError
 from leasehold.model import owner_name
 from leasehold.operations.progress import GroupProgress
-from leasehold.printable import printable
+from leasehold.printable import printable, printable_lines
 
 KEPT = 30
 SHOWN_MOVES = 10
@@ -66,8 +66,9 @@ class Screen:
     def drawn(self) -> RenderableType:
         """What there is to be seen."""
         if self.last is None:
-            return Text(self.error or "looking …")
-        parts: list[RenderableType] = [self._table(self.last), Text(), *map(Text, self.last.result.summary.split("\n"))]
+            return Text(printable(self.error) or "looking …")
+        summary = printable_lines(self.last.result.summary).split("\n")
+        parts: list[RenderableType] = [self._table(self.last), Text(), *map(Text, summary)]
         if self.error:
             when = time.strftime("%H:%M:%S", time.localtime(self.last.at))
             parts.append(Text(f"nothing newer than {when} is known: {printable(self.error)}", style="bold red"))
