@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leasehold.sinks.batch import IDENTITY_COLUMNS, Identities, Kept
-from leasehold.sinks.fence import Plan
+from leasehold.sinks.fence import Lane, Plan
 
 FEWEST_FORGOTTEN = 100
 """So many memories are forgotten with a batch at least, if there are as many to forget."""
@@ -67,13 +67,14 @@ class Verdict:
 
 def admitted(identities: Identities, plan: Plan) -> list[tuple[str, Seen]]:
     """The events of the batch that are new by `plan` and have an identity, in the order of rule 4, with its digest."""
-    begin = {each.range.lane: (each.after, each.range.first, each.range.last) for each in plan.admitted}
+    new: dict[Lane, list[tuple[int, int]]] = {}
+    for each in plan.admitted:  # a partition has several ranges where it has had several owners
+        new.setdefault(each.range.lane, []).append((max(each.after + 1, each.range.first), each.range.last))
     found = []
     for hub, partition, number, identity, time in _records(identities):
-        if identity is None or time is None or (hub, partition) not in begin:
+        if identity is None or time is None:
             continue
-        after, first, last = begin[hub, partition]
-        if max(after + 1, first) <= number <= last:
+        if any(first <= number <= last for first, last in new.get((hub, partition), ())):
             found.append((digest(identities.expression, identity), Seen(hub, partition, number, time)))
     return sorted(found, key=lambda one: one[1].event)
 

@@ -74,6 +74,17 @@ class DuplicatesContract(SinkFixtures):
         assert open_table(APPEND).apply(later) == BatchResult(applied=1, duplicates=1)
         assert contents() == [("a", 1), ("a", 3)]
 
+    def test_each_of_several_ranges_of_a_partition_is_judged(self, open_table: Open, contents: Contents) -> None:
+        """The partition changed hands within the batch."""
+        sink = open_table(APPEND)
+        rows = (Row("a", 1, 0), Row("a", 2, 1), Row("b", 3, 2), Row("c", 4, 3, level=2), Row("b", 5, 4, level=2))
+        ranges = [read(0, 3), read(3, 5, level=2)]
+        sent = Sent("x", 0), Sent("x", 1), Sent("y", 2), Sent("z", 3), Sent("y", 4)
+        assert sink.apply(known_by(batch(*rows, ranges=ranges), *sent)) == BatchResult(applied=3, duplicates=2)
+        assert contents() == [("a", 1), ("b", 3), ("c", 4)]
+        later = known_by(batch(Row("a", 9, 5, level=2), ranges=[read(5, 6, level=2)]), Sent("x", 5))
+        assert sink.apply(later) == BatchResult(duplicates=1)
+
     def test_an_event_without_identity_is_never_one(self, open_table: Open, contents: Contents) -> None:
         some = known_by(batch(Row("a", 1, 0), Row("a", 2, 1), Row("a", 3, 2)), Sent(None, 0), Sent(None, 1))
         assert open_table(APPEND).apply(some) == BatchResult(applied=3)
