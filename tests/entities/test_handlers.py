@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -10,11 +13,12 @@ import pyarrow as pa
 import pytest
 from pydantic import BaseModel
 
+from leasehold.entities.columns import columns_of
 from leasehold.entities.handlers import Delete, EntityEvent, Key, Reject, Retry, Skip, compute, entity
 from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.columns_text import read_columns
 
-COLUMNS = ("id", "total")
+COLUMNS = columns_of(pa.schema({"id": pa.string(), "total": pa.int64()}))
 
 
 @dataclass
@@ -88,7 +92,7 @@ def test_states_of_a_class(kind: type[Any]) -> None:
         return kind(id=event.key, total=(state.total if state else 0) + 1)
 
     handler = entity(keys=["id"], state=kind)(grow)
-    assert handler.fields() == COLUMNS
+    assert handler.fields() == tuple(COLUMNS)
     done = compute(handler, {("a",): {"id": "a", "total": 4}}, [event(1), event(2)], COLUMNS)
     assert done.changes["a",].state == {"id": "a", "total": 6}
     assert handler(None, event(1)[1]) == kind(id="a", total=1), "it is still a function"
@@ -98,6 +102,67 @@ def test_another_key_than_the_events_and_what_is_no_state() -> None:
     for answer, said in (({"id": "b"}, "another id"), (None, "a state is a dict"), (7, "a state is a dict")):
         done = compute(entity(keys=["id"])(lambda state, event, a=answer: a), {}, [event(1)], COLUMNS)
         assert said in str(done.error)
+
+
+WIDE = columns_of(
+    read_columns("id STRING, total BIGINT, price DECIMAL(6,2), ratio DOUBLE, at TIMESTAMP, day DATE, note STRING", "")
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("total", "many"),
+        ("total", 1.5),
+        ("total", 2**63),
+        ("day", datetime(2026, 2, 3, 4)),
+        ("price", Decimal("1.005")),
+        ("price", 123456),
+        ("at", "yesterday"),
+        ("at", datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))),
+        ("note", "\ud800"),
+        ("note", b"\xff"),
+        ("note", 7),
+    ],
+)
+def test_a_value_that_its_column_cannot_have_fails_its_event_alone(name: str, value: object) -> None:
+    def handler(state: Any, event: EntityEvent) -> Any:
+        return {name: value} if event.sequence_number == 2 else {"note": "well"}
+
+    done = compute(entity(keys=["id"])(handler), {}, [event(1), event(2, "b"), event(3)], WIDE)
+    assert isinstance(done.error, UsageError)
+    assert re.search(f"returned for {name} .*, which is no value of type", str(done.error))
+    assert {key: change.number for key, change in done.changes.items()} == {("a",): 1}
+
+
+def test_the_next_event_is_given_what_the_table_gives_back() -> None:
+    given = {"total": 2.0, "price": 7, "ratio": 1, "at": datetime(2026, 2, 3, 4), "day": date(2026, 2, 3), "note": None}
+    back = given | {"id": "a", "price": Decimal("7.00"), "at": datetime(2026, 2, 3, 4, tzinfo=UTC)}
+    done = compute(entity(keys=["id"])(lambda state, event: given), {}, [event(1)], WIDE)
+    state = done.changes["a",].state
+    assert state == back
+    assert [type(state[name]) for name in ("total", "price", "ratio")] == [int, Decimal, float]
+    done = compute(entity(keys=["id"])(lambda state, event: {"ratio": math.nan}), {}, [event(1)], WIDE)
+    assert done.changes["a",].state == dict.fromkeys(WIDE) | {"id": "a"}
+
+
+def test_a_reason_is_text_whatever_it_was() -> None:
+    class Bare(Reject):
+        def __init__(self) -> None:
+            pass
+
+    for rejection, reason in (
+        (Reject(ValueError("too late")), "too late"),
+        (Reject(None), "None"),
+        (Reject("\ud800?"), "??"),
+        (Bare(), ""),
+    ):
+
+        def handler(state: Any, event: EntityEvent, rejection: Reject = rejection) -> Any:
+            raise rejection
+
+        done = compute(entity(keys=["id"])(handler), {}, [event(1)], COLUMNS)
+        assert [text for _, text in done.rejected] == [reason]
 
 
 def test_what_is_no_handler() -> None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from leasehold.entities.columns import columns_of
 from leasehold.entities.handlers import Computed, EntityEvent, EntityHandler, HandlerFailed, Key, compute
 from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.bodies import BodyReader
@@ -82,6 +83,7 @@ class HandledTable:
         self._handler = handler
         self._reader = BodyReader(read_columns(schema, "schema"))
         self._state = read_columns(state, "state")
+        self._columns = columns_of(self._state)
         self.level_of = level_of
         self._check_columns()
         spec = TableSpec(name=table, pipeline=pipeline, consumer_group=consumer_group, keys=handler.keys)
@@ -159,7 +161,7 @@ class HandledTable:
             )
             events.append((key, given, reason))
         keys = list(dict.fromkeys(key for key, _, reason in events if reason is None))
-        return compute(self._handler, self._states.read_states(self._state, keys), events, self._state.names)
+        return compute(self._handler, self._states.read_states(self._state, keys), events, self._columns)
 
     def _apply(
         self, done: Computed, batch: EventBatch, begin: int, end: int, read_under: Watermark | None = None

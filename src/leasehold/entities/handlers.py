@@ -37,6 +37,8 @@ __all__ = [
 
 Key = tuple[Any, ...]
 State = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Any], Any]]
+"""A table's columns, each with what gives a value as it comes back from there; it raises `ValueError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,12 @@ class Skip:
 
 
 class Reject(Exception):
-    """Raised by a handler: this event will never succeed. `reason` is kept with it."""
+    """Raised by a handler: this event will never succeed. `reason` is kept with it, as text."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+    reason = ""
+
+    def __init__(self, reason: object) -> None:
+        self.reason = str(reason).encode(errors="replace").decode()
         super().__init__(reason)
 
 
@@ -171,12 +175,13 @@ def compute(
     handler: EntityHandler,
     states: Mapping[Key, State],
     events: Iterable[tuple[Key, EntityEvent, str | None]],
-    columns: Sequence[str],
+    columns: Columns,
 ) -> Computed:
     """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
 
-    A state has the columns of the table, in which the keys are filled in; a column it lacks is null, and another than
-    these is a `UsageError` that fails the event.
+    A state has the columns of the table, in which the keys are filled in; a column it lacks is null. Another column, or
+    a value that its column cannot have, is a `UsageError` that fails the event. In the same batch as in a later one, an
+    event is given the values that the table gives back: a float in a DOUBLE column for a whole number.
     """
     done, known = Computed(), dict(states)
     for key, event, unreadable in events:
@@ -202,7 +207,7 @@ def compute(
     return done
 
 
-def _row(handler: EntityHandler, key: Key, state: dict[str, Any], columns: Sequence[str]) -> State:
+def _row(handler: EntityHandler, key: Key, state: dict[str, Any], columns: Columns) -> State:
     if strangers := [name for name in state if name not in columns]:
         raise UsageError(
             f"the handler {handler.function.__name__} returned a state with {strangers[0]!r}, and the table has "
@@ -213,4 +218,10 @@ def _row(handler: EntityHandler, key: Key, state: dict[str, Any], columns: Seque
         raise UsageError(
             f"the handler {handler.function.__name__} returned another {wrong[0]} than its event's: {state[wrong[0]]!r}"
         )
-    return {name: named.get(name, state.get(name)) for name in columns}
+    row = {name: named.get(name, state.get(name)) for name in columns}
+    for name, stored in columns.items():
+        try:
+            row[name] = stored(row[name])
+        except ValueError as error:
+            raise UsageError(f"the handler {handler.function.__name__} returned for {name} {error}") from error
+    return row
