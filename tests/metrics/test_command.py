@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +24,7 @@ from leasehold.cli.app import app
 from leasehold.errors import ConfigError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.listening import Address
-from leasehold.metrics.server import Answer, HttpServer
+from leasehold.metrics.server import MOST_CLIENTS, Answer, HttpServer
 from leasehold.operations.verdicts import Verdict
 from tests.metrics.groups import of, samples
 from tests.processor.plain import until
@@ -200,6 +203,42 @@ def test_a_port_in_use_is_told_and_a_failing_path_is_one_answer() -> None:
             refused.value.close()
         with pytest.raises(ConfigError, match="cannot be listened at"):
             HttpServer(server.address, {})
+
+
+def served() -> int:
+    """How many threads answer requests."""
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+def test_clients_cost_so_many_threads_and_each_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = served()
+    with ExitStack() as stack:
+        server = stack.enter_context(HttpServer(Address("127.0.0.1", 0), {"/works": lambda: Answer(b"yes")}))
+        place = (server.address.host, server.address.port)
+        silent = [stack.enter_context(socket.create_connection(place)) for _ in range(MOST_CLIENTS + 20)]
+        for one in silent[MOST_CLIENTS:]:
+            one.settimeout(30)
+            assert one.recv(1) == b""  # hung up on
+        assert served() - before == MOST_CLIENTS
+        for one in silent:
+            one.close()
+        until(lambda: served() == before, "the threads of clients that have gone")
+        assert asked(f"{server.url}/works") == "yes"
+        monkeypatch.setattr("leasehold.metrics.server.LONGEST", 0.3)
+        slow = stack.enter_context(socket.create_connection(place))
+        slow.settimeout(0.05)
+        end = time.monotonic() + 30
+        while True:
+            assert time.monotonic() < end, "a client that says a byte now and then is here for ever"
+            try:
+                slow.sendall(b"G")
+                if slow.recv(1) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        until(lambda: served() == before, "the thread of the slow client")
 
 
 @pytest.mark.parametrize(

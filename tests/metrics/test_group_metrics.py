@@ -22,7 +22,7 @@ from leasehold.metrics.group_families import LookedAt, families
 from leasehold.metrics.group_looks import GroupLooks
 from leasehold.metrics.group_page import document
 from leasehold.model import Positions
-from leasehold.operations.group_watch import WatchedGroup
+from leasehold.operations.group_watch import GroupSnapshot, WatchedGroup
 from leasehold.operations.verdicts import Verdict
 from leasehold.sinks.base import TableContents
 from leasehold.testing.clock import ManualClock
@@ -334,6 +334,9 @@ class Lane:
             raise self.error
         return self.group.watched
 
+    def away(self) -> GroupSnapshot:
+        raise StoreUnavailable("the store does not answer")
+
 
 @pytest.fixture
 def lanes(tmp_path: Path) -> Iterator[tuple[Lane, Lane]]:
@@ -360,6 +363,22 @@ def test_a_pipeline_that_is_away_leaves_the_others_alone_and_comes_back(
     assert len([record for record in caplog.records if "cannot be looked at" in record.getMessage()]) == 1
     lanes[0].error = None
     assert document(looks.look()[0])["up"] is True
+    looks.close()
+
+
+def test_the_same_outage_again_is_said_again(lanes: tuple[Lane, Lane], caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    looks = GroupLooks({"flights": lanes[0]}, window=10, clock=clock)
+    assert looks.look()[0].snapshot is not None
+    watch = looks._lanes[0]._watch
+    assert watch is not None
+    look = watch.look
+    for away in (True, True, False, True):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(watch, "look", lanes[0].away if away else look)
+            clock.advance(5)
+            assert (looks.look()[0].snapshot is None) is away
+    assert len([record for record in caplog.records if "cannot be looked at" in record.getMessage()]) == 2
     looks.close()
 
 

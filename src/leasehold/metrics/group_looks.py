@@ -93,7 +93,9 @@ class _Lane:
         try:
             if self._watch is None:
                 self._watch = GroupWatch(self._open(), window=self._window, clock=self._clock)
-            return self._watch.look()
+            found = self._watch.look()
+            self._said = ""
+            return found
         except LeaseholdError as error:
             self._say(str(error))
             raise

@@ -1,8 +1,10 @@
 """A small HTTP server: some paths, each answered by a function.
 
 Owns the port. Promises to bind before it returns, so that a port in use is told at the start; to answer each request in
-a thread of its own, so that a slow one keeps no other waiting; and that an answer which fails is a 500 in one request
-and nothing more. Knows GET and HEAD. Says nothing of who asks, and has no secrets to protect: give it no others.
+a thread of its own, so that a slow one keeps no other waiting; that clients cost no more than `MOST_CLIENTS` threads,
+and each for no longer than `LONGEST`, whatever they send or leave unread: one client more is hung up on; and that an
+answer which fails is a 500 in one request and nothing more. Knows GET and HEAD. Says nothing of who asks, and has no
+secrets to protect: give it no others.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from leasehold.errors import ConfigError
 from leasehold.listening import Address
@@ -24,7 +28,10 @@ logger = logging.getLogger(__name__)
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
-_PATIENCE = 10.0  # seconds that a client may take to say what it wants
+MOST_CLIENTS = 64
+LONGEST = 60.0
+"""Seconds from a client's connection to its end."""
+_PATIENCE = 10.0  # seconds that a client may be silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,36 @@ def _server(family: int) -> type[ThreadingHTTPServer]:
     class Server(ThreadingHTTPServer):
         address_family = family
         daemon_threads = True
+        request_queue_size = 128
         block_on_close = False  # a client that is slow to go keeps nobody
+
+        def __init__(self, *arguments: Any) -> None:
+            self._since: dict[Any, float] = {}  # when each client connected, the earliest first
+            self._lock = threading.Lock()
+            super().__init__(*arguments)
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            with self._lock:
+                full = len(self._since) >= MOST_CLIENTS
+                if not full:
+                    self._since[request] = time.monotonic()
+            if full:
+                self.shutdown_request(request)
+            else:
+                super().process_request(request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            with self._lock:
+                self._since.pop(request, None)
+            super().shutdown_request(request)
+
+        def service_actions(self) -> None:
+            """Hang up on who is here for too long, several times a second: its thread then ends by itself."""
+            now = time.monotonic()
+            with self._lock:
+                for request in [one for one, since in self._since.items() if now - since > LONGEST]:
+                    with suppress(OSError):
+                        request.shutdown(socket.SHUT_RDWR)
 
         def handle_error(self, request: object, client_address: object) -> None:
             logger.debug("a request has ended early", exc_info=True)
