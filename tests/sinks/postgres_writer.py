@@ -1,7 +1,8 @@
 """A writer as a process of its own: `python -m tests.sinks.postgres_writer URL COMMAND …`. It says how it went.
 
 write NAME BATCHES KEYS SLOTS   applies batches of its partition NAME to the table `flights` by version, on hot keys
-die POINT                       applies the batch of `killed`, and is killed at the point
+die POINT …                     applies the batch of `killed`, and is killed at the point; a process for each point
+die-trying POINT …              the same, where it tries the rejected events of that batch again
 stop POINT                      the same, and stops there until it is continued; says what came of it then
 """
 
@@ -16,15 +17,18 @@ from typing import Any
 
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.batch import Batch
-from leasehold.sinks.postgres import rejected
+from leasehold.sinks.postgres import rejected, rejected_rows
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.merging import Merge
+from leasehold.sinks.postgres.rejected_rows import _Retry
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staging import Staging
 from leasehold.sinks.postgres.transaction import PostgresTransaction
+from leasehold.sinks.set_aside import EventId, RetryResult
 from leasehold.sinks.table import TableSpec
+from leasehold.sinks.writing import RowWriter
 from tests.sinks.events import E, batch
 
 SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",), sequence_by="version")
@@ -52,6 +56,20 @@ POINTS: dict[str, tuple[Any, str]] = {
 """Where a writer can be killed: behind the function that is named."""
 
 
+TRYING: dict[str, tuple[Any, str]] = {
+    "watermarks locked": (Bookkeeping, "lock_watermarks"),
+    "rejected rows locked": (_Retry, "found"),
+    "keys locked": (Memory, "lock"),
+    "rows written": (RowWriter, "write"),
+    "tried keys remembered": (Memory, "remember_apart"),
+    "order recorded": (Bookkeeping, "record_order"),
+    "rejected rows removed": (rejected_rows, "_remove"),
+    "set aside again": (rejected, "insert"),
+    "committed": (PostgresSink, "_committed"),
+}
+"""Where one who tries rejected events again can be killed."""
+
+
 def written_by(name: str, batches: int, keys: int, *, slots: bool) -> list[list[E]]:
     """The events of a writer: hot keys, each event with a version that nothing orders by arrival."""
     chance = random.Random(name)
@@ -77,9 +95,20 @@ def killed() -> Batch:
     return batch(numbered, by_version=True, deletes=True, rejected=[E("?", number=9)])
 
 
+def try_again(sink: PostgresSink) -> RetryResult:
+    """Try what `killed` has left rejected: one fits now, one was a delete, one is as bad as before."""
+    rows = [
+        E("c", slot=3, number=3, version=3),
+        E("d", "bad", number=4, version=4),
+        E("a", number=9, version=9, gone=True),
+    ]
+    mended = batch(rows, by_version=True, deletes=True)
+    return sink.rejected_rows.retry(mended, [EventId("h", "0", row.number) for row in rows])
+
+
 def at(point: str, act: Callable[[], None]) -> None:
     """Act once the function of this point has returned."""
-    owner, name = POINTS[point]
+    owner, name = {**TRYING, **POINTS}[point]
     before = getattr(owner, name)
 
     def then(*given: Any, **named: Any) -> Any:
@@ -108,13 +137,13 @@ def main(url: str, command: str, *words: str) -> None:
     sink = PostgresSink(url, SPEC, timeout=60.0 if command != "stop" else 4.0)
     if command == "write":
         said = write(sink, words[0], *map(int, words[1:]))
-    elif command == "die":
+    elif command in ("die", "die-trying"):
         for point in words:  # each in a process of its own, which has everything imported
             sys.stdin.readline()
             child = os.fork()
             if not child:
                 at(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
-                sink.apply(killed())
+                sink.apply(killed()) if command == "die" else try_again(sink)
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             print("killed" if os.WIFSIGNALED(status) else f"not killed: {status}", flush=True)

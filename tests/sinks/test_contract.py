@@ -94,6 +94,10 @@ class TestPostgresSink(OnPostgres, SinkContract):
     pass
 
 
+class TestRejectedRowsOfPostgres(OnPostgres, RejectedContract):
+    pass
+
+
 class TestDuplicatesOnPostgres(OnPostgres, DuplicatesContract):
     pass
 

@@ -11,13 +11,22 @@ import pyarrow as pa
 import pytest
 
 from leasehold.entities.handled_table import HandledTable
-from leasehold.errors import ConfigError, SinkUnavailable
-from leasehold.sinks import BatchResult, TableSpec
+from leasehold.errors import ConfigError, KeyFromTwoPartitions, SinkUnavailable, UsageError
+from leasehold.sinks import Batch, BatchResult, TableSpec
+from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.postgres.transaction import PostgresTransaction
+from leasehold.sinks.set_aside import RetryResult, Selection
 from leasehold.testing.sinks.duplicates import Sent, known_by
-from leasehold.testing.sinks.fixtures import APPEND, UPSERT, Row, batch
+from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read
+from leasehold.testing.sinks.rejected import event
 from tests.entities.handler_program import balance
 from tests.entities.test_handled_table import body, given
 from tests.sinks.postgres import Place
+from tests.sinks.postgres_writer import SPEC as WRITTEN
+from tests.sinks.postgres_writer import TRYING, killed, try_again
+from tests.sinks.test_postgres_writers import MADE, writer
+
+TABLE = "SELECT tail, status, slot FROM flights ORDER BY tail"
 
 # states
 
@@ -102,3 +111,107 @@ def test_who_judges_an_identity_holds_up_only_those_who_bring_it(place: Place) -
     assert results == [BatchResult(applied=1), BatchResult(duplicates=1)]
     seconds.close()
     sink.close()
+
+
+# rejected rows
+
+
+def test_a_retry_killed_at_any_point_has_done_all_or_nothing(place: Place) -> None:
+    kept = []
+    with writer(place, "die-trying", *TRYING) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for point in TRYING:
+            place.run("DROP TABLE IF EXISTS flights, leasehold_key_flights, flights_rejected, leasehold_watermark")
+            place.run("DROP TABLE IF EXISTS leasehold_table", MADE)
+            sink = place.sink(WRITTEN, timeout=20.0)
+            sink.apply(killed())
+            aside = "SELECT sequence_number, reason, rejected_at FROM flights_rejected ORDER BY 1"
+            before = place.look(TABLE), place.look(aside)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline().strip() == "killed", point
+            if point != "committed":
+                assert (place.look(TABLE), place.look(aside)) == before, point
+                assert try_again(sink) == RetryResult(applied=2, rejected=1), point
+            assert try_again(sink) == RetryResult(gone=2, rejected=1), point
+            kept.append(
+                (place.look(TABLE), place.look("SELECT key_1, number, gone FROM leasehold_key_flights ORDER BY 1"))
+            )
+            sink.close()
+    assert all(one == kept[0] for one in kept)
+    assert kept[0][0] == [("b", "ok", 2), ("c", "ok", 3), ("g", "ok", None)]
+
+
+def test_rejected_rows_of_a_table_made_before_dropped_ones_were_noted(place: Place) -> None:
+    """The shared table is made when it is needed; by `leasehold init` for a user who may make none."""
+    sink = place.sink(UPSERT)
+    sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, 1), Row("?", 0, 2)]))
+    place.run("DROP TABLE leasehold_dropped")
+    assert sink.rejected_rows.dropped(9) == []
+    role = f"writer_{place.schema}"
+    tables = "entities, entities_rejected, leasehold_key_entities, leasehold_table, leasehold_watermark"
+    place.run(f"CREATE ROLE {role} LOGIN", f"GRANT USAGE ON SCHEMA {place.schema} TO {role}")
+    place.run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {role}")
+    least = PostgresSink(place.url.replace("postgres:@", f"{role}@"), UPSERT)
+    rows = least.rejected_rows.rows(Selection(), 9)
+    with pytest.raises(UsageError, match="leasehold init"):
+        least.rejected_rows.drop(rows[:1], "a test")
+    assert sink.make_shared_tables()
+    assert not sink.make_shared_tables()
+    place.run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_dropped TO {role}")
+    assert least.rejected_rows.drop(rows[:1], "a \0") == 1
+    assert [row.dropped_for for row in sink.rejected_rows.dropped(9)] == ["a \\0"]
+    assert least.rejected_rows.retry(batch(Row("b", 1, 2)), [event(2)]) == RetryResult(applied=1)
+    least.close()
+    sink.close()
+    place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_selections_that_no_column_can_hold_find_nothing(place: Place) -> None:
+    sink = place.sink(UPSERT)
+    sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, 1)]))
+    rows = sink.rejected_rows
+    assert rows.rows(Selection(frozenset({("0", 2**70), ("\0", 1)})), 9) == []
+    assert rows.rows(Selection(reason="\0"), 9) == rows.rows(Selection(hub="\0"), 9) == []
+    assert len(rows.rows(Selection(frozenset({("0", 2**70), ("0", 1)}), "not", HUB), 9)) == 1
+    sink.close()
+
+
+def of_one(entity: str, number: int, partition: str = "0") -> Batch:
+    """One event, in a batch that was read whole: it locks no other partition's watermark."""
+    return batch(Row(entity, 1, number, partition), ranges=[read(number, number + 1, partition=partition)])
+
+
+def test_a_batch_of_the_same_partition_waits_for_a_retry(place: Place) -> None:
+    """The retry stands still with its rows written: others of its partition or keys wait, and no one else."""
+    sink, short = place.sink(UPSERT, timeout=60.0), place.sink(UPSERT, timeout=1.0)
+    sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, 1)]))
+    stopped, go_on = threading.Event(), threading.Event()
+    whole = PostgresTransaction.write_rows
+
+    def stop(self: PostgresTransaction, *given: Any, past: bool) -> Any:
+        result = whole(self, *given, past=past)
+        if past:
+            stopped.set()
+            go_on.wait(25)
+        return result
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PostgresTransaction, "write_rows", stop)
+        trying = threading.Thread(target=lambda: sink.rejected_rows.retry(batch(Row("b", 1, 1)), [event(1)]))
+        trying.start()
+        assert stopped.wait(60)
+        for waiting in (of_one("c", 10), of_one("b", 0, "1")):
+            with pytest.raises(SinkUnavailable):
+                short.apply(waiting)
+        with pytest.raises(SinkUnavailable):
+            short.rejected_rows.drop(short.rejected_rows.rows(Selection(), 9), "a test")
+        assert short.apply(of_one("d", 0, "2")).applied == 1
+        go_on.set()
+        trying.join()
+    assert sink.rejected_rows.rows(Selection(), 9) == []
+    with pytest.raises(KeyFromTwoPartitions):
+        sink.apply(batch(Row("b", 1, 0, "1")))
+    sink.close()
+    short.close()

@@ -5,10 +5,13 @@ Owns these tables, and their SQL:
     leasehold_table        one row a table: format, pipeline, mode, keys, identity of the sink, and what orders it
     leasehold_watermark    one row a pipeline, table, hub, consumer group and partition; its `id` stands for hub and
                            partition in the memory of keys
+    leasehold_dropped      one row a rejected row that a person has dropped (`rejected_rows`)
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
     <table>_rejected       the events that were set aside (`rejected`)
 
-They are in the schema of the entity table. The shared two are made by whoever comes first, under an advisory lock, and
+    leasehold_identity_<table>  one row an identity of an event, with `deduplicate_by` (`identities`)
+
+They are in the schema of the entity table. The shared ones are made by whoever comes first, under an advisory lock, and
 so is what belongs to one table. Every function here runs inside a transaction of the caller's.
 
 Locks are taken in one order by everybody, so that no two wait for each other: the watermarks by hub and partition,
@@ -27,6 +30,7 @@ from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import claims
 from leasehold.sinks.claims import TableRecord
 from leasehold.sinks.fence import Lane, Watermark
+from leasehold.sinks.postgres.names import DROPPED, NEEDED
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.remembered_order import TableOrder
 
@@ -43,7 +47,13 @@ SCHEMA = (
         pipeline text COLLATE "C", entity_table text COLLATE "C", hub text COLLATE "C",
         consumer_group text COLLATE "C", partition text COLLATE "C", sequence_number bigint NOT NULL,
         owner_level bigint NOT NULL, whole boolean NOT NULL, disputed boolean NOT NULL,
+        changes bigint NOT NULL DEFAULT 0,
         PRIMARY KEY (pipeline, entity_table, consumer_group, hub, partition)) WITH (fillfactor = 50)""",
+    "ALTER TABLE {watermark} ADD COLUMN IF NOT EXISTS changes bigint NOT NULL DEFAULT 0",  # of an earlier commit
+    """CREATE TABLE IF NOT EXISTS {dropped} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        pipeline text NOT NULL, entity_table text NOT NULL, hub text NOT NULL, partition text NOT NULL,
+        sequence_number bigint NOT NULL, place integer NOT NULL, reason text NOT NULL,
+        rejected_at timestamptz NOT NULL, dropped_for text NOT NULL, dropped_at timestamptz NOT NULL)""",
 )
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"
 _LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partition)"
@@ -58,16 +68,20 @@ class Bookkeeping:
         self._table, self._watermark = names.of("leasehold_table"), names.of("leasehold_watermark")
         self._mine = {"pipeline": spec.pipeline, "name": spec.name, "group": spec.consumer_group}
 
-    def make_shared(self) -> bool:
-        """Make the tables that all entity tables of the schema share, unless they are there; whether they were not."""
-        if self._shared_are_there():
+    def make_shared(self, needed: Sequence[str] = NEEDED) -> bool:
+        """Make the tables that all entity tables of the schema share, unless those needed are there; whether they
+        were not. Nobody waits here who has locked anything else."""
+        if self._are_there(needed):
             return False
         self._session.run("SELECT pg_advisory_xact_lock(%(lock)s)", lock=LOCK)
-        if self._shared_are_there():
+        if self._are_there(needed):
             return False
+        names = self._session.names
         try:
             for statement in SCHEMA:
-                self._session.run(statement.format(table=self._table, watermark=self._watermark))
+                self._session.run(
+                    statement.format(table=self._table, watermark=self._watermark, dropped=names.of(DROPPED))
+                )
         except psycopg.errors.InsufficientPrivilege as error:
             raise UsageError(
                 f"the tables that an entity table needs are missing in the schema {self._session.names.schema}, and "
@@ -76,9 +90,13 @@ class Bookkeeping:
             ) from error
         return True
 
-    def _shared_are_there(self) -> bool:
-        query = "SELECT to_regclass(%(it)s) IS NOT NULL"
-        return bool(self._session.one(query, it=self._watermark.replace("%%", "%")))
+    def _are_there(self, tables: Sequence[str]) -> bool:
+        names = [self._session.names.of(table).replace("%%", "%") for table in tables]
+        query = (
+            "SELECT bool_and(to_regclass(it) IS NOT NULL) AND EXISTS (SELECT 1 FROM pg_attribute WHERE "
+            "attrelid = to_regclass(%(watermark)s) AND attname = 'changes') FROM unnest(%(names)s::text[]) AS it"
+        )
+        return bool(self._session.one(query, names=names, watermark=self._watermark.replace("%%", "%")))
 
     def claim(self) -> str:
         """Make the table this pipeline's if it is nobody's, and return the identity of the sink."""
@@ -154,10 +172,10 @@ class Bookkeeping:
 
     # watermarks
 
-    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool) -> None:
-        """Insert those that are missing, and lock all in the order of their keys."""
+    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool, missing: bool = True) -> None:
+        """Insert those that are `missing`, and lock all that are there in the order of their keys."""
         hubs, partitions = _parted(sorted(lanes))
-        if hubs:
+        if hubs and missing:
             self._session.run(
                 f"INSERT INTO {self._watermark} (pipeline, entity_table, consumer_group, hub, partition, "
                 "sequence_number, owner_level, whole, disputed) "
@@ -181,7 +199,7 @@ class Bookkeeping:
     def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
         """The watermarks of all partitions of these hubs that have one."""
         rows = self._session.rows(
-            "SELECT hub, partition, sequence_number, owner_level, whole, disputed "
+            "SELECT hub, partition, sequence_number, owner_level, whole, disputed, changes "
             f"FROM {self._watermark} WHERE {_MINE} AND hub = ANY(%(hubs)s::text[])",
             **self._mine,
             hubs=[*hubs],
@@ -208,7 +226,7 @@ class Bookkeeping:
         return {number: (hub, partition) for number, hub, partition in rows}
 
     def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
-        """Write watermarks as they are given."""
+        """Write watermarks as they are given, but for their counts of changes, which stay."""
         if not marks:
             return
         lanes = sorted(marks)
@@ -229,6 +247,17 @@ class Bookkeeping:
             levels=[mark.owner_level for mark in ordered],
             whole=[mark.whole for mark in ordered],
             disputed=[mark.disputed for mark in ordered],
+        )
+
+    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
+        """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
+        hubs, partitions = _parted(lanes or ())
+        those = "" if lanes is None else f" AND (hub, partition) IN (SELECT hub, partition FROM {_LANES})"
+        self._session.run(
+            f"UPDATE {self._watermark} SET changes = changes + 1 WHERE {_MINE}{those}",
+            **self._mine,
+            hubs=hubs,
+            partitions=partitions,
         )
 
     def leave_none_whole(self) -> None:

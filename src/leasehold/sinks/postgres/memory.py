@@ -109,8 +109,8 @@ class Memory:
             found = self._session.one(f"SELECT (SELECT count(*) FROM {KNOWN}) + (SELECT count(*) FROM {FRESH})")
         run(f"ANALYZE {KNOWN}, {FRESH}")
 
-    def known(self, kids: Sequence[int], bookkeeping: Bookkeeping) -> dict[int, Claim]:
-        """What earlier batches have left of these keys."""
+    def known(self, kids: Sequence[int], bookkeeping: Bookkeeping, *, places: bool = False) -> dict[int, Claim]:
+        """What earlier batches have left of these keys; without `sequence_by`, with the sequence number if `places`."""
         rows = self._session.rows(
             f"SELECT kid, lane, number, by_number, by_text FROM {KNOWN} WHERE kid = ANY(%(kids)s::integer[])",
             kids=list(kids),
@@ -121,7 +121,7 @@ class Memory:
             hub, partition = lanes[lane]
             value = by_number if by_text is None else by_text
             if not self._by_value:
-                found[kid] = (hub, partition)
+                found[kid] = (hub, partition, number) if places else (hub, partition)
             else:
                 found[kid] = UNKNOWN if value is None else (value, partition, hub, number)
         return found

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from leasehold.errors import KeyFromTwoPartitions
-from leasehold.sinks.ordering import Claim, KeyOrder
+from leasehold.sinks.ordering import Claim, KeyOrder, PastOrder
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout
@@ -26,6 +26,7 @@ from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
 from leasehold.sinks.postgres.staging import APART, KEYS, KNOWN, ROWS, STAGE
+from leasehold.sinks.set_aside import retrying
 from leasehold.sinks.writing import RowWriter, two_partitions
 
 _FEW = 64
@@ -100,6 +101,18 @@ class Merge:
         self._count_merged()
         memory.remember_merged()
         self._write_apart(memory)
+        return self._merged
+
+    # events that come after their time
+
+    def past(self) -> Merged:
+        """Write rows of events that are tried again, one after the other: rule 5 of `ordering`."""
+        self._refuse_keys_that_do_not_fit()
+        memory = Memory(self._session, self._layout, by_value=self._by_value)
+        memory.gather()
+        memory.lock()
+        self._session.run(f"INSERT INTO {APART} (kid, lost) SELECT kid, false FROM {KEYS}")
+        self._write_apart(memory, past=True)
         return self._merged
 
     def _refuse_keys_that_do_not_fit(self) -> None:
@@ -213,7 +226,7 @@ class Merge:
         self._merged.applied += rows - old
         self._merged.superseded += old
 
-    def _write_apart(self, memory: Memory) -> None:
+    def _write_apart(self, memory: Memory, *, past: bool = False) -> None:
         """Write the rows of concerned keys one after the other."""
         self._session.run(
             f"INSERT INTO {ROWS} SELECT s.* FROM {STAGE} AS s JOIN {APART} AS a ON a.kid = s.kid WHERE NOT a.lost"
@@ -224,7 +237,7 @@ class Merge:
         if not rows:
             return
         kids = [row[1] for row in rows]
-        known = memory.known(sorted(set(kids)), self._bookkeeping)
+        known = memory.known(sorted(set(kids)), self._bookkeeping, places=past)
         lanes = self._bookkeeping.lanes_of({row[2] for row in rows})
         values = [row[4] if row[5] is None else row[5] for row in rows]
         claims: list[Claim] = [lanes[row[2]] for row in rows]
@@ -233,12 +246,19 @@ class Merge:
                 (value, partition, hub, row[3])
                 for value, (hub, partition), row in zip(values, claims, rows, strict=True)
             ]
-        order = KeyOrder(kids, claims, known, by_value=self._by_value)  # type: ignore[arg-type]  # a number for a key
+        if past and not self._by_value:
+            claims = [(*claim, row[3]) for claim, row in zip(claims, rows, strict=True)]
+            order: KeyOrder = PastOrder(kids, claims, known)  # type: ignore[arg-type]  # a number for a key
+        else:
+            order = KeyOrder(kids, claims, known, by_value=self._by_value)  # type: ignore[arg-type]
         table = _Apart(self._session, self._layout, rows, lanes)
         written = RowWriter(table, len(rows), order).write()
         self._merged.applied += written.applied
         self._merged.superseded += written.superseded
         self._merged.broken |= {rows[index][0]: reason for index, reason in written.broken.items()}
+        if isinstance(order, PastOrder):
+            conflicts = order.conflicts.items()
+            self._merged.broken |= {rows[index][0]: retrying.not_comparable(lane) for index, lane in conflicts}
         last: dict[Any, int] = dict(order.written())
         memory.remember_apart(
             {

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from leasehold.errors import ConfigError
 from leasehold.sinks.table import TableSpec
 
-SHARED = ("leasehold_table", "leasehold_watermark")
+NEEDED = ("leasehold_table", "leasehold_watermark")
+"""The tables without which there is no entity table in a schema."""
+
+DROPPED = "leasehold_dropped"
+"""Where rejected rows are noted that a person has dropped."""
+
+SHARED = (*NEEDED, DROPPED)
 """The tables that all entity tables of a schema share."""
 
 LONGEST_NAME = 63 - len("leasehold_identity_")

@@ -52,6 +52,11 @@ def replace(session: Session, read: Iterable[Admission], rows: Sequence[Rejected
             firsts=firsts,
             lasts=lasts,
         )
+    insert(session, rows, now)
+
+
+def insert(session: Session, rows: Sequence[Rejected], now: float) -> None:
+    """Set `rows` aside, of events that have none."""
     session.many(
         f"INSERT INTO {session.names.rejected} ({', '.join(_COLUMNS)}) "
         "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, to_timestamp(%s))",

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import pyarrow as pa
@@ -39,12 +39,16 @@ from leasehold.sinks.ordering import Key
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
-from leasehold.sinks.postgres.names import SHARED, check_name
+from leasehold.sinks.postgres.names import NEEDED, SHARED, check_name
+from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.remembered_order import check_spec
+from leasehold.sinks.set_aside import RejectedRows
 from leasehold.sinks.table import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
+
+T = TypeVar("T")
 
 _LONGEST = 30
 """Time-outs that one transaction may take."""
@@ -100,10 +104,14 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
         """Apply what is new in `batch`, in one transaction. See `TransactionalSink`."""
+        return self._again(lambda: super(PostgresSink, self).apply(batch, level_of))
+
+    def _again(self, act: Callable[[], T]) -> T:
+        """Do what is one transaction, and again if the server undoes it for others' sake."""
         deadline, pause = time.monotonic() + self._timeout, 0.01
         while True:
             try:
-                return super().apply(batch, level_of)
+                return act()
             except _Undone:
                 if time.monotonic() + pause >= deadline:
                     raise
@@ -124,6 +132,11 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 for name in mine
             ]
         return TableContents(*counts)
+
+    @property
+    def rejected_rows(self) -> RejectedRows:
+        """The rejected rows of the table, to be listed, tried again or dropped."""
+        return PostgresRejectedRows(self.spec, self._claimed, self._again, self._clock.wall)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
@@ -150,7 +163,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def make_shared_tables(self) -> bool:
         """Make the tables that all entity tables of the schema share, as somebody who may."""
         with self._using() as session, session.connection.transaction():
-            return self._make_shared(session)
+            return self._make_shared(session, SHARED)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The sink may be used again afterwards."""
@@ -192,9 +205,9 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self._staged[session.connection] = transaction.staged_as
         self._trusted.add(session.connection)
 
-    def _make_shared(self, session: Session) -> bool:
+    def _make_shared(self, session: Session, needed: Sequence[str] = NEEDED) -> bool:
         """Make them, or see whose they are: somebody may have made them since the connection was."""
-        made = Bookkeeping(session).make_shared()
+        made = Bookkeeping(session).make_shared(needed)
         if session.connection not in self._trusted:
             check_tables(session, SHARED, self._connections.shown)
         return made

@@ -29,6 +29,7 @@ from leasehold.sinks.postgres.merging import Merge, Merged
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import NUL, Encoded, Staging, encode, key_numbers
 from leasehold.sinks.remembered_order import TableOrder
+from leasehold.sinks.set_aside.trying import Tried
 from leasehold.sinks.transactions import Outcome
 from leasehold.sinks.values import Converted, order_values
 
@@ -72,6 +73,7 @@ class PostgresTransaction:
         self.bookkeeping.set_watermarks(marks)
 
     def forget_dropped(self) -> None:
+        self.bookkeeping.count_change()
         if self.is_there():
             return
         self.bookkeeping.note_made(made=False)
@@ -96,6 +98,22 @@ class PostgresTransaction:
         return bool(self._session.one(f"SELECT EXISTS (SELECT 1 FROM {self._session.names.table})"))
 
     @property
+    def session(self) -> Session:
+        return self._session
+
+    def need(self, name: str) -> None:
+        """Make this shared table if it is missing, before anything is locked. Raises `UsageError`."""
+        self.bookkeeping.make_shared([name])
+        check_tables(self._session, [name], self._shown)
+
+    def has(self, name: str) -> bool:
+        """Whether this table is there. Raises `UsageError` for somebody else's."""
+        there = kind_of_relation(self._session, name) is not None
+        if there:
+            check_tables(self._session, [name], self._shown)
+        return there
+
+    @property
     def _mine(self) -> tuple[str, ...]:
         """The table and what is beside it alone."""
         spec = self._session.spec
@@ -106,7 +124,7 @@ class PostgresTransaction:
             return {}
         session, name = self._session, self._session.spec.identities
         identities.make(session)
-        check_relations(session.connection, session.names.schema, [name], self._shown)
+        check_tables(session, [name], self._shown)
         return identities.known(session, digests)
 
     def remember_identities(self, memory: Memory) -> None:
@@ -137,6 +155,12 @@ class PostgresTransaction:
         self.checked = Checked(state_of(session, self._mine), schema, layout)
 
     def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
+        written = self.write_rows(batch, kept, order, past=False)
+        rejected.replace(self._session, plan.admitted, written.rejected, now)
+        return Outcome(written.applied, written.superseded, len(written.rejected))
+
+    def write_rows(self, batch: Batch, kept: Kept, order: TableOrder, *, past: bool) -> Tried:
+        """Write the rows that are kept and the memory of their keys; `past` if their events are tried again."""
         assert self.checked is not None
         layout, session = self.checked.layout, self._session
         staging = Staging(session, layout)
@@ -150,14 +174,12 @@ class PostgresTransaction:
         merged = Merged()
         if staged.num_rows:
             staging.fill(staged)
-            merged = self._merged(layout, batch, order, staged.num_rows)
-        set_aside = rows.rejected(merged.broken)
-        rejected.replace(session, plan.admitted, set_aside, now)
+            merged = self._merged(layout, batch, order, staged.num_rows, past=past)
         if layout.keys and merged.applied:
             self.bookkeeping.record_order(order)
-        return Outcome(merged.applied, merged.superseded, len(set_aside))
+        return Tried(merged.applied, merged.superseded, rows.rejected(merged.broken))
 
-    def _merged(self, layout: Layout, batch: Batch, order: TableOrder, rows: int) -> Merged:
+    def _merged(self, layout: Layout, batch: Batch, order: TableOrder, rows: int, *, past: bool) -> Merged:
         """Merge what is staged; again, and without staging it again, if the server undoes that for others' sake.
 
         Undone to the savepoint, the locks on keys are given back, and those on watermarks are kept.
@@ -168,7 +190,9 @@ class PostgresTransaction:
             merge = Merge(self._session, layout, self.bookkeeping, by_value=by_value, deletes=deletes)
             try:
                 with self._session.savepoint():
-                    return merge.upsert() if layout.keys else merge.append(rows)
+                    if not layout.keys:
+                        return merge.append(rows)
+                    return merge.past() if past else merge.upsert()
             except ROLLED_BACK:
                 if time.monotonic() + pause >= deadline:
                     raise

@@ -13,7 +13,7 @@ before COMMIT has changed nothing (the others wait, for at most their time-out);
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
 from typing import Any, Protocol
@@ -21,16 +21,18 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
-from leasehold.sinks import bookkeeping, duplicates, rejected
-from leasehold.sinks.batch import Batch, Kept, arrange
-from leasehold.sinks.content import Content, content_of, kind_of_order
-from leasehold.sinks.fence import Lane
+from leasehold.sinks import bookkeeping, rejected
+from leasehold.sinks.batch import Batch, Kept
+from leasehold.sinks.content import Content, content_of
+from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.ordering import Key, PastOrder
-from leasehold.sinks.remembered_order import TableOrder, check_order, order_of
+from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside import DroppedRow, EventId, ReasonCount, RejectedRow, RetryResult, Selection, retrying
+from leasehold.sinks.set_aside.trying import Tried, try_again
 from leasehold.sinks.shape import Layout, exists, quoted
-from leasehold.sinks.sqlite_beside import forgetting, identities
+from leasehold.sinks.sqlite_beside import forgetting
 from leasehold.sinks.table import TableSpec
+from leasehold.sinks.transactions import RemembersIdentities
 from leasehold.sinks.writing import Order, RowWriter, SqliteRows
 
 _DROPPED = """CREATE TABLE IF NOT EXISTS leasehold_dropped (
@@ -40,7 +42,7 @@ _DROPPED = """CREATE TABLE IF NOT EXISTS leasehold_dropped (
 _COLUMNS = "hub, partition, sequence_number, place, body, reason, source, rejected_at"
 
 
-class Transaction(Protocol):
+class Transaction(RemembersIdentities, Protocol):
     """What is needed of a transaction of the sink, which has the lock."""
 
     @property
@@ -89,55 +91,8 @@ class SqliteRejectedRows:
 
     def retry(self, batch: Batch, events: Collection[EventId]) -> RetryResult:
         """See `RejectedRows`."""
-        append = not self._spec.keys
-        if append and (batch.sequence_by is not None or batch.delete is not None):
-            raise ConfigError("mode", self._spec.mode, "appended events have no order and no deletes", "Use upsert")
-        arrangement = arrange(batch)
         with self._begin() as transaction:
-            connection, layout = transaction.connection, transaction.layout(batch.rows.schema)
-            hubs = sorted({event.hub for event in events})
-            marks = bookkeeping.watermarks(connection, self._spec, hubs)
-            found = self._found(connection, events)
-            choice = retrying.choose(arrangement, batch.rows.num_rows, events, found, marks, append=append)
-            kind = kind_of_order(batch)
-            table_order = order_of(self._spec, kind, deletes=batch.delete is not None)
-            check_order(transaction.recorded_order(), self._spec, table_order)
-            kept, dropped = self._without_duplicates(connection, batch, choice)
-            content = content_of(batch, layout, kept)
-            if not append and (cleared := forgetting.cleared_up_to(connection, self._spec)):
-                keys = list(dict.fromkeys(content.rows.keys))
-                known = bookkeeping.known_places(connection, self._spec, keys)
-                content = retrying.without_doubtful(content, known, cleared)
-            order = self._order(connection, content, by_value=kind is not None)
-            table = SqliteRows(connection, self._spec, layout, content.rows)
-            written = RowWriter(table, len(content.rows.values), order).write()
-            broken = dict(written.broken)
-            if isinstance(order, PastOrder):
-                broken |= {index: _conflict(lane) for index, lane in order.conflicts.items()}
-            failed = content.rejected(broken)
-            bookkeeping.count_change(connection, self._spec)
-            left = retrying.left_behind(choice, found, failed, append=append)
-            self._remove(connection, [row for event in choice.tried for row in found[event]])
-            rejected.insert(connection, self._spec, left, self._now())
-            if remembered := list(content.remembered(order)):
-                bookkeeping.remember_keys(connection, self._spec, remembered)
-                bookkeeping.record_order(connection, self._spec, table_order)
-        left_over = len(left) + choice.left
-        others = choice.filtered, choice.unread, choice.gone, dropped
-        return RetryResult(written.applied, written.superseded, left_over, *others)
-
-    def _without_duplicates(
-        self, connection: sqlite3.Connection, batch: Batch, choice: retrying.Choice
-    ) -> tuple[Kept, int]:
-        """Rule 6: what is left to write, and how many events are not; the others are remembered."""
-        if batch.identities is None:
-            return choice.kept, 0
-        tried = {(event.hub, event.partition, event.sequence_number) for event in choice.tried}
-        events = duplicates.among(batch.identities, tried)
-        known = identities.known(connection, self._spec, {identity for identity, _ in events})
-        verdict = duplicates.judge(events, known, batch.identities.window)
-        identities.remember(connection, self._spec, verdict.remembered)
-        return duplicates.without(choice.kept, verdict.dropped), len(verdict.dropped)
+            return try_again(_Retry(transaction, self._spec, self._now()), self._spec, batch, events)
 
     def drop(self, rows: Sequence[RejectedRow], reason: str) -> int:
         """See `RejectedRows`."""
@@ -146,7 +101,7 @@ class SqliteRejectedRows:
         with self._begin() as transaction:
             connection = transaction.connection
             connection.execute(_DROPPED)
-            there = self._remove(connection, rows)
+            there = _remove(connection, self._spec, rows)
             connection.executemany(
                 "INSERT INTO leasehold_dropped VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
@@ -176,7 +131,29 @@ class SqliteRejectedRows:
                 return []
             return transaction.connection.execute(query, values).fetchall()
 
-    def _found(self, connection: sqlite3.Connection, events: Collection[EventId]) -> retrying.Found:
+
+class _Retry:
+    """A retry in a transaction of the sink, which has locked the whole database. See `trying.Retry`."""
+
+    def __init__(self, transaction: Transaction, spec: TableSpec, now: str) -> None:
+        self._transaction, self._connection = transaction, transaction.connection
+        self._spec, self._now = spec, now
+        self._layout: Layout | None = None
+        self.recorded_order = transaction.recorded_order
+        self.known_identities = transaction.known_identities
+        self.remember_identities = transaction.remember_identities
+        self.forget_identities = transaction.forget_identities
+
+    def fit(self, schema: pa.Schema) -> None:
+        self._layout = self._transaction.layout(schema)
+
+    def lock(self, lanes: Collection[Lane]) -> None:
+        """The whole database is locked."""
+
+    def watermarks(self, hubs: Iterable[str]) -> Mapping[Lane, Watermark]:
+        return bookkeeping.watermarks(self._connection, self._spec, hubs)
+
+    def found(self, events: Collection[EventId]) -> retrying.Found:
         query = (
             f"SELECT {_COLUMNS} FROM {quoted(self._spec.rejected)} "
             "WHERE hub = ? AND partition = ? AND sequence_number = ? ORDER BY place"
@@ -184,29 +161,52 @@ class SqliteRejectedRows:
         found: dict[EventId, list[RejectedRow]] = {}
         for event in set(events):
             its = (event.hub, event.partition, event.sequence_number)
-            found[event] = [_row(row) for row in connection.execute(query, its)]
+            found[event] = [_row(row) for row in self._connection.execute(query, its)]
         return found
 
-    def _order(self, connection: sqlite3.Connection, content: Content, *, by_value: bool) -> Order:
+    def write(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
+        connection, spec, layout = self._connection, self._spec, self._layout
+        assert layout is not None
+        content = content_of(batch, layout, kept)
+        if spec.keys and (cleared := forgetting.cleared_up_to(connection, spec)):
+            keys = list(dict.fromkeys(content.rows.keys))
+            content = retrying.without_doubtful(content, bookkeeping.known_places(connection, spec, keys), cleared)
+        judge = self._order(content, by_value=order.kind is not None)
+        written = RowWriter(SqliteRows(connection, spec, layout, content.rows), len(content.rows.values), judge).write()
+        bookkeeping.count_change(connection, spec)
+        broken = dict(written.broken)
+        if isinstance(judge, PastOrder):
+            broken |= {index: retrying.not_comparable(lane) for index, lane in judge.conflicts.items()}
+        if remembered := list(content.remembered(judge)):
+            bookkeeping.remember_keys(connection, spec, remembered)
+            bookkeeping.record_order(connection, spec, order)
+        return Tried(written.applied, written.superseded, content.rejected(broken))
+
+    def replace(self, tried: Sequence[RejectedRow], left: Sequence[rejected.Rejected]) -> None:
+        _remove(self._connection, self._spec, tried)
+        rejected.insert(self._connection, self._spec, left, self._now)
+
+    def _order(self, content: Content, *, by_value: bool) -> Order:
         """What decides which rows count, under rule 2."""
         if by_value or not self._spec.keys:
 
             def claims(keys: Sequence[Key]) -> Mapping[Key, tuple[Any, ...]]:
-                return bookkeeping.known_claims(connection, self._spec, keys, by_value=by_value)
+                return bookkeeping.known_claims(self._connection, self._spec, keys, by_value=by_value)
 
             return content.order(claims, keyed=bool(self._spec.keys))
         rows = content.rows
-        known = bookkeeping.known_places(connection, self._spec, list(dict.fromkeys(rows.keys)))
+        known = bookkeeping.known_places(self._connection, self._spec, list(dict.fromkeys(rows.keys)))
         places = [(*lane, number) for lane, number in zip(rows.lanes, rows.numbers, strict=True)]
         return PastOrder(rows.keys, places, known)
 
-    def _remove(self, connection: sqlite3.Connection, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
-        """Remove those of these rows that are there as they were listed; returns them."""
-        query = (
-            f"DELETE FROM {quoted(self._spec.rejected)} WHERE hub = ? AND partition = ? AND sequence_number = ? "
-            "AND place = ? AND rejected_at = ?"
-        )
-        return [row for row in rows if connection.execute(query, (*_of(row), row.place, row.rejected_at)).rowcount]
+
+def _remove(connection: sqlite3.Connection, spec: TableSpec, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
+    """Remove those of these rows that are there as they were listed; returns them."""
+    query = (
+        f"DELETE FROM {quoted(spec.rejected)} WHERE hub = ? AND partition = ? AND sequence_number = ? "
+        "AND place = ? AND rejected_at = ?"
+    )
+    return [row for row in rows if connection.execute(query, (*_of(row), row.place, row.rejected_at)).rowcount]
 
 
 def _of(row: RejectedRow) -> tuple[str, str, int]:
@@ -215,13 +215,6 @@ def _of(row: RejectedRow) -> tuple[str, str, int]:
 
 def _row(row: tuple[Any, ...]) -> RejectedRow:
     return RejectedRow(EventId(*row[:3]), *row[3:])
-
-
-def _conflict(lane: Lane) -> str:
-    return (
-        f"the entity was last written from partition {lane[1]}, whose sequence numbers cannot be compared with this "
-        "event's: nobody can say which is later"
-    )
 
 
 def _where(selection: Selection, after: EventId | None = None) -> tuple[str, tuple[object, ...]]:
