@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -39,7 +40,7 @@ def test_the_names_are_the_same() -> None:
 
     assert public(aio.EntityLeases) == public(blocking.EntityLeases)
     assert public(aio.EntityLease) == public(blocking.EntityLease)
-    assert public(blocking.LossSignal) - public(aio.LossSignal) == {"call"}
+    assert public(blocking.LossSignal) - public(aio.LossSignal) == {"call", "call_no_more"}
 
 
 def test_held_in_the_block_and_free_after_it(store: MemoryLeaseStore) -> None:
@@ -113,5 +114,40 @@ def test_a_task_cancelled_while_the_store_hangs_gives_back_what_it_wins(store: M
             way.open.set()
             await (await other.acquire("a", wait=PATIENT)).release()
             await (await mine.acquire("a", wait=PATIENT)).release()
+
+    asyncio.run(run())
+
+
+def test_what_is_won_after_the_loop_has_ended_is_given_back_too(store: MemoryLeaseStore) -> None:
+    way = WayTo(store)
+    leases = aio.EntityLeases(way, scope="tests", holder="me")
+
+    async def run() -> None:
+        (await leases.acquire("warm")).check()
+        way.open.clear()
+        taking = asyncio.create_task(leases.acquire("a", wait=PATIENT))
+        await asyncio.to_thread(way.waiting.wait)
+        taking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+        threading.Timer(0.2, way.open.set).start()  # asyncio.run takes no new calls by then, and waits for this one
+
+    asyncio.run(run())
+    other = blocking.EntityLeases(store, scope="tests", holder="other")
+    taken = other.try_acquire("a")
+    assert taken is not None
+    taken.release()
+    other.close()
+    asyncio.run(leases.close())
+
+
+def test_waiting_for_a_loss_again_and_again_leaves_nothing_behind(store: MemoryLeaseStore) -> None:
+    async def run() -> None:
+        async with opened(store) as mine, mine.hold("a") as lease:
+            for _ in range(5):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.01):
+                        await lease.lost.wait()
+            assert lease._lease.lost._calls == []
 
     asyncio.run(run())

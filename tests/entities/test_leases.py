@@ -231,6 +231,32 @@ def test_re_entry_is_refused_by_name_and_try_acquire_says_busy(store: MemoryLeas
             pool.submit(mine.acquire, "a", 0.0).result(PATIENT)
 
 
+def test_another_thread_with_the_number_of_one_that_has_ended_waits(store: MemoryLeaseStore, opens: Opens) -> None:
+    leases, numbers, busy = opens(store, "me"), list[int](), list[str]()
+
+    def take() -> None:
+        numbers.append(threading.get_ident())
+        leases.acquire("a")
+
+    first = threading.Thread(target=take)
+    first.start()
+    first.join()
+
+    def again() -> None:
+        numbers.append(threading.get_ident())
+        with pytest.raises(LeaseBusy) as error:
+            leases.acquire("a", wait=0)
+        busy.append(str(error.value))
+
+    while (
+        numbers.count(numbers[0]) < 2 and len(numbers) < 1000
+    ):  # the system gives the number to another one, mostly at once
+        other = threading.Thread(target=again)
+        other.start()
+        other.join()
+    assert len(busy) == len(numbers) - 1
+
+
 @pytest.mark.parametrize("wait", [-1, float("nan")])
 def test_no_time_to_wait(store: MemoryLeaseStore, opens: Opens, wait: float) -> None:
     with pytest.raises(ConfigError, match="wait"):

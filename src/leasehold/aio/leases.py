@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -50,10 +51,14 @@ class LossSignal:
 
     async def wait(self) -> bool:
         """Wait until the lease is lost. Always true; give it a time with `asyncio.timeout`."""
-        told, loop = asyncio.Event(), asyncio.get_running_loop()
-        self._signal.call(_waking(loop, told))
-        while not self._signal.is_set():
-            await _within(told, min(_LOOK, max(0.001, self._signal.remaining())))
+        told = asyncio.Event()
+        wake = _waking(asyncio.get_running_loop(), told)
+        self._signal.call(wake)
+        try:
+            while not self._signal.is_set():
+                await _within(told, min(_LOOK, max(0.001, self._signal.remaining())))
+        finally:
+            self._signal.call_no_more(wake)
         return True
 
 
@@ -90,7 +95,7 @@ class EntityLease:
 
     async def release(self) -> None:
         """Give the lease up. Never raises that the store is away. Cancelled, it is given up all the same."""
-        await asyncio.shield(asyncio.to_thread(self._lease.release))
+        await _in_thread(self._lease.release)
 
     async def __aenter__(self) -> EntityLease:
         return self
@@ -153,11 +158,11 @@ class EntityLeases:
 
     async def release_many(self, leases: Sequence[EntityLease]) -> None:
         """Give these leases up, in one call of the store for 10,000."""
-        await asyncio.shield(asyncio.to_thread(self._leases.release_many, [one._lease for one in leases]))
+        await _in_thread(self._leases.release_many, [one._lease for one in leases])
 
     async def close(self) -> None:
         """Give up everything that is held, and close the store if this object has opened it."""
-        await asyncio.shield(asyncio.to_thread(self._leases.close))
+        await _in_thread(self._leases.close)
 
     async def _performed(self, steps: Steps, woken: asyncio.Event) -> blocking.EntityLease:
         """Perform the steps in this task."""
@@ -180,30 +185,59 @@ class EntityLeases:
             return lease
         finally:
             if inspect.getgeneratorstate(steps) != inspect.GEN_CLOSED:  # it gives up what it has won: a call
-                await asyncio.shield(asyncio.to_thread(steps.close))
+                await _in_thread(steps.close)
 
     async def _called(self, call: Callable[[], Any]) -> Any:
         """What a call returns that runs in a thread. Cancelled, what it still wins is given back when it ends."""
-        running = asyncio.get_running_loop().run_in_executor(None, call)
+        running = _Call(call, self._leases.release_many)
         try:
-            return await asyncio.shield(running)
+            return await _in_thread(running.run)
         except asyncio.CancelledError:
-            running.add_done_callback(self._give_back)
+            if won := running.abandon():
+                await _in_thread(self._leases.release_many, won)
             raise
 
-    def _give_back(self, ended: asyncio.Future[Any]) -> None:
-        if ended.cancelled() or ended.exception() is not None:
-            return
-        won = [one for one in ended.result() or () if isinstance(one, blocking.EntityLease)]
-        if won:
-            ended.get_loop().run_in_executor(None, self._leases.release_many, won)
+
+class _Call:
+    """A call in a thread that nobody may be waiting for any more when it ends, nor a loop be running.
+
+    Either the task takes what was won, also to give it back, or the thread gives it back itself.
+    """
+
+    def __init__(self, call: Callable[[], Any], give_back: Callable[[Sequence[blocking.EntityLease]], object]) -> None:
+        self._call, self._give_back = call, give_back
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._won: list[blocking.EntityLease] = []
+
+    def run(self) -> Any:
+        """The call, in the thread."""
+        result = self._call()
+        won = [one for one in result if isinstance(one, blocking.EntityLease)] if isinstance(result, list) else []
+        with self._lock:
+            self._won = won
+            abandoned = self._abandoned
+        if abandoned and won:
+            self._give_back(won)
+        return result
+
+    def abandon(self) -> list[blocking.EntityLease]:
+        """Leave it to the thread to give back what it wins; returns what it had won before."""
+        with self._lock:
+            self._abandoned = True
+            return self._won
+
+
+def _in_thread(call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    """Begin this call, which goes on whatever becomes of the task. A future: `asyncio.run` cancels all tasks."""
+    return asyncio.shield(asyncio.get_running_loop().run_in_executor(None, call, *arguments))
 
 
 def _waking(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> Callable[[], object]:
     """Sets the event from any thread, as long as its loop runs."""
 
     def wake() -> None:
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(event.set)
 
     return wake

@@ -106,6 +106,12 @@ class LossSignal:
                 return
         done()
 
+    def call_no_more(self, done: Callable[[], object]) -> None:
+        """Take back a `call`, if it has not been made yet."""
+        with self._told:
+            if done in self._calls:
+                self._calls.remove(done)
+
     def _tell(self, reason: str) -> None:
         with self._told:
             self._reason = self._reason or reason

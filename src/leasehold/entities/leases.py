@@ -111,7 +111,7 @@ class EntityLeases:
         """The same for a lease that outlives a block: whoever gets it calls `release`, in any thread."""
         check_wait(wait)
         woken = threading.Event()
-        return _performed(self._taking(key, wait, threading.get_ident(), woken.set), woken)
+        return _performed(self._taking(key, wait, threading.current_thread(), woken.set), woken)
 
     def try_acquire(self, key: str) -> EntityLease | None:
         """The lease of a key, or None if it is busy: held, by whomever. One call of the store."""
@@ -125,7 +125,7 @@ class EntityLeases:
         self._begin_again_after_a_fork()
         for key in keys:
             check_no_place(key)
-        return self._keeper.acquire(keys, threading.get_ident())
+        return self._keeper.acquire(keys, threading.current_thread())
 
     def release_many(self, leases: Sequence[EntityLease]) -> None:
         """Give these leases up, in one call of the store for 10,000."""
