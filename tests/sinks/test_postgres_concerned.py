@@ -12,6 +12,7 @@ import pytest
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks import Batch, BatchResult, TableSpec
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.set_aside import EventId, RetryResult
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
 
@@ -144,6 +145,21 @@ def test_a_key_too_long_for_an_index_is_rejected_alone(place: Place, sink: Postg
     assert place.look("SELECT tail FROM flights ORDER BY tail") == [("a",), (fits,)]
     [*_, (reason,)] = place.look("SELECT reason FROM flights_rejected")
     assert reason.startswith("the key is too long: index row")
+
+
+def test_what_is_tried_again_has_the_keys_that_a_batch_has(place: Place, sink: PostgresSink) -> None:
+    place.run("CREATE TABLE flights (tail uuid PRIMARY KEY, status text, slot integer)")
+    key, first = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee", EventId("h", "0", 0)
+    sink.apply(batch([], rejected=[E("?")]))
+    again = batch([E(key, "x"), E(key.upper(), "y")])
+    assert sink.rejected_rows.retry(again, [first]) == RetryResult(applied=2)
+    assert place.look("SELECT status FROM flights") == [("y",)]
+
+
+def test_a_key_too_long_for_an_index_is_rejected_again(place: Place, sink: PostgresSink) -> None:
+    sink.apply(batch([E(LONG)]))
+    assert sink.rejected_rows.retry(batch([E(LONG)]), [EventId("h", "0", 0)]) == RetryResult(rejected=1)
+    assert place.look("SELECT count(*) FROM flights_rejected") == [(1,)]
 
 
 def test_a_domain_of_fixed_length_is_no_key(place: Place, sink: PostgresSink) -> None:

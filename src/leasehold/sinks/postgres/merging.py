@@ -84,13 +84,7 @@ class Merge:
 
     def upsert(self) -> Merged:
         """Write the last event of each key. Raises `KeyFromTwoPartitions`."""
-        self._refuse_keys_that_do_not_fit()
-        self._number_respelled_keys()
-        memory = Memory(self._session, self._layout, by_value=self._by_value)
-        memory.gather()
-        for kid, reason in memory.too_long().items():
-            self._refuse_key(kid, reason)
-        memory.lock()
+        memory = self._locked_keys()
         Concerned(self._session, self._layout, deletes=self._deletes).set_apart()
         if self._by_value:
             self._set_lost_apart()
@@ -107,13 +101,21 @@ class Merge:
 
     def past(self) -> Merged:
         """Write rows of events that are tried again, one after the other: rule 5 of `ordering`."""
-        self._refuse_keys_that_do_not_fit()
-        memory = Memory(self._session, self._layout, by_value=self._by_value)
-        memory.gather()
-        memory.lock()
+        memory = self._locked_keys()
         self._session.run(f"INSERT INTO {APART} (kid, lost) SELECT kid, false FROM {KEYS}")
         self._write_apart(memory, past=True)
         return self._merged
+
+    def _locked_keys(self) -> Memory:
+        """What is known of the keys that a table can have, locked; rows of the others are broken."""
+        self._refuse_keys_that_do_not_fit()
+        self._number_respelled_keys()
+        memory = Memory(self._session, self._layout, by_value=self._by_value)
+        memory.gather()
+        for kid, reason in memory.too_long().items():
+            self._refuse_key(kid, reason)
+        memory.lock()
+        return memory
 
     def _refuse_keys_that_do_not_fit(self) -> None:
         for place, key in zip(self._layout.keys, self._layout.key_targets, strict=True):
