@@ -63,7 +63,7 @@ TRYING: dict[str, tuple[Any, str]] = {
     "rows written": (RowWriter, "write"),
     "tried keys remembered": (Memory, "remember_apart"),
     "order recorded": (Bookkeeping, "record_order"),
-    "rejected rows removed": (rejected_rows, "_remove"),
+    "rejected rows removed": (rejected_rows, "remove"),
     "set aside again": (rejected, "insert"),
     "committed": (PostgresSink, "_committed"),
 }

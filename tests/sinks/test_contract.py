@@ -98,6 +98,10 @@ class TestRejectedRowsOfPostgres(OnPostgres, RejectedContract):
     pass
 
 
+class TestForgettingOnPostgres(OnPostgres, ForgettingContract):
+    pass
+
+
 class TestDuplicatesOnPostgres(OnPostgres, DuplicatesContract):
     pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -13,11 +14,12 @@ import pytest
 from leasehold.entities.handled_table import HandledTable
 from leasehold.errors import ConfigError, KeyFromTwoPartitions, SinkUnavailable, UsageError
 from leasehold.sinks import Batch, BatchResult, TableSpec
+from leasehold.sinks.forgetting import Forgotten, Retention
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.set_aside import RetryResult, Selection
 from leasehold.testing.sinks.duplicates import Sent, known_by
-from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read
+from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read, table_of
 from leasehold.testing.sinks.rejected import event
 from tests.entities.handler_program import balance
 from tests.entities.test_handled_table import body, given
@@ -159,7 +161,7 @@ def test_rejected_rows_of_a_table_made_before_dropped_ones_were_noted(place: Pla
         least.rejected_rows.drop(rows[:1], "a test")
     assert sink.make_shared_tables()
     assert not sink.make_shared_tables()
-    place.run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_dropped TO {role}")
+    place.run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_dropped, leasehold_cleared TO {role}")
     assert least.rejected_rows.drop(rows[:1], "a \0") == 1
     assert [row.dropped_for for row in sink.rejected_rows.dropped(9)] == ["a \\0"]
     assert least.rejected_rows.retry(batch(Row("b", 1, 2)), [event(2)]) == RetryResult(applied=1)
@@ -215,3 +217,63 @@ def test_a_batch_of_the_same_partition_waits_for_a_retry(place: Place) -> None:
         sink.apply(batch(Row("b", 1, 0, "1")))
     sink.close()
     short.close()
+
+
+# forgetting
+
+
+def test_keys_of_other_types_are_forgotten_and_cleared(place: Place) -> None:
+    place.run('CREATE TABLE odd ("Id %" integer, at timestamptz, entity text, PRIMARY KEY ("Id %", at))')
+    sink = place.sink(TableSpec(name="odd", pipeline="p", keys=("at", "Id %")))
+    moments = [datetime(2026, 2, 3, 4, 5, second, tzinfo=UTC) for second in range(5)]
+    rows = table_of([Row("a", 0, number) for number in range(5)]).drop_columns(["value"])
+    rows = rows.append_column("Id %", pa.array([7] * 5, pa.int64())).append_column("at", pa.array(moments))
+    sink.apply(Batch(rows, ranges=[read(0, 5)]))
+    for wrong in ({"Id %": "seven", "at": "2026-02-03"}, {"Id %": "7", "at": "\0"}, {"Id %": "7", "at": "2026-02-03"}):
+        assert sink.forget_entity(wrong) == Forgotten()
+    assert sink.forget_entity({"Id %": "7", "at": "2026-02-03T05:05:01+01:00"}) == Forgotten(memories=1)
+    sink.clear(Retention(memories=10.0), 0.0)
+    first = sink.clear(Retention(memories=10.0), 20.0, None, 2)
+    assert (first.memories, first.more, len(first.after or ())) == (2, True, 2)
+    assert sink.clear(Retention(memories=10.0), 20.0, first.after, 3).memories == 2
+    sink.close()
+
+
+def test_clearing_leaves_out_what_a_batch_has_locked_and_waits_for_none(place: Place) -> None:
+    sink, batches = place.sink(UPSERT, timeout=1.0), place.sink(UPSERT, timeout=60.0)
+    sink.apply(batch(Row("a", 1, 0), Row("b", 1, 1), ranges=[read(0, 2)], rejected=[Row("?", 0, 1)]))
+    retention = Retention(memories=10.0)
+    sink.clear(retention, 0.0)
+    sink.clear(retention, 20.0 - 0.25, None, 0)  # notes places
+    stopped, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with batches._claimed() as transaction:
+            transaction.session.rows(f"SELECT 1 FROM {transaction.session.names.memory} WHERE key_1 = 'a' FOR UPDATE")
+            transaction.session.rows(f"SELECT 1 FROM {transaction.session.names.rejected} FOR UPDATE")
+            stopped.set()
+            go_on.wait(25)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert stopped.wait(60)
+    held = sink.clear(Retention(rejected=1.0, memories=10.0), 20.0)
+    go_on.set()
+    holder.join()
+    assert (held.rejected, held.memories) == (0, 1)
+    assert sink.clear(retention, 20.0).memories == 1
+    batches.close()
+    sink.close()
+
+
+def test_a_schema_of_an_earlier_commit_is_brought_up_to_date(place: Place) -> None:
+    sink = place.sink(UPSERT)
+    sink.apply(batch(Row("a", 1, 0)))
+    place.run("DROP TABLE leasehold_dropped, leasehold_place, leasehold_cleared")
+    place.run("ALTER TABLE leasehold_watermark DROP COLUMN changes")
+    again = place.sink(UPSERT)
+    assert again.apply(batch(Row("a", 2, 1))).applied == 1
+    assert again.rejected_rows.rows(Selection(), 9) == []
+    assert again.watermarks(HUB)["0"].changes == 0
+    again.close()
+    sink.close()

@@ -6,6 +6,7 @@ Owns these tables, and their SQL:
     leasehold_watermark    one row a pipeline, table, hub, consumer group and partition; its `id` stands for hub and
                            partition in the memory of keys
     leasehold_dropped      one row a rejected row that a person has dropped (`rejected_rows`)
+    leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
     <table>_rejected       the events that were set aside (`rejected`)
 
@@ -30,7 +31,7 @@ from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import claims
 from leasehold.sinks.claims import TableRecord
 from leasehold.sinks.fence import Lane, Watermark
-from leasehold.sinks.postgres.names import DROPPED, NEEDED
+from leasehold.sinks.postgres.names import NEEDED, SHARED
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.remembered_order import TableOrder
 
@@ -54,6 +55,13 @@ SCHEMA = (
         pipeline text NOT NULL, entity_table text NOT NULL, hub text NOT NULL, partition text NOT NULL,
         sequence_number bigint NOT NULL, place integer NOT NULL, reason text NOT NULL,
         rejected_at timestamptz NOT NULL, dropped_for text NOT NULL, dropped_at timestamptz NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS {place} (pipeline text COLLATE "C", entity_table text COLLATE "C",
+        consumer_group text COLLATE "C", at double precision, hub text COLLATE "C", partition text COLLATE "C",
+        sequence_number bigint NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, consumer_group, at, hub, partition))""",
+    """CREATE TABLE IF NOT EXISTS {cleared} (pipeline text COLLATE "C", entity_table text COLLATE "C",
+        hub text COLLATE "C", partition text COLLATE "C", sequence_number bigint NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, hub, partition))""",
 )
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"
 _LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partition)"
@@ -80,7 +88,7 @@ class Bookkeeping:
         try:
             for statement in SCHEMA:
                 self._session.run(
-                    statement.format(table=self._table, watermark=self._watermark, dropped=names.of(DROPPED))
+                    statement.format(**{name.removeprefix("leasehold_"): names.of(name) for name in SHARED})
                 )
         except psycopg.errors.InsufficientPrivilege as error:
             raise UsageError(

@@ -10,7 +10,7 @@ Runs in the transaction of the batch, after the memory of its keys was locked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -25,7 +25,7 @@ from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
-from leasehold.sinks.postgres.staging import APART, KEYS, KNOWN, ROWS, STAGE
+from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE
 from leasehold.sinks.set_aside import retrying
 from leasehold.sinks.writing import RowWriter, two_partitions
 
@@ -99,9 +99,21 @@ class Merge:
 
     # events that come after their time
 
-    def past(self) -> Merged:
-        """Write rows of events that are tried again, one after the other: rule 5 of `ordering`."""
+    def past(self, cleared: Callable[[], Mapping[int, int]]) -> Merged:
+        """Write rows of events that are tried again, one after the other: rule 5 of `ordering`.
+
+        `cleared` says up to which sequence number of each lane memories may have been cleared. Asked once the keys are
+        locked, so that nobody clears them any more.
+        """
         memory = self._locked_keys()
+        lanes = cleared()
+        doubtful = self._session.rows(
+            f"DELETE FROM {STAGE} AS s USING {FRESH} AS f, unnest(%(lanes)s::bigint[], %(numbers)s::bigint[]) "
+            "AS c(lane, number) WHERE f.kid = s.kid AND s.lane = c.lane AND s.number <= c.number RETURNING s.place",
+            lanes=[*lanes],
+            numbers=[*lanes.values()],
+        )
+        self._merged.broken |= {row: retrying.FORGOTTEN for (row,) in doubtful}
         self._session.run(f"INSERT INTO {APART} (kid, lost) SELECT kid, false FROM {KEYS}")
         self._write_apart(memory, past=True)
         return self._merged

@@ -17,7 +17,10 @@ NEEDED = ("leasehold_table", "leasehold_watermark")
 DROPPED = "leasehold_dropped"
 """Where rejected rows are noted that a person has dropped."""
 
-SHARED = (*NEEDED, DROPPED)
+PLACE, CLEARED = "leasehold_place", "leasehold_cleared"
+"""Where partitions were, and when; and up to where memories of keys may have been cleared."""
+
+SHARED = (*NEEDED, DROPPED, PLACE, CLEARED)
 """The tables that all entity tables of a schema share."""
 
 LONGEST_NAME = 63 - len("leasehold_identity_")

@@ -8,13 +8,28 @@ bytes; `is_text` says that they are text, in UTF-8: a body may have a NUL, which
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.fence import Admission
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.rejected import Rejected
+from leasehold.sinks.set_aside import EventId, RejectedRow
 
-_COLUMNS = ("hub", "partition", "sequence_number", "place", "body", "is_text", "reason", "source", "rejected_at")
+_ALL = ("hub", "partition", "sequence_number", "place", "body", "is_text", "reason", "source", "rejected_at")
+
+
+def time_as_text(column: str) -> str:
+    """SQL for a time as ISO 8601 text in UTC."""
+    return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+
+
+EVENT = "hub, partition, sequence_number, place"
+COLUMNS = f"{EVENT}, body, is_text, reason, source, {time_as_text('rejected_at')}"
+_LISTED = (
+    "unnest(%(hubs)s::text[], %(partitions)s::text[], %(numbers)s::bigint[], %(places)s::integer[], "
+    "%(times)s::timestamptz[])"
+)
 
 
 def make_or_check(session: Session, *, there: bool) -> None:
@@ -26,14 +41,15 @@ def make_or_check(session: Session, *, there: bool) -> None:
             "sequence_number bigint, place integer, body bytea, is_text boolean NOT NULL, reason text NOT NULL, "
             "source text, rejected_at timestamptz NOT NULL, PRIMARY KEY (hub, partition, sequence_number, place))"
         )
+        session.run(f"CREATE INDEX ON {session.names.rejected} (rejected_at)")
         return
     columns = session.rows(
         "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%(it)s) AND attnum > 0 AND NOT attisdropped",
         it=session.names.rejected.replace("%%", "%"),
     )
-    if {name for (name,) in columns} != set(_COLUMNS):
+    if {name for (name,) in columns} != set(_ALL):
         raise SchemaMismatch(
-            f"{spec.rejected} is where rejected events go, and has other columns than {', '.join(_COLUMNS)}. "
+            f"{spec.rejected} is where rejected events go, and has other columns than {', '.join(_ALL)}. "
             "Rename it, or the entity table"
         )
 
@@ -58,7 +74,7 @@ def replace(session: Session, read: Iterable[Admission], rows: Sequence[Rejected
 def insert(session: Session, rows: Sequence[Rejected], now: float) -> None:
     """Set `rows` aside, of events that have none."""
     session.many(
-        f"INSERT INTO {session.names.rejected} ({', '.join(_COLUMNS)}) "
+        f"INSERT INTO {session.names.rejected} ({', '.join(_ALL)}) "
         "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, to_timestamp(%s))",
         [
             (
@@ -77,3 +93,53 @@ def _bytes(body: object) -> tuple[bytes | None, bool]:
     if body is None or isinstance(body, bytes):
         return body, False
     return str(body).encode("utf-8", "replace"), True
+
+
+def remove(session: Session, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
+    """Remove those of these rows that are there as they were listed; returns them."""
+    hubs, partitions, numbers = parted([row.event for row in rows])
+    gone = session.rows(
+        f"DELETE FROM {session.names.rejected} AS old USING {_LISTED} AS listed({EVENT}, at) WHERE "
+        "(old.hub, old.partition, old.sequence_number, old.place, old.rejected_at) = "
+        "(listed.hub, listed.partition, listed.sequence_number, listed.place, listed.at) "
+        "RETURNING old.hub, old.partition, old.sequence_number, old.place",
+        hubs=hubs,
+        partitions=partitions,
+        numbers=numbers,
+        places=[row.place for row in rows],
+        times=[row.rejected_at for row in rows],
+    )
+    removed = set(gone)
+    return [row for row in rows if (*of_event(row), row.place) in removed]
+
+
+def parted(events: Sequence[EventId]) -> tuple[list[str], list[str], list[int]]:
+    return (
+        [event.hub for event in events],
+        [event.partition for event in events],
+        [event.sequence_number for event in events],
+    )
+
+
+def of_event(row: RejectedRow) -> tuple[str, str, int]:
+    return row.event.hub, row.event.partition, row.event.sequence_number
+
+
+def row_of(row: tuple[Any, ...]) -> RejectedRow:
+    hub, partition, number, place, body, is_text, *others = row
+    return RejectedRow(EventId(hub, partition, number), place, body.decode() if is_text else body, *others)
+
+
+def page(session: Session, after: RejectedRow | None, at_most: int) -> list[RejectedRow]:
+    """Rows behind `after`, in their order."""
+    where = "" if after is None else f"WHERE ({EVENT}) > (%(hub)s, %(partition)s, %(number)s, %(place)s) "
+    hub, partition, number = (None, None, None) if after is None else of_event(after)
+    rows = session.rows(
+        f"SELECT {COLUMNS} FROM {session.names.rejected} {where}ORDER BY {EVENT} LIMIT %(at_most)s",
+        hub=hub,
+        partition=partition,
+        number=number,
+        place=None if after is None else after.place,
+        at_most=at_most,
+    )
+    return [row_of(row) for row in rows]

@@ -23,7 +23,7 @@ from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.postgres import rejected
 from leasehold.sinks.postgres.names import DROPPED
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.rejected import COLUMNS, EVENT, of_event, parted, remove, row_of, time_as_text
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.rejected import Rejected
 from leasehold.sinks.remembered_order import TableOrder
@@ -34,19 +34,6 @@ from leasehold.sinks.table import TableSpec
 T = TypeVar("T")
 Begin = Callable[[], AbstractContextManager[PostgresTransaction]]
 Again = Callable[[Callable[[], T]], T]
-
-
-def _time(column: str) -> str:
-    """SQL for a time as ISO 8601 text in UTC."""
-    return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
-
-
-_EVENT = "hub, partition, sequence_number, place"
-_COLUMNS = f"{_EVENT}, body, is_text, reason, source, {_time('rejected_at')}"
-_LISTED = (
-    "unnest(%(hubs)s::text[], %(partitions)s::text[], %(numbers)s::bigint[], %(places)s::integer[], "
-    "%(times)s::timestamptz[])"
-)
 
 
 class PostgresRejectedRows:
@@ -64,7 +51,8 @@ class PostgresRejectedRows:
         where, values = _where(selection)
         rows = self._query(
             self._spec.rejected,
-            f"SELECT reason, count(*), {_time('min(rejected_at)')}, {_time('max(rejected_at)')} FROM {{}} {where} "
+            f"SELECT reason, count(*), {time_as_text('min(rejected_at)')}, {time_as_text('max(rejected_at)')} "
+            f"FROM {{}} {where} "
             'GROUP BY reason ORDER BY 2 DESC, reason COLLATE "C" LIMIT %(limit)s',
             **values,
             limit=limit,
@@ -74,8 +62,8 @@ class PostgresRejectedRows:
     def rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[RejectedRow]:
         """See `RejectedRows`."""
         where, values = _where(selection, after)
-        query = f"SELECT {_COLUMNS} FROM {{}} {where} ORDER BY {_EVENT} LIMIT %(limit)s"
-        return [_row(row) for row in self._query(self._spec.rejected, query, **values, limit=limit)]
+        query = f"SELECT {COLUMNS} FROM {{}} {where} ORDER BY {EVENT} LIMIT %(limit)s"
+        return [row_of(row) for row in self._query(self._spec.rejected, query, **values, limit=limit)]
 
     def retry(self, batch: Batch, events: Collection[EventId]) -> RetryResult:
         """See `RejectedRows`."""
@@ -97,14 +85,14 @@ class PostgresRejectedRows:
                 transaction.need(DROPPED)
                 lanes = {(row.event.hub, row.event.partition) for row in rows}
                 transaction.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
-                there = _remove(transaction.session, rows)
+                there = remove(transaction.session, rows)
                 transaction.session.many(
-                    f"INSERT INTO {transaction.session.names.of(DROPPED)} (pipeline, entity_table, {_EVENT}, reason, "
+                    f"INSERT INTO {transaction.session.names.of(DROPPED)} (pipeline, entity_table, {EVENT}, reason, "
                     "rejected_at, dropped_for, dropped_at) "
                     "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, to_timestamp(%s))",
                     [
                         (
-                            *(self._spec.pipeline, self._spec.name, *_of(row), row.place),
+                            *(self._spec.pipeline, self._spec.name, *of_event(row), row.place),
                             *(row.reason, row.rejected_at, reason.replace("\0", "\\0"), self._now()),
                         )
                         for row in there
@@ -119,8 +107,8 @@ class PostgresRejectedRows:
         """See `RejectedRows`."""
         rows = self._query(
             DROPPED,
-            f"SELECT {_EVENT}, reason, {_time('rejected_at')}, dropped_for, {_time('dropped_at')} FROM {{}} "
-            "WHERE pipeline = %(pipeline)s AND entity_table = %(name)s ORDER BY id DESC LIMIT %(limit)s",
+            f"SELECT {EVENT}, reason, {time_as_text('rejected_at')}, dropped_for, {time_as_text('dropped_at')} "
+            "FROM {} WHERE pipeline = %(pipeline)s AND entity_table = %(name)s ORDER BY id DESC LIMIT %(limit)s",
             pipeline=self._spec.pipeline,
             name=self._spec.name,
             limit=limit,
@@ -155,16 +143,16 @@ class _Retry:
 
     def found(self, events: Collection[EventId]) -> retrying.Found:
         found: dict[EventId, list[RejectedRow]] = {event: [] for event in events}
-        hubs, partitions, numbers = _parted(sorted(found))
+        hubs, partitions, numbers = parted(sorted(found))
         rows = self._session.rows(
-            f"SELECT {_COLUMNS} FROM {self._session.names.rejected} WHERE (hub, partition, sequence_number) IN "
+            f"SELECT {COLUMNS} FROM {self._session.names.rejected} WHERE (hub, partition, sequence_number) IN "
             "(SELECT * FROM unnest(%(hubs)s::text[], %(partitions)s::text[], %(numbers)s::bigint[])) "
-            f"ORDER BY {_EVENT} FOR UPDATE",
+            f"ORDER BY {EVENT} FOR UPDATE",
             hubs=hubs,
             partitions=partitions,
             numbers=numbers,
         )
-        for row in map(_row, rows):
+        for row in map(row_of, rows):
             found[row.event].append(row)
         return found
 
@@ -175,43 +163,8 @@ class _Retry:
         return tried
 
     def replace(self, tried: Sequence[RejectedRow], left: Sequence[Rejected]) -> None:
-        _remove(self._session, tried)
+        remove(self._session, tried)
         rejected.insert(self._session, left, self._now)
-
-
-def _remove(session: Session, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
-    """Remove those of these rows that are there as they were listed; returns them."""
-    hubs, partitions, numbers = _parted([row.event for row in rows])
-    gone = session.rows(
-        f"DELETE FROM {session.names.rejected} AS old USING {_LISTED} AS listed({_EVENT}, at) WHERE "
-        "(old.hub, old.partition, old.sequence_number, old.place, old.rejected_at) = "
-        "(listed.hub, listed.partition, listed.sequence_number, listed.place, listed.at) "
-        "RETURNING old.hub, old.partition, old.sequence_number, old.place",
-        hubs=hubs,
-        partitions=partitions,
-        numbers=numbers,
-        places=[row.place for row in rows],
-        times=[row.rejected_at for row in rows],
-    )
-    removed = set(gone)
-    return [row for row in rows if (*_of(row), row.place) in removed]
-
-
-def _parted(events: Sequence[EventId]) -> tuple[list[str], list[str], list[int]]:
-    return (
-        [event.hub for event in events],
-        [event.partition for event in events],
-        [event.sequence_number for event in events],
-    )
-
-
-def _of(row: RejectedRow) -> tuple[str, str, int]:
-    return row.event.hub, row.event.partition, row.event.sequence_number
-
-
-def _row(row: tuple[Any, ...]) -> RejectedRow:
-    hub, partition, number, place, body, is_text, *others = row
-    return RejectedRow(EventId(hub, partition, number), place, body.decode() if is_text else body, *others)
 
 
 def _where(selection: Selection, after: EventId | None = None) -> tuple[str, dict[str, Any]]:

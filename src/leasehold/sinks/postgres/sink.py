@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,11 +35,12 @@ from leasehold.postgres.connections import Connection, Connections, Errors, Roll
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, TableContents
 from leasehold.sinks.batch import Batch
+from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.ordering import Key
-from leasehold.sinks.postgres import states
+from leasehold.sinks.postgres import forgetting, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
-from leasehold.sinks.postgres.names import NEEDED, SHARED, check_name
+from leasehold.sinks.postgres.names import CLEARED, DROPPED, NEEDED, PLACE, SHARED, check_name
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
@@ -132,6 +133,31 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 for name in mine
             ]
         return TableContents(*counts)
+
+    def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
+        """See `Forgets`."""
+
+        def once() -> Forgotten:
+            with self._claimed() as transaction:
+                transaction.check_beside()
+                transaction.lock_watermarks([], others=True)
+                transaction.bookkeeping.count_change()
+                return forgetting.forget(transaction.session, key)
+
+        return self._again(once)
+
+    def clear(
+        self, retention: Retention, now: float, after: tuple[object, ...] | None = None, at_most: int = AT_A_TIME
+    ) -> Cleared:
+        """See `Forgets`."""
+
+        def once() -> Cleared:
+            with self._claimed() as transaction:
+                transaction.need(DROPPED, PLACE, CLEARED)
+                transaction.check_beside()
+                return forgetting.clear(transaction.session, transaction.bookkeeping, retention, now, after, at_most)
+
+        return self._again(once)
 
     @property
     def rejected_rows(self) -> RejectedRows:

@@ -21,11 +21,12 @@ from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.content import SetAside, bodies_of, identified, parted, unfit_rows
 from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
-from leasehold.sinks.postgres import identities, memory, rejected
+from leasehold.sinks.postgres import forgetting, identities, memory, rejected
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
+from leasehold.sinks.postgres.names import CLEARED, PLACE
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import NUL, Encoded, Staging, encode, key_numbers
 from leasehold.sinks.remembered_order import TableOrder
@@ -74,6 +75,8 @@ class PostgresTransaction:
 
     def forget_dropped(self) -> None:
         self.bookkeeping.count_change()
+        if self.has(PLACE):
+            forgetting.void_places(self._session)  # a reset: events are applied anew
         if self.is_there():
             return
         self.bookkeeping.note_made(made=False)
@@ -82,6 +85,8 @@ class PostgresTransaction:
             self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
 
     def forget_keys(self) -> None:
+        if self.has(CLEARED):
+            forgetting.void_cleared(self._session)
         self.bookkeeping.forget_order()
         if self._session.spec.memory and kind_of_relation(self._session, self._session.spec.memory):
             check_tables(self._session, [self._session.spec.memory], self._shown)
@@ -101,10 +106,14 @@ class PostgresTransaction:
     def session(self) -> Session:
         return self._session
 
-    def need(self, name: str) -> None:
-        """Make this shared table if it is missing, before anything is locked. Raises `UsageError`."""
-        self.bookkeeping.make_shared([name])
-        check_tables(self._session, [name], self._shown)
+    def need(self, *names: str) -> None:
+        """Make these shared tables if they are missing, before anything is locked. Raises `UsageError`."""
+        self.bookkeeping.make_shared(names)
+        check_tables(self._session, names, self._shown)
+
+    def check_beside(self) -> None:
+        """Refuse what is beside the table if it is somebody else's. Raises `UsageError`."""
+        check_tables(self._session, self._mine[1:], self._shown)
 
     def has(self, name: str) -> bool:
         """Whether this table is there. Raises `UsageError` for somebody else's."""
@@ -179,6 +188,11 @@ class PostgresTransaction:
             self.bookkeeping.record_order(order)
         return Tried(merged.applied, merged.superseded, rows.rejected(merged.broken))
 
+    def _cleared(self) -> dict[int, int]:
+        """Up to which sequence number memories may have been cleared, by the partition's number."""
+        cleared = forgetting.cleared_up_to(self._session) if self.has(CLEARED) else {}
+        return {number: cleared[lane] for lane, number in self.bookkeeping.lane_ids(cleared).items()}
+
     def _merged(self, layout: Layout, batch: Batch, order: TableOrder, rows: int, *, past: bool) -> Merged:
         """Merge what is staged; again, and without staging it again, if the server undoes that for others' sake.
 
@@ -192,7 +206,7 @@ class PostgresTransaction:
                 with self._session.savepoint():
                     if not layout.keys:
                         return merge.append(rows)
-                    return merge.past() if past else merge.upsert()
+                    return merge.past(self._cleared) if past else merge.upsert()
             except ROLLED_BACK:
                 if time.monotonic() + pause >= deadline:
                     raise
