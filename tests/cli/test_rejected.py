@@ -92,6 +92,8 @@ def test_a_choice_is_listed_alone(place: Path) -> None:
     wrong = invoke(place, "", "--event", "3")
     assert wrong.exit_code == 1
     assert "an event is PARTITION:SEQUENCE_NUMBER" in wrong.stderr
+    for number in (2**63, "1" * 5000):
+        assert "an event is PARTITION:SEQUENCE_NUMBER" in invoke(place, "", "--event", f"3:{number}").stderr
 
 
 def test_a_body_is_shown_whole_and_printable(place: Path) -> None:

@@ -124,3 +124,5 @@ def test_whose_a_rejected_row_is(body: object, its: bool) -> None:
 def test_what_a_text_may_be_in_a_database() -> None:
     assert candidates("5") == ["5", 5, 5.0]
     assert candidates("a") == ["a"]
+    assert candidates("12345678901234567890") == ["12345678901234567890", 12345678901234567890.0]
+    assert candidates("-9223372036854775807")[1] == -(2**63) + 1

@@ -76,7 +76,8 @@ def rejected_rows_of(sink: Sink) -> RejectedRows:
 def parse_event(text: str) -> tuple[str, int]:
     """`PARTITION:SEQUENCE_NUMBER` as its two parts. Raises `ConfigError`."""
     partition, colon, number = text.rpartition(":")
-    if not colon or not partition or not (number.isascii() and number.isdigit()):
+    digits = number.isascii() and number.isdigit() and len(number) <= 19
+    if not (colon and partition and digits and int(number) < 2**63):
         raise ConfigError(
             "--event", text, "an event is PARTITION:SEQUENCE_NUMBER", "For example 3:1042, as the list has it"
         )

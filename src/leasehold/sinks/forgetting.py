@@ -156,13 +156,15 @@ def is_of(row: RejectedRow, key: Mapping[str, str]) -> bool:
 
 
 def candidates(text: str) -> list[object]:
-    """What a value of this text may be in a database: text, or a number."""
+    """What a value of this text may be in a database: text, or a number of at most 64 bits."""
     found: list[object] = [text]
     for kind in (int, float):
         try:
-            found.append(kind(text))
+            number = kind(text)
         except ValueError:
             continue
+        if kind is float or abs(number) < 2**63:
+            found.append(number)
     return found
 
 

@@ -44,7 +44,7 @@ def clear(
     """One step."""
     rejected, more = 0, False
     if retention.rejected is not None:
-        before = _text_of(now - retention.rejected)
+        before = _text_of(max(0.0, now - retention.rejected))
         rejected = _oldest(connection, spec.rejected, "rejected_at", before, at_most)
         _oldest(connection, "leasehold_dropped", "dropped_at", before, at_most)
         more = rejected == at_most

@@ -72,7 +72,17 @@ class ForgettingContract(SinkFixtures):
         sink.apply(batch(Row("a", 1, 0)))
         assert forgets(sink).forget_entity({}).memories == 0
 
+    def test_a_key_of_more_digits_than_a_number_may_have(self, open_table: Open) -> None:
+        sink, key = open_table(UPSERT), "12345678901234567890"
+        sink.apply(batch(Row(key, 1, 0)))
+        assert forgets(sink).forget_entity({"entity": key}) == Forgotten(memories=1)
+
     # what is old
+
+    def test_a_retention_from_before_there_were_years(self, open_table: Open) -> None:
+        sink = open_table(UPSERT)
+        sink.apply(batch(rejected=[Row("?", 0, 1)]))
+        assert forgets(sink).clear(Retention(rejected=1e12), 1_800_000_000.0) == Cleared()
 
     def test_without_a_retention_nothing_is_cleared(self, open_table: Open) -> None:
         sink = open_table(UPSERT)

@@ -85,11 +85,12 @@ class StatesContract(SinkFixtures):
         keeping.apply(batch(Row("a", 1, 0), Row("b", 2, 2), ranges=[read(0, 3)], rejected=[Row("?", 0, 1)]))
         before = keeping.watermarks(HUB)
         beside = open_table(UPSERT)
-        assert isinstance(beside, KeepsRejected)
-        assert isinstance(beside, Forgets)
         if what == "retry":
+            assert isinstance(beside, KeepsRejected)
             beside.rejected_rows.retry(batch(Row("c", 9, 1)), [event(1)])
         elif what == "forget":
+            if not isinstance(beside, Forgets):
+                pytest.skip("this sink forgets nothing")
             beside.forget_entity({"entity": "a"})
         elif what == "reset":
             beside.set_watermarks(HUB, {"0": Watermark(2, 1, whole=True)}, anew=True)
