@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_the_rooms_of_contributing_are_there_and_no_other() -> None:
     assert [
         path for path in paths if not (SOURCE / path).exists() and not (ROOT / path).exists() and "NAME" not in path
     ] == []
+
+
+def test_the_readme_shows_as_many_import_contracts_as_there_are() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    shown = re.search(r"^Contracts: (\d+) kept", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert shown
+    assert int(shown[1]) == len(contracts)
 
 
 def _names(row: str) -> list[str]:

@@ -51,6 +51,27 @@ def test_help_lists_every_command_without_any_extra() -> None:
         assert f"{name} {sentence}" in printed
 
 
+def test_the_demo_of_a_bare_install_says_what_to_install() -> None:
+    ran = leasehold("demo")
+    assert ran.returncode == 1
+    assert "pip install 'leasehold[demo]'" in " ".join(ran.stderr.split())
+
+
+def test_every_command_with_a_pipeline_file_takes_values_over_it() -> None:
+    group = click.Context(app)
+    without = []
+    for name in app.list_commands(group):
+        command = app.get_command(group, name)
+        assert command is not None
+        several = command.commands.values() if isinstance(command, click.Group) else [command]
+        for each in several:
+            places = [one.make_metavar(group) for one in each.params if isinstance(one, click.Argument)]
+            options = {word for one in each.params for word in one.opts}
+            if any("PIPELINE.toml" in place for place in places) and "--set" not in options:
+                without.append(f"{name} {each.name}")
+    assert without == []
+
+
 def test_the_package_is_the_command_too() -> None:
     said = subprocess.run(
         [sys.executable, "-m", "leasehold", "--version"], capture_output=True, text=True, check=True, timeout=60

@@ -87,7 +87,7 @@ def test_a_choice_is_listed_alone(place: Path) -> None:
     chosen = document(place, "", "--event", "3:1", "--event", "3:2", "--reason-has", "JSON")["rejected"]
     assert isinstance(chosen, list)
     assert [row["sequenceNumber"] for row in chosen] == [1]
-    assert "nothing that is rejected is like that" in invoke(place, "", "--hub", "another").stdout
+    assert "no such event is rejected" in invoke(place, "", "--hub", "another").stdout
     assert "the first 1 are listed" in invoke(place, "", "--limit", "1").stdout
     wrong = invoke(place, "", "--event", "3")
     assert wrong.exit_code == 1

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from leasehold.cli.app import app
 from leasehold.emulators.amqp.limits import Limits
 from leasehold.emulators.amqp.types import Described, Symbol, ULong, encode
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
-from leasehold.emulators.service_bus import ServiceBusServer
+from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import HubUnavailable, LeaseholdError, QueueUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.log.hub import LogHub
@@ -59,8 +61,8 @@ def test_an_event_says_which_message_it_was(server: ServiceBusServer, log: LogHu
     )
     assert ran.exit_code == 0, ran.output
     said = json.loads(ran.stdout)
-    assert {name: said[name] for name in ("received", "appended", "repeated", "dead_lettered", "lost")} == {
-        **{"received": 6, "appended": 6, "repeated": 0, "dead_lettered": 0, "lost": 0}
+    assert {name: said[name] for name in ("received", "appended", "repeated", "deadLettered", "lost")} == {
+        **{"received": 6, "appended": 6, "repeated": 0, "deadLettered": 0, "lost": 0}
     }
     assert server.count("orders") == 0
     found = rows(log)
@@ -99,7 +101,7 @@ def test_a_message_that_the_hub_refuses_stops_no_other(
         ran = CliRunner().invoke(app, command)
         assert ran.exit_code == 0, ran.output
         said = json.loads(ran.stdout.splitlines()[-1])
-        assert (said["received"], said["appended"], said["dead_lettered"]) == (4, 3, 1)
+        assert (said["received"], said["appended"], said["deadLettered"]) == (4, 3, 1)
         assert sum(memory.state(partition).end for partition in memory.partition_ids()) >= 3
     assert (server.count("twice"), server.count("twice", dead=True)) == (0, 1)
     with closing(open_queue(url(server, "twice"))) as queue, closing(queue.dead_letters()) as dead:
@@ -243,13 +245,42 @@ def test_a_queue_with_sessions_is_drained_session_by_session(server: ServiceBusS
         assert mine == [f"{session}{n}" for n in range(5)]
 
 
+def test_a_queue_that_is_away_is_waited_for_and_that_is_said_once(log: LogHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its port somebody hangs up, four times; then the server is there."""
+    monkeypatch.setattr("leasehold.cli.queues.bridge._PAUSE", 0.05)
+    with closing(socket.create_server(("127.0.0.1", 0))) as port, ExitStack() as servers:
+        number = port.getsockname()[1]
+        server = ServiceBusServer({"sessions": QueueSettings(requires_session=True)}, port=number)
+        monkeypatch.setenv("LEASEHOLD_SERVICE_BUS_CONNECTION_STRING", server.connection_string())
+
+        def hang_up_and_serve() -> None:
+            for _ in range(4):
+                port.accept()[0].close()
+            port.close()
+            servers.enter_context(server).send("sessions", "a", session_id="s")
+
+        caller = threading.Thread(target=hang_up_and_serve)
+        caller.start()
+        source = f"servicebus://127.0.0.1:{number}/sessions?sessions=true"
+        ran = CliRunner().invoke(app, ["bridge", source, log.url, "--key", "session", "--until-empty"])
+        caller.join()
+    assert ran.exit_code == 0, ran.output
+    said = ran.stderr.splitlines()
+    assert len(said) == len(set(said)), ran.stderr
+    assert "Waiting for it" in ran.stderr
+    assert f"{source} is there again" in " ".join(said)
+    assert [row["body"] for row in rows(log)] == [b"a"]
+
+
 def test_what_cannot_be_bridged_is_refused(server: ServiceBusServer, log: LogHub) -> None:
     for arguments, match in (
         ([url(server), "log:///none.db", "--key", "a"], "there is no log"),
         (["queue://x/y", log.url, "--key", "a"], "begins with servicebus://"),
         ([url(server), log.url, "--key", ""], "the name of a property"),
         ([url(server, "nowhere"), log.url, "--key", "a"], "there is no queue"),
+        ([url(server, "sessions"), log.url, "--key", "session"], "write ?sessions=true"),
+        ([url(server) + "?sessions=true", log.url, "--key", "session"], "leave it out with any other"),
     ):
         ran = CliRunner().invoke(app, ["bridge", *arguments, "--until-empty"])
         assert ran.exit_code == 1
-        assert match in ran.stderr
+        assert match in " ".join(ran.stderr.split())

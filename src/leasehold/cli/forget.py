@@ -9,6 +9,7 @@ import click
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.errors import UsageError
+from leasehold.printable import printable
 
 
 @click.command(short_help="Remove what is kept of an entity beside its row.")
@@ -33,7 +34,7 @@ def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], outpu
 
     \b
     Example:
-      leasehold forget flights.toml --key N1234
+      leasehold forget flights.toml --key "2013-01-01 UA 1545 EWR"
       leasehold forget seats.toml --key flight=UA7 --key seat=12F
     """
     from leasehold.operations.rejected import check_there
@@ -50,5 +51,6 @@ def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], outpu
     if not isinstance(sink, Forgets):
         raise UsageError(f"the database of the table {spec.name} does not let an entity be forgotten")
     done = sink.forget_entity(key)
-    summary = f"{counted(done.memories, 'key')} and {counted(done.rejected, 'rejected row')} forgotten"
+    named = printable(", ".join(f"{name} = {value!r}" for name, value in key.items()))
+    summary = f"{counted(done.memories, 'key')} and {counted(done.rejected, 'rejected row')} forgotten, of {named}"
     output.show(Result(summary, {"pipeline": pipeline.name, "memories": done.memories, "rejected": done.rejected}))

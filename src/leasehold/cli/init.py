@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from leasehold.backends import masked
+from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError
@@ -36,6 +37,7 @@ _COLUMNS = (Column("component", "For"), Column("outcome", "What was done"), Colu
 @click.option(
     "--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds a call may take."
 )
+@set_option
 @output_option
 def init(
     url: str,
@@ -43,6 +45,7 @@ def init(
     replication_factor: int | None,
     config: tuple[str, ...],
     timeout: float,
+    settings: tuple[str, ...],
     output: Output,
 ) -> None:
     """Make what a store keeps its records in, a topic or a log.
@@ -61,9 +64,12 @@ def init(
     Example:
       leasehold init sqlite:///flights.db
       leasehold init postgresql://admin@db.example/leasehold
-      leasehold init flights.toml
+      leasehold init flights.toml --set ownership.store=postgresql://admin@db.example/leasehold
       leasehold init kafka://broker:9092/flights --partitions 8 --topic-config retention.ms=604800000
     """
+    is_file = url.endswith(".toml") and "://" not in url
+    if settings and not is_file:
+        raise ConfigError("--set", None, "is for a pipeline file alone", "Leave it out, or name the file")
     if url.startswith("kafka://"):
         output.show(_topic(url, partitions, replication_factor, config))
         return
@@ -76,8 +82,8 @@ def init(
         return
     if partitions is not None:
         raise ConfigError("--partitions", partitions, "is for kafka:// and log:// alone", "Leave it out")
-    if url.endswith(".toml") and "://" not in url:
-        output.show(_pipeline(Path(url), timeout))
+    if is_file:
+        output.show(_pipeline(Path(url), settings, timeout))
         return
     check_lasting(url)
     keepers = _stores(url, timeout)
@@ -99,12 +105,13 @@ def _stores(url: str, timeout: float) -> list[tuple[str, object]]:
     return stores
 
 
-def _pipeline(file: Path, timeout: float) -> Result:
+def _pipeline(file: Path, settings: tuple[str, ...], timeout: float) -> Result:
     """Make what the pipeline of a file needs beside its hub."""
     from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
 
-    pipeline = read_pipeline_file(file)
+    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
     urls = dict.fromkeys(url for url in (pipeline.ownership_url, pipeline.checkpoint_url) if url is not None)
     for url in urls:
         check_lasting(url)

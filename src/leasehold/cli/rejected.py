@@ -132,7 +132,7 @@ def list_(
     records = [_record(row) for row in listed]
     table = Table("rejected", ROWS, [[record[column.key] for column in ROWS] for record in records])
     if not listed:
-        summary = "nothing that is rejected is like that" if events or reason_has or hub else "nothing is rejected"
+        summary = "no such event is rejected" if events or reason_has or hub else "nothing is rejected"
         output.show(Result(summary, {"pipeline": pipeline.name}, None, (counts, table)))
         return
     all_reasons = len(reasons) < limit

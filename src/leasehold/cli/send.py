@@ -33,7 +33,7 @@ _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
     "key",
     metavar="COLUMN",
     required=True,
-    help="The column whose text is the partition key. FileRows of one key keep their order; rows where it is null "
+    help="The column whose text is the partition key. Rows of one key keep their order; rows where it is null "
     "all go to one partition.",
 )
 @click.option(
@@ -114,7 +114,7 @@ def send(
                 "partitions": count,
                 "events": total,
                 "seconds": round(seconds, 3),
-                "events_per_second": rate,
+                "eventsPerSecond": rate,
             },
             table=Table("files", _COLUMNS, [(str(f.path), sent) for f, sent in zip(sources, counts, strict=True)]),
         )

@@ -94,10 +94,11 @@ REMARK = Column("remark", "Remark")
 )
 @click.option(
     "--watch",
-    metavar="DURATION",
+    metavar="[DURATION]",
     is_flag=False,
     flag_value="1s",
-    help="Look again and again, each time after this long (1s if not said), until Ctrl-C.",
+    help="Look again and again, each time after this long (1s if not said), until Ctrl-C. Write it behind "
+    "PIPELINE.toml, which would be taken for the duration.",
 )
 @wait_option
 @set_option

@@ -25,7 +25,7 @@ from rich.live import Live
 from rich.text import Text
 
 from leasehold.cli.demo.course import Course
-from leasehold.cli.demo.data import FIELDS, SCHEMA, FlightEvents, State, expected_table
+from leasehold.cli.demo.data import FIELDS, SCHEMA, FlightEvents, State, check_installed, expected_table
 from leasehold.cli.output import Output, Result, output_option
 from leasehold.cli.status import describe
 from leasehold.errors import ConfigError, LeaseholdError, StoreUnavailable
@@ -86,6 +86,7 @@ def demo(limit: int | None, picture: Path, output: Output) -> None:
     """
     if not picture.parent.is_dir():
         raise ConfigError("--picture", str(picture), "there is no such folder", "Name a file in one that is there")
+    check_installed()
     with tempfile.TemporaryDirectory(prefix="leasehold-demo-") as folder:
         run = _Demo(Path(folder), limit, output)
         events = run.send()

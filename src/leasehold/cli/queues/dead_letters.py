@@ -100,7 +100,8 @@ def list_(queue: str, numbers: tuple[int, ...], reason_has: str | None, limit: i
         url = dead.url
     records = [_record(message) for message in found]
     table = Table("deadLetters", ROWS, [[record[column.key] for column in ROWS] for record in records])
-    summary = f"{counted(len(found), 'dead letter')} of {url}" if found else f"{url} has no dead letter like that"
+    none = f"{url} has no such dead letter" if numbers or reason_has else f"{url} has no dead letters"
+    summary = f"{counted(len(found), 'dead letter')} of {url}" if found else none
     summary += f", the first {limit}" if len(found) == limit else ""
     output.show(Result(summary, {"queue": url}, table if found else None, () if found else (table,)))
 

@@ -283,6 +283,6 @@ def _new_identity(now: float) -> UUID:
 def no_log(path: Path) -> str:
     """What to say where there is no log."""
     return (
-        f"there is no log at {path}. Make one: `leasehold send log:///{quote(str(path))} FILE --partition-key COLUMN`, "
-        f"or LogHub.create({str(path)!r}, partitions=4)"
+        f"there is no log at {path}. Make one: `leasehold init log:///{quote(str(path))} --partitions 4`, "
+        "or `leasehold send` with the same URL, a file and --partition-key"
     )

@@ -38,6 +38,13 @@ _LASTING = (
 _ANNOUNCED = (b"DeadLetterReason", b"DeadLetterErrorDescription")
 _SESSION_WAIT = 1.0
 """Seconds to wait for more messages of a session before the next one is taken."""
+_RETRIES = 3
+"""How often the driver makes a call anew. With sessions not at all: it takes having waited in vain for a free session
+for a failure, and would wait four times, with pauses; and what a link's end takes away there is the session, which no
+second call brings back."""
+_NOT_ALLOWED = "amqp:not-allowed"
+"""The condition of an entity that is not of the kind asked for, by which a message of the driver names it."""
+_SESSIONS = "write ?sessions=true behind a queue that requires sessions, and leave it out with any other"
 _COPIED = (
     *("message_id", "session_id", "partition_key", "correlation_id", "content_type", "subject", "to", "reply_to"),
     *("reply_to_session_id", "time_to_live"),
@@ -206,7 +213,7 @@ class ServiceBusQueue:
 
     def _connected(self) -> Any:
         if self._client is None:
-            self._client = self._address.client()
+            self._client = self._address.client(0 if self._sessions else _RETRIES)
         return self._client
 
     def _settled(self, settle: Any, message: QueueMessage) -> bool:
@@ -235,6 +242,8 @@ class ServiceBusQueue:
                 QueueUnavailable(f"{self.url}: {error.message} (check its name and the credential)")
             ) from error
         except ServiceBusError as error:
+            if _NOT_ALLOWED in error.message:
+                raise lasting(QueueUnavailable(f"{self.url}: {error.message} ({_SESSIONS})")) from error
             raise QueueUnavailable(f"{self.url}: {error.message}") from error
 
 

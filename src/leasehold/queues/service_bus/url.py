@@ -54,9 +54,9 @@ class Address:
         said = urlencode({name: value for name, value in options.items() if value})
         return f"servicebus://{self.namespace}/{quote(self.path)}{'?' if said else ''}{said}"
 
-    def client(self) -> Any:
-        """A client of azure-servicebus for the namespace."""
-        options: dict[str, Any] = {"transport_type": _TRANSPORTS[self.transport], "retry_total": 3}
+    def client(self, retries: int) -> Any:
+        """A client of azure-servicebus for the namespace, which makes a call that fails anew so many times."""
+        options: dict[str, Any] = {"transport_type": _TRANSPORTS[self.transport], "retry_total": retries}
         if self._connection_string is not None:
             return ServiceBusClient.from_connection_string(self._connection_string, **options)
         return ServiceBusClient(self.namespace, _default_credential(), **options)
