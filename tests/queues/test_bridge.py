@@ -27,8 +27,9 @@ from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import HubUnavailable, LeaseholdError, QueueUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.log.hub import LogHub
-from leasehold.operations.bridging import Bridge, key_by
+from leasehold.operations.bridging import Bridge
 from leasehold.queues import open_queue
+from leasehold.queues.keys import key_by
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, put, send
 

@@ -14,6 +14,7 @@ from leasehold.sinks import Sink, TableSpec, open_sink
 from leasehold.testing.sinks import (
     DuplicatesContract,
     ForgettingContract,
+    MessagesContract,
     RejectedContract,
     SinkContract,
     StatesContract,
@@ -50,6 +51,16 @@ class TestRejectedRowsOfSqlite(OnSqlite, RejectedContract):
 
 class TestDuplicatesOnSqlite(OnSqlite, DuplicatesContract):
     pass
+
+
+class TestMessagesOnSqlite(OnSqlite, MessagesContract):
+    @pytest.fixture
+    def aged(self, tmp_path: Path) -> Callable[[float], object]:
+        def make(seconds: float) -> None:
+            with closing(sqlite3.connect(tmp_path / "table.db")) as connection, connection:
+                connection.execute("UPDATE leasehold_message SET done_at = done_at - ?", (seconds,))
+
+        return make
 
 
 class TestStatesOnSqlite(OnSqlite, StatesContract):

@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch, may_pass
+from leasehold.errors import LeaseholdError, SchemaMismatch, may_pass
 from leasehold.hubs import Hub, SendsOnce
 from leasehold.model import Event
 from leasehold.queues import Queue, QueueMessage
+from leasehold.queues.keys import KeyOf
 
 QUEUE, NUMBER, MESSAGE_ID, SESSION = (
     *("leasehold-queue", "leasehold-sequence-number", "leasehold-message-id", "leasehold-session-id"),
@@ -61,26 +62,6 @@ class Bridged:
             mine.dead_lettered + its.dead_lettered,
             mine.lost + its.lost,
         )
-
-
-KeyOf = Callable[[QueueMessage], str | None]
-
-
-def key_by(stated: str) -> KeyOf:
-    """The key of a message's entity: `session`, `partition-key`, `message-id`, or the name of a property."""
-    match stated:
-        case "session":
-            return lambda message: message.session_id
-        case "partition-key":
-            return lambda message: message.partition_key
-        case "message-id":
-            return lambda message: message.message_id
-        case "":
-            raise ConfigError(
-                "key", stated, "session, partition-key, message-id, or the name of a property", "Name one"
-            )
-        case _:
-            return lambda message: message.properties.get(stated)
 
 
 def event_of(message: QueueMessage, queue: str, key: str | None) -> Event:

@@ -36,11 +36,12 @@ from leasehold.sinks.contents import contents_of_file
 from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
+from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside import RejectedRows
 from leasehold.sinks.shape import Layout, exists, fit, quoted
-from leasehold.sinks.sqlite_beside import forgetting, identities, states
+from leasehold.sinks.sqlite_beside import forgetting, identities, messages, states
 from leasehold.sinks.sqlite_beside.looking import compare
 from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
@@ -115,6 +116,23 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
         with self._explained(), self._file.reading() as connection, self._inner():
             states.check(connection, self.spec)
+
+    def check_messages(self, schema: pa.Schema) -> None:
+        """See `KeepsMessages`."""
+        self.check(messages.fenced(schema))
+        with self._claimed() as transaction:
+            messages.check(transaction.connection, self.spec)
+
+    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
+        """See `KeepsMessages`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return messages.read(connection, self.spec, schema, key, message)
+
+    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
+        """See `KeepsMessages`."""
+        with self._claimed() as transaction:
+            layout, now = transaction.layout(messages.fenced(schema)), self._clock.wall()
+            return messages.apply(transaction.connection, self.spec, schema, layout, change, now, remember)
 
     @property
     def rejected_rows(self) -> RejectedRows:

@@ -9,7 +9,8 @@ import click
 from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.cli.stop_signals import stop_on_signals
 from leasehold.errors import LeaseholdError, QueueUnavailable, may_pass
-from leasehold.operations.bridging import REMEMBER, Bridge, Bridged, key_by
+from leasehold.operations.bridging import REMEMBER, Bridge, Bridged
+from leasehold.queues.keys import key_by
 from leasehold.waiting import sentence
 
 _WAIT, _PAUSE = 1.0, 2.0

@@ -3,7 +3,15 @@
 from leasehold.testing.sinks.contracts import SinkContract
 from leasehold.testing.sinks.duplicates import DuplicatesContract
 from leasehold.testing.sinks.forgetting import ForgettingContract
+from leasehold.testing.sinks.messages import MessagesContract
 from leasehold.testing.sinks.rejected import RejectedContract
 from leasehold.testing.sinks.states import StatesContract
 
-__all__ = ["DuplicatesContract", "ForgettingContract", "RejectedContract", "SinkContract", "StatesContract"]
+__all__ = [
+    "DuplicatesContract",
+    "ForgettingContract",
+    "MessagesContract",
+    "RejectedContract",
+    "SinkContract",
+    "StatesContract",
+]

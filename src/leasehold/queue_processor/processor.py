@@ -1,0 +1,315 @@
+"""Messages of a queue, processed one entity at a time by any number of processes, each once in effect.
+
+    processor = QueueProcessor(
+        "servicebus://shop.servicebus.windows.net/orders", "redis://…", order, sink="sqlite:///entities.db",
+        table="orders", pipeline="orders", schema="order_id STRING, amount BIGINT",
+        state="order_id STRING, total BIGINT",
+    )
+    processor.run()
+
+Owns the thin shell: one thread that receives, renews, completes, gives back and dead-letters, as `room` decides, and a
+few that work (`work`). So no message has a thread of its own, and the queue is used by one thread.
+
+What is done is known to the sink (`sinks.messages`), in the transaction of the new state. So nothing here, nor the
+service or the lease store, decides whether a message takes effect once; they decide how often it is tried. When this
+process stops for a minute, or for good:
+
+    after receiving      the lock ends; another receives the message. This one does not begin work on it any more
+    while a worker works see `work`
+    after the commit     the lock ends; whoever gets the message finds it done, and completes it
+    while completing     the same, if the service has not done it; else nothing is left to do
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from random import Random
+from typing import TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from leasehold.clock import Clock, SystemClock
+from leasehold.entities import EntityLeases
+from leasehold.entities.handlers import EntityHandler
+from leasehold.entities.lease_turns import check_no_place
+from leasehold.errors import ConfigError, LeaseholdError, UsageError, may_pass
+from leasehold.formats.bodies import BodyReader
+from leasehold.formats.columns_text import read_columns
+from leasehold.processor.signals import terminating
+from leasehold.queue_processor.content import ContentReader, Unfit
+from leasehold.queue_processor.locks import lock_trust
+from leasehold.queue_processor.room import (
+    Complete,
+    Ending,
+    GiveBack,
+    HeldMessage,
+    Renew,
+    Result,
+    Room,
+    SetAside,
+    Start,
+    Step,
+)
+from leasehold.queue_processor.settings import QueueDelivery
+from leasehold.queue_processor.work import Work
+from leasehold.queues import Queue, QueueMessage, open_queue
+from leasehold.queues.keys import KeyOf
+from leasehold.sinks import TableSpec, open_sink
+from leasehold.sinks.base import Sink
+from leasehold.sinks.messages import KeepsMessages
+from leasehold.stores import LeaseStore
+from leasehold.stores.lease_rules import check_keys
+
+__all__ = ["QueueProcessor"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_IDLE, _BRIEFLY, _AWAY = 1.0, 0.05, 2.0
+"""Seconds to wait for messages with nothing in hand and with something, and for a queue that is away."""
+
+
+class QueueProcessor:
+    """One process's share of a queue's messages, given to a handler under the lease of their entity.
+
+    url          of the queue: `servicebus://NAMESPACE/QUEUE`, or `…/TOPIC/subscriptions/NAME`
+    lease_store  where entities are leased: a URL, or a `LeaseStore`
+    handler      what `entity` has made of a function
+    sink         URL of the sink that keeps states and what is done: `sqlite:///PATH`
+    table, pipeline, schema, state    as of a `HandledTable`. One queue fills a table, or several do; a hub does not
+    key          where a message's entity is named: `session`, `partition-key`, `message-id`, a property's name, or a
+                 function of the message. Default: the handler's keys in the body
+    delivery     how messages are delivered
+    holder       who holds leases, for people; default: host and process id
+    lease_duration    seconds after which another process may work on the entity of one that died (30)
+    base         what relative paths are relative to; default: the working directory
+    clock, rng   for tests
+
+    Raises `ConfigError`, also for a queue that requires sessions and a sink that keeps no messages, `SchemaMismatch`
+    and `MissingDependency`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        lease_store: str | LeaseStore,
+        handler: EntityHandler,
+        *,
+        sink: str,
+        table: str,
+        pipeline: str,
+        schema: str,
+        state: str,
+        key: str | KeyOf | None = None,
+        delivery: QueueDelivery | None = None,
+        holder: str | None = None,
+        lease_duration: float = 30.0,
+        base: Path | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self._settings, self._rng = delivery or QueueDelivery(), rng or Random()
+        self._clock: Clock = clock or SystemClock()
+        if parse_qs(urlsplit(url).query).get("sessions") == ["true"]:
+            rule = "a queue without sessions: entities are kept apart by leases"
+            raise ConfigError("url", None, rule, "Leave sessions=true out, or make a queue that requires none")
+        columns, scope = read_columns(state, "state"), f"{pipeline}/{table}"
+
+        def check(lease_key: str) -> None:
+            check_no_place(lease_key)
+            check_keys(scope, [lease_key])
+
+        self._reader = ContentReader(handler, BodyReader(read_columns(schema, "schema")), columns, key, check)
+        self._sink: Sink = open_sink(sink, TableSpec(name=table, pipeline=pipeline, keys=handler.keys), base=base)
+        if not isinstance(self._sink, KeepsMessages):
+            raise ConfigError("sink", sink, "this sink keeps no messages of queues", "SQLite does: sqlite:///PATH")
+        kept: KeepsMessages = self._sink
+        kept.check_messages(columns)
+        self._leases = EntityLeases(lease_store, scope=scope, holder=holder, duration=lease_duration)
+        self._queue: Queue = open_queue(url, base=base)
+        self._work = Work(
+            *(self._queue.name, handler, self._leases, kept, columns),
+            remember=self._settings.remember,
+            clock=self._clock,
+        )
+        self._room = Room(self._settings, self._rng)
+        self._jobs: SimpleQueue[Start | None] = SimpleQueue()
+        self._reports: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._stop = threading.Event()
+        self._ran = self._away = False
+        self._failure: BaseException | None = None
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What has happened so far: messages `received`, those that were `applied`, `repeated` (done before), tries
+        that `failed`, found the entity `busy` or a store `away`, and messages `dead_lettered`, `given_back` or `lost`
+        (their lock ended before they were completed, so that they come again)."""
+        names = ("received", *Ending, "dead_lettered", "given_back", "lost")
+        counted = {str(name): self._counts[name] for name in names if name is not Ending.REJECTED}
+        return counted | {"lost": counted["lost"] + self._room.lost}
+
+    def stop(self) -> None:
+        """Let `run` end: no work is begun, what is at work is finished, the rest given back. From any thread."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Process messages until `stop`, SIGTERM or an exception; at most once for an object.
+
+        Waits while the queue, the lease store or the sink is away, and says so once. Raises what no waiting mends.
+        """
+        if self._ran:
+            raise UsageError("this processor has run already: its queue is closed. Make another one")
+        self._ran = True
+        asked: list[int] = []
+        try:
+            with terminating(asked), self._workers():
+                while not (asked or self._stop.is_set() or self._failure):
+                    self._step()
+                self._stop.set()
+                self._end()
+        finally:
+            self._stop.set()
+            for each in (self._queue, self._leases, self._sink):
+                each.close()
+        if self._failure is not None:
+            raise self._failure
+
+    @contextmanager
+    def _workers(self) -> Iterator[None]:
+        threads = [
+            threading.Thread(target=self._work_on, name=f"leasehold-queue-{number}", daemon=True)
+            for number in range(self._settings.workers)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for _ in threads:
+                self._jobs.put(None)
+            for thread in threads:
+                thread.join()
+
+    def _work_on(self) -> None:
+        """A worker's thread."""
+        while (start := self._jobs.get()) is not None:
+            try:
+                self._work.work(start, self._report, self._stop.is_set)
+            except BaseException as error:  # noqa: BLE001  `run` raises it
+                self._failure = self._failure or error
+            finally:
+                key = start.key
+                self._reports.put(lambda key=key: self._room.finished(key))  # type: ignore[misc]
+        self._sink.close()
+
+    def _report(self, held: HeldMessage, result: Result) -> None:
+        """In a worker's thread: tell the other."""
+        self._reports.put(lambda: self._ended(held, result))
+
+    def _ended(self, held: HeldMessage, result: Result) -> None:
+        self._counts[result.ending] += 1
+        if result.ending is Ending.FAILED:
+            number, error = held.message.sequence_number, result.description
+            logger.warning("message %d of %r: the handler raised %s", number, held.key, error)
+        self._room.ended(held, result, self._clock.monotonic())
+
+    def _step(self) -> None:
+        """One turn of the shell."""
+        self._collect(0.0)
+        for step in self._room.due(self._clock.monotonic()):
+            self._perform(step)
+        if not self._room.free:
+            self._collect(self._room.next_due(self._clock.monotonic()))
+            return
+        wait = _BRIEFLY if self._room.at_work else min(_IDLE, self._room.next_due(self._clock.monotonic()))
+        received = self._told(lambda: self._queue.receive(self._room.free, wait))
+        if received is None:
+            self._collect(_AWAY if self._room.empty else self._room.next_due(self._clock.monotonic()))
+        for message in received or []:
+            self._take(message)
+
+    def _end(self) -> None:
+        """Give back what nobody works on, and wait for those who work; their messages are renewed meanwhile."""
+        while True:
+            self._collect(0.0)
+            for step in self._room.due(self._clock.monotonic(), stopping=True):
+                self._perform(step)
+            if self._room.empty or not self._room.at_work:
+                return
+            self._collect(self._room.next_due(self._clock.monotonic()))
+
+    def _collect(self, wait: float) -> None:
+        """Note what workers have reported; wait for the first of it."""
+        try:
+            self._reports.get(timeout=wait)() if wait else self._reports.get_nowait()()
+            while True:
+                self._reports.get_nowait()()
+        except Empty:
+            return
+
+    def _take(self, message: QueueMessage) -> None:
+        self._counts["received"] += 1
+        content = self._reader.read(message)
+        if isinstance(content, Unfit):
+            self._dead_letter(message, content.reason, content.description)
+            return
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        trust = lock_trust(message.locked_until, sent=now, answered=now, wall=wall)
+        self._room.take(message, content.lease_key, content, trust, now)
+
+    def _perform(self, step: Step) -> None:
+        match step:
+            case Start():
+                self._jobs.put(step)
+            case Renew(held):
+                self._renew(held)
+            case Complete(held):
+                lost = self._told(lambda: self._queue.complete([each.message for each in held]))
+                self._counts["lost"] += len(held) if lost is None else len(lost)
+            case GiveBack(held):
+                self._told(lambda: self._queue.abandon([each.message for each in held]))
+                self._counts["given_back"] += len(held)
+            case SetAside(one, reason, description):
+                self._dead_letter(one.message, reason, description)
+
+    def _renew(self, held: tuple[HeldMessage, ...]) -> None:
+        """One by one, since each is a call of the service. One that is not held any more is left to its end."""
+        for each in held:
+            sent = self._clock.monotonic()
+            found = self._told(lambda each=each: self._queue.renew([each.message]))  # type: ignore[misc]
+            if found is None:
+                return
+            answered, wall = self._clock.monotonic(), self._clock.wall()
+            for message in found:
+                trust = lock_trust(message.locked_until, sent=sent, answered=answered, wall=wall)
+                self._room.renewed(each, message, trust)
+
+    def _dead_letter(self, message: QueueMessage, reason: str, description: str) -> None:
+        held = self._told(lambda: self._queue.dead_letter(message, reason, description))
+        self._counts["dead_lettered" if held else "lost"] += 1
+        if held:
+            logger.warning("message %d is a dead letter: %s, %s", message.sequence_number, reason, description)
+
+    def _told(self, call: Callable[[], T]) -> T | None:
+        """Call the queue. None while it is away, which is said once; a message that was not settled comes again."""
+        try:
+            found = call()
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            if not self._away:
+                logger.warning("%s; waiting for it", error)
+            self._away = True
+            return None
+        if self._away:
+            logger.info("the queue %s is back", self._queue.url)
+        self._away = False
+        return found

@@ -1,0 +1,295 @@
+"""What becomes of the messages that a process has in hand, as pure code: time and randomness are arguments.
+
+    take ──▶ in its entity's line ──▶ at work ──▶ done ───────▶ Complete
+                │    ▲                  │    └──▶ rejected ───▶ SetAside   (so is what failed for the last time)
+                │    └── busy, failed ──┘
+                └──▶ leaving ──▶ GiveBack      (policy abandon; or the entity was busy for too long; or the end)
+
+Rules:
+
+1. One line an entity, in the order of the queue; at most one worker on it, which takes the first of it.
+2. Whatever is in hand is renewed when it is due, wherever it stands; work on a message is begun only while its lock is
+   trusted. One whose trust has ended is dropped: it comes again. A worker's result counts all the same: whether it was
+   committed the sink has decided, and whether it can be completed the service does.
+3. Under `wait` a message that failed stays the first of its line, so that none overtakes it; under `abandon` it is
+   given back. Either way it pauses, longer each time, and after the last delivery it is set aside.
+4. That an entity is busy, or a store away, is no failure of a message. One in its last delivery is not given back for
+   it: it would end among the dead letters without having been tried.
+5. A message that comes again while it is in hand brings a new lock, and nothing else.
+
+Owned by one thread. Only `HeldMessage.trusted` is read by others.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+from leasehold.queue_processor.locks import LockTrust
+from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery
+from leasehold.queues.base import QueueMessage
+
+FAILED_REASON = "HandlerFailed"
+
+
+class Ending(StrEnum):
+    """How a worker's try at a message ended."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"
+    """It was done before."""
+    REJECTED = "rejected"
+    FAILED = "failed"
+    BUSY = "busy"
+    """The entity's lease is another's, was lost, or another has changed the entity."""
+    AWAY = "away"
+    """A store or the sink could not be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A try's ending; for what is rejected or failed, why."""
+
+    ending: Ending
+    reason: str = ""
+    description: str = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the entity's next message may follow."""
+        return self.ending in (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED)
+
+
+@dataclass(slots=True, eq=False)
+class HeldMessage:
+    """A message in hand. `content` is what the worker needs of it; `tries` those that failed here."""
+
+    message: QueueMessage
+    key: str
+    content: Any
+    trust: LockTrust
+    tries: int = 0
+    leaves_at: float | None = None
+
+    def trusted(self, now: float) -> bool:
+        """Whether its lock is trusted."""
+        return now < self.trust.until
+
+    @property
+    def delivery(self) -> int:
+        """Which delivery, or try of one, this is, from 1."""
+        return self.message.delivery_count + self.tries + 1
+
+    @property
+    def place(self) -> tuple[float, int]:
+        """Its place in the queue."""
+        return self.message.enqueued_time, self.message.sequence_number
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Work through these messages of an entity, the first first."""
+
+    key: str
+    held: tuple[HeldMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Renew the locks of these."""
+
+    held: tuple[HeldMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Remove these from the queue."""
+
+    held: tuple[HeldMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Abandon these."""
+
+    held: tuple[HeldMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Dead-letter this one."""
+
+    held: HeldMessage
+    reason: str
+    description: str
+
+
+Step = Start | Renew | Complete | GiveBack | SetAside
+
+
+@dataclass(slots=True)
+class _Line:
+    """The messages of one entity; `again` counts what kept them waiting one after the other, since `since`."""
+
+    held: list[HeldMessage] = field(default_factory=list)
+    at_work: bool = False
+    ready_at: float = 0.0
+    again: int = 0
+    since: float | None = None
+
+
+class Room:
+    """The messages in hand."""
+
+    def __init__(self, settings: QueueDelivery, rng: Random) -> None:
+        self._settings, self._rng = settings, rng
+        self._lines: dict[str, _Line] = {}
+        self._known: dict[str, HeldMessage] = {}
+        self._leaving: list[HeldMessage] = []
+        self._settle: list[Step] = []
+        self._at_work = 0
+        self.lost = 0
+        """Messages whose lock was lost while they waited."""
+
+    @property
+    def free(self) -> int:
+        """How many more messages may be received."""
+        return max(0, self._settings.most - len(self._known))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in hand."""
+        return not self._known and not self._settle
+
+    @property
+    def at_work(self) -> int:
+        """How many entities are being worked on."""
+        return self._at_work
+
+    def take(self, message: QueueMessage, key: str, content: Any, trust: LockTrust, now: float) -> None:
+        """A message has come."""
+        known = self._known.get(message.identity)
+        if known is not None:  # rule 5
+            known.message, known.trust = message, trust
+            return
+        held = HeldMessage(message, key, content, trust)
+        self._known[message.identity] = held
+        line = self._lines.setdefault(key, _Line())
+        insort(line.held, held, lo=1 if line.at_work else 0, key=lambda each: each.place)
+
+    def renewed(self, held: HeldMessage, message: QueueMessage, trust: LockTrust) -> None:
+        """Its lock was renewed."""
+        held.message, held.trust = message, trust
+
+    def ended(self, held: HeldMessage, result: Result, now: float) -> None:
+        """A worker's try at the first of a line has ended."""
+        line = self._lines[held.key]
+        if result.goes_on:
+            line.again, line.since = 0, None
+            self._out(held)
+            rejected = result.ending is Ending.REJECTED
+            self._settle.append(SetAside(held, result.reason, result.description) if rejected else Complete((held,)))
+        elif result.ending is Ending.FAILED:
+            held.tries += 1
+            if held.delivery > self._settings.max_deliveries:
+                self._out(held)
+                self._settle.append(SetAside(held, FAILED_REASON, result.description))
+            elif self._settings.busy is BusyPolicy.ABANDON:
+                self._leave(held, now)
+            else:
+                self._pause(line, now)
+        else:
+            self._kept_waiting(line, result.ending, now)
+
+    def finished(self, key: str) -> None:
+        """The worker has left the entity."""
+        line = self._lines[key]
+        line.at_work = False
+        self._at_work -= 1
+        if not line.held:
+            del self._lines[key]
+
+    def due(self, now: float, *, stopping: bool = False) -> list[Step]:
+        """What is to be done now; `stopping` begins no work, and gives back what is not at work."""
+        steps, self._settle = self._settle, []
+        for held in [each for each in self._known.values() if not each.trusted(now) and not self._is_at_work(each)]:
+            self.lost += 1
+            self._out(held)
+        leaving = [each for each in self._leaving if stopping or (each.leaves_at or 0.0) <= now]
+        if stopping:
+            leaving += [each for line in self._lines.values() if not line.at_work for each in line.held]
+        for held in leaving:
+            self._out(held)
+        if leaving:
+            steps.append(GiveBack(tuple(leaving)))
+        renew = tuple(each for each in self._known.values() if each.trust.renew_at <= now and each.trusted(now))
+        if renew:
+            steps.append(Renew(renew))
+        if not stopping:
+            steps += self._starts(now)
+        return steps
+
+    def next_due(self, now: float) -> float:
+        """Seconds until something is due, as far as is known now; at most 1."""
+        times = [each.trust.renew_at for each in self._known.values()]
+        times += [each.leaves_at for each in self._leaving if each.leaves_at is not None]
+        times += [line.ready_at for line in self._lines.values() if line.held and not line.at_work]
+        return min(1.0, max(0.01, min(times, default=now + 1.0) - now))
+
+    def _starts(self, now: float) -> Iterator[Start]:
+        for key, line in self._lines.items():
+            if self._at_work >= self._settings.workers:
+                return
+            if line.held and not line.at_work and line.ready_at <= now:
+                line.at_work = True
+                self._at_work += 1
+                yield Start(key, tuple(line.held[: self._settings.at_once]))
+
+    def _kept_waiting(self, line: _Line, ending: Ending, now: float) -> None:
+        """Rule 4."""
+        line.since = now if line.since is None else line.since
+        self._pause(line, now)
+        if ending is Ending.AWAY:
+            return
+        if self._settings.busy is BusyPolicy.ABANDON or now - line.since >= self._settings.wait_at_most:
+            line.since = now
+            for each in [each for each in line.held if not self._is_last(each)]:
+                self._leave(each, now)
+
+    def _is_at_work(self, held: HeldMessage) -> bool:
+        """Whether a worker may have it: it is in the part of the line that was handed over, or counts as that."""
+        line = self._lines.get(held.key)
+        return line is not None and line.at_work and held in line.held[: self._settings.at_once]
+
+    def _is_last(self, held: HeldMessage) -> bool:
+        return held.message.delivery_count + 1 >= self._settings.max_deliveries
+
+    def _pause(self, line: _Line, now: float) -> None:
+        line.again += 1
+        line.ready_at = now + self._length(line.again)
+
+    def _leave(self, held: HeldMessage, now: float) -> None:
+        """Keep it apart for a pause, and then give it back: whoever gets it next would find the same at once."""
+        line = self._lines.get(held.key)
+        if line is not None and held in line.held:
+            line.held.remove(held)
+        held.leaves_at = now + self._length(held.message.delivery_count + 1)
+        self._leaving.append(held)
+
+    def _length(self, times: int) -> float:
+        longest = min(self._settings.first_pause * 2 ** min(times - 1, 30), self._settings.longest_pause)
+        return self._rng.uniform(longest / 2, longest)
+
+    def _out(self, held: HeldMessage) -> None:
+        self._known.pop(held.message.identity, None)
+        if held in self._leaving:
+            self._leaving.remove(held)
+        line = self._lines.get(held.key)
+        if line is not None and held in line.held:
+            line.held.remove(held)
+            if not line.held and not line.at_work:
+                del self._lines[held.key]

@@ -1,0 +1,64 @@
+"""How a queue's messages are delivered to a handler: the settings, checked across each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from leasehold.errors import ConfigError
+
+REMEMBER = 14 * 86_400.0
+"""Seconds for which a sink remembers a message that is done: as long as a queue keeps one by default."""
+
+
+class BusyPolicy(StrEnum):
+    """What becomes of messages whose entity is busy: leased by another process. In one process they always line up."""
+
+    ABANDON = "abandon"
+    """They are given back after a pause, a delivery counted of each, and come again, here or elsewhere."""
+    WAIT = "wait"
+    """They are kept, in the order of the queue, and their locks renewed; the lease is asked for again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDelivery:
+    """Settings of a `QueueProcessor`; times in seconds.
+
+    most            messages held at once: waiting, at work, or about to be given back (100)
+    workers         handlers at once, each in a thread, each for another entity (8)
+    busy            what becomes of a message whose entity is busy (`wait`)
+    wait_at_most    under `wait`, after which time messages of a busy entity are given back (300)
+    max_deliveries  deliveries after which a failing message is dead-lettered (10): at most the queue's own number, else
+                    the service dead-letters it first, without a description
+    first_pause     before a message is tried again or given back; doubles with each time (0.1)
+    longest_pause   what the pause grows to (30)
+    at_once         messages of one entity that are worked through under one lease (50)
+    remember        for how long the sink remembers what is done: longer than the queue keeps a message (14 days)
+
+    Raises `ConfigError`.
+    """
+
+    most: int = 100
+    workers: int = 8
+    busy: BusyPolicy | str = BusyPolicy.WAIT
+    wait_at_most: float = 300.0
+    max_deliveries: int = 10
+    first_pause: float = 0.1
+    longest_pause: float = 30.0
+    at_once: int = 50
+    remember: float = REMEMBER
+
+    def __post_init__(self) -> None:
+        if self.busy not in tuple(BusyPolicy):
+            raise ConfigError("busy", self.busy, f"one of {', '.join(BusyPolicy)}", "wait is the default")
+        object.__setattr__(self, "busy", BusyPolicy(self.busy))
+        for name in ("most", "workers", "max_deliveries", "at_once"):
+            if not getattr(self, name) >= 1:
+                raise ConfigError(name, getattr(self, name), "a whole number from 1", "Leave it out for the default")
+        for name in ("wait_at_most", "first_pause", "longest_pause", "remember"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(name, getattr(self, name), "seconds above 0", "Leave it out for the default")
+        if self.longest_pause < self.first_pause:
+            rule = f"at least first_pause ({self.first_pause:g})"
+            raise ConfigError("longest_pause", self.longest_pause, rule, "Make it longer, or first_pause shorter")

@@ -1,0 +1,126 @@
+"""One worker's try at the messages of an entity: lease, handler, commit.
+
+Who may be doing what at the same time: any number of processes and threads may be at any line here with the same
+message and entity. What happens when this thread stops for a minute (or for good) behind each line:
+
+    lease taken        it is renewed by the process's thread; a process that is paused loses it, and sees so at `check`
+    state read         another holder may write meanwhile: then the commit finds another version, and does nothing
+    handler called     so here. What the handler did elsewhere is done, and done again later: `event.fence`, `event.id`
+    committed          the message is done for good. It comes again if it is not completed, and is passed by
+    lease given up     another holder reads what was committed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from leasehold.clock import Clock
+from leasehold.entities import EntityLease, EntityLeases
+from leasehold.entities.columns import columns_of
+from leasehold.entities.handlers import EntityEvent, EntityHandler, compute
+from leasehold.errors import LeaseholdError, LeaseLost, UsageError, may_pass
+from leasehold.queue_processor.content import Content
+from leasehold.queue_processor.room import Ending, HeldMessage, Result, Start
+from leasehold.queues.base import QueueMessage
+from leasehold.sinks.messages import KeepsMessages, MessageChange, MessageName, MessageOutcome
+
+_DESCRIPTION = 1_000  # characters of an error that a dead letter keeps: the service takes 4,096
+
+Report = Callable[[HeldMessage, Result], None]
+
+
+class Work:
+    """What workers share. Used from any thread."""
+
+    def __init__(
+        self,
+        queue: str,
+        handler: EntityHandler,
+        leases: EntityLeases,
+        sink: KeepsMessages,
+        state: pa.Schema,
+        *,
+        remember: float,
+        clock: Clock,
+    ) -> None:
+        self._queue, self._handler, self._leases, self._sink = queue, handler, leases, sink
+        self._state, self._columns = state, columns_of(state)
+        self._remember, self._clock = remember, clock
+
+    def work(self, start: Start, report: Report, stopping: Callable[[], bool]) -> None:
+        """Work through the messages until one does not go on, and report each that was tried.
+
+        Raises what no waiting mends, such as a table that has been altered.
+        """
+        try:
+            lease = self._leases.try_acquire(start.key)
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            report(start.held[0], Result(Ending.AWAY, description=str(error)))
+            return
+        if lease is None:
+            report(start.held[0], Result(Ending.BUSY))
+            return
+        with lease:
+            for held in start.held:
+                if stopping() or not held.trusted(self._clock.monotonic()):
+                    return
+                result = self._tried(held.message, held.content, held.delivery, lease)
+                report(held, result)
+                if not result.goes_on:
+                    return
+
+    def _tried(self, message: QueueMessage, content: Content, delivery: int, lease: EntityLease) -> Result:
+        try:
+            return self._applied(message, content, delivery, lease)
+        except LeaseLost:
+            return Result(Ending.BUSY)
+        except UsageError as error:
+            return _failed(error)
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            return Result(Ending.AWAY, description=str(error))
+
+    def _applied(self, message: QueueMessage, content: Content, delivery: int, lease: EntityLease) -> Result:
+        key, handler = content.key, self._handler
+        name = MessageName(self._queue, message.identity, message.sequence_number, message.enqueued_time)
+        known = self._sink.read_message(self._state, key, name)
+        if known.done:
+            return Result(Ending.REPEATED)
+        assert message.body is not None
+        event = EntityEvent(
+            key[0] if len(key) == 1 else key,
+            message.body,
+            content.row,
+            self._queue,
+            message.identity.partition("@")[2],
+            message.sequence_number,
+            message.enqueued_time,
+            lease.fence,
+            late=known.late,
+            delivery=delivery,
+        )
+        lease.check()
+        states = {} if known.state is None else {key: known.state}
+        done = compute(handler, states, [(key, event, None)], self._columns)
+        if done.rejected:
+            return Result(Ending.REJECTED, "Rejected", done.rejected[0][1][:_DESCRIPTION])
+        if done.error is not None:
+            return _failed(done.error)
+        change = done.changes.get(key)
+        state = None if change is None else change.state
+        lease.check()
+        outcome = self._sink.apply_message(
+            self._state, MessageChange(name, key, known.version, state, changes=change is not None), self._remember
+        )
+        if outcome is MessageOutcome.OVERTAKEN:
+            return Result(Ending.BUSY)
+        return Result(Ending.APPLIED if outcome is MessageOutcome.APPLIED else Ending.REPEATED)
+
+
+def _failed(error: Exception) -> Result:
+    return Result(Ending.FAILED, description=f"{type(error).__name__}: {error}"[:_DESCRIPTION])

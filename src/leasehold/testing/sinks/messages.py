@@ -1,0 +1,130 @@
+"""The contract of sinks that apply messages of queues (`KeepsMessages`), as tests.
+
+Subclass it as `SinkContract`, with the fixtures `open_table`, `contents`, and `aged`, which makes all messages that are
+done so many seconds older.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from leasehold.errors import ConfigError, UsageError
+from leasehold.sinks.base import Sink
+from leasehold.sinks.messages import KeepsMessages, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.table import TableSpec
+from leasehold.testing.sinks.fixtures import UPSERT, Row, SinkFixtures, batch
+
+Open = Callable[[TableSpec], Sink]
+
+STATES = pa.schema({"entity": pa.string(), "value": pa.int64()})
+REMEMBER = 1_000.0
+
+
+def message(number: int, *, queue: str = "shop/orders", enqueued: float = 0.0) -> MessageName:
+    return MessageName(queue, f"{number}@{enqueued}", number, enqueued)
+
+
+def change(number: int, entity: str, version: int, value: int | None, **others: Any) -> MessageChange:
+    state = None if value is None else {"entity": entity, "value": value}
+    return MessageChange(message(number), (entity,), version, state, **others)
+
+
+class MessagesContract(SinkFixtures):
+    """What every sink must do that implements `KeepsMessages`."""
+
+    @pytest.fixture
+    def keeping(self, open_table: Open) -> Any:
+        sink = open_table(UPSERT)
+        assert isinstance(sink, KeepsMessages)
+        sink.check_messages(STATES)
+        return sink
+
+    def test_a_message_is_applied_once(self, keeping: Any, open_table: Open, contents: Callable[[], object]) -> None:
+        first = keeping.read_message(STATES, ("a",), message(1))
+        assert (first.done, first.state, first.late) == (False, None, False)
+        assert keeping.apply_message(STATES, change(1, "a", first.version, 5), REMEMBER) is MessageOutcome.APPLIED
+        other: Any = open_table(UPSERT)
+        other.check_messages(STATES)
+        again = other.read_message(STATES, ("a",), message(1))
+        assert (again.done, again.state) == (True, {"entity": "a", "value": 5})
+        assert other.apply_message(STATES, change(1, "a", again.version, 9), REMEMBER) is MessageOutcome.DONE_BEFORE
+        assert contents() == [("a", 5)]
+
+    def test_a_state_that_is_not_the_one_that_was_read_is_not_changed(
+        self, keeping: Any, contents: Callable[[], object]
+    ) -> None:
+        read = keeping.read_message(STATES, ("a",), message(1))
+        keeping.apply_message(STATES, change(2, "a", read.version, 2), REMEMBER)
+        assert keeping.apply_message(STATES, change(1, "a", read.version, 1), REMEMBER) is MessageOutcome.OVERTAKEN
+        assert contents() == [("a", 2)]
+        again = keeping.read_message(STATES, ("a",), message(1))
+        assert (again.done, again.late, again.state) == (False, True, {"entity": "a", "value": 2})
+        assert keeping.apply_message(STATES, change(1, "a", again.version, 3), REMEMBER) is MessageOutcome.APPLIED
+        assert contents() == [("a", 3)]
+
+    def test_a_row_is_deleted_and_its_version_goes_on(self, keeping: Any, contents: Callable[[], object]) -> None:
+        keeping.apply_message(STATES, change(1, "a", 0, 1), REMEMBER)
+        read = keeping.read_message(STATES, ("a",), message(2))
+        keeping.apply_message(STATES, change(2, "a", read.version, None), REMEMBER)
+        assert contents() == []
+        gone = keeping.read_message(STATES, ("a",), message(3))
+        assert gone.state is None
+        assert gone.version not in (0, read.version)
+
+    def test_a_message_without_a_change_is_done_too(self, keeping: Any, contents: Callable[[], object]) -> None:
+        keeping.apply_message(STATES, change(1, "a", 0, 1), REMEMBER)
+        version = keeping.read_message(STATES, ("a",), message(2)).version
+        done = keeping.apply_message(STATES, change(2, "a", version, None, changes=False), REMEMBER)
+        assert done is MessageOutcome.APPLIED
+        assert contents() == [("a", 1)]
+        assert keeping.read_message(STATES, ("a",), message(2)).done
+
+    def test_a_number_of_another_queue_or_of_a_queue_made_anew_is_another_message(self, keeping: Any) -> None:
+        keeping.apply_message(STATES, change(7, "a", 0, 1), REMEMBER)
+        for name in (message(7, queue="shop/returns"), message(7, enqueued=9.0), message(1, enqueued=9.0)):
+            known = keeping.read_message(STATES, ("a",), name)
+            assert (known.done, known.late) == (False, False), name
+
+    def test_messages_are_forgotten_after_their_time(self, keeping: Any, aged: Callable[[float], object]) -> None:
+        keeping.apply_message(STATES, change(1, "a", 0, 1), REMEMBER)
+        aged(REMEMBER / 2)
+        keeping.apply_message(STATES, change(2, "b", 0, 1), REMEMBER)
+        aged(REMEMBER * 0.6)
+        keeping.apply_message(STATES, change(3, "c", 0, 1), REMEMBER)
+        done = {n: keeping.read_message(STATES, ("a",), message(n)).done for n in (1, 2, 3)}
+        assert done == {1: False, 2: True, 3: True}
+
+    def test_a_state_that_does_not_fit_changes_nothing(self, keeping: Any, contents: Callable[[], object]) -> None:
+        wrong = MessageChange(message(1), ("a",), 0, {"entity": "a", "value": "many"})
+        with pytest.raises(UsageError, match="does not fit the table entities"):
+            keeping.apply_message(STATES, wrong, REMEMBER)
+        assert contents() == []
+        assert not keeping.read_message(STATES, ("a",), message(1)).done
+
+    def test_threads_that_add_up_lose_nothing(self, keeping: Any, contents: Callable[[], object]) -> None:
+        def add(numbers: range) -> None:
+            for number in numbers:
+                outcome = None
+                while outcome is not MessageOutcome.APPLIED:
+                    known = keeping.read_message(STATES, ("a",), message(number))
+                    value = (known.state["value"] if known.state else 0) + 1
+                    outcome = keeping.apply_message(STATES, change(number, "a", known.version, value), REMEMBER)
+            keeping.close()
+
+        threads = [threading.Thread(target=add, args=(range(start, start + 10),)) for start in (0, 10, 20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert contents() == [("a", 30)]
+
+    def test_a_table_that_a_hub_fills_is_refused(self, open_table: Open) -> None:
+        sink: Any = open_table(UPSERT)
+        sink.apply(batch(Row("a", 1, 1)))
+        with pytest.raises(ConfigError, match="contract-hub"):
+            sink.check_messages(STATES)

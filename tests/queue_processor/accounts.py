@@ -1,0 +1,89 @@
+"""A processor whose table is a log: python -m tests.queue_processor.accounts URL FOLDER NAME [POLICY [WHAT]].
+
+Each message is `{"account": …, "n": …}`, and an account's state has the numbers that were applied to it, in order. WHAT
+is `die`, to be killed between a commit and its completion, or `hang`, to wait in the handler until the file `go` is
+there, after making the file `hanging`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from leasehold.entities.handlers import EntityEvent, Reject, entity
+from leasehold.queue_processor import QueueDelivery, QueueProcessor
+from leasehold.queues import QueueMessage
+from leasehold.queues.service_bus.queue import ServiceBusQueue
+
+Before = Callable[[EntityEvent], object]
+LEASE = 3.0
+
+
+def processor(url: str, folder: Path, name: str, before: Before = lambda event: None, **options: Any) -> QueueProcessor:
+    """A processor on the table in `folder`; `before` is called in the handler, for each message."""
+
+    @entity(keys=["account"])
+    def account(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
+        before(event)
+        if event.row["n"] is None:
+            raise Reject("no n")
+        log = f"{state['log']} " if state else ""
+        return {"log": f"{log}{event.row['n']}", "late": (state["late"] if state else 0) + event.late}
+
+    return QueueProcessor(
+        url,
+        f"sqlite:////{folder}/leases.db",
+        account,
+        sink=f"sqlite:////{folder}/table.db",
+        table="accounts",
+        pipeline="accounts",
+        schema="account STRING, n BIGINT",
+        state="account STRING, log STRING, late BIGINT",
+        holder=name,
+        lease_duration=LEASE,
+        **options,
+    )
+
+
+def logs(folder: Path) -> dict[str, list[int]]:
+    """What was applied to each account, in order."""
+    if not (folder / "table.db").exists():
+        return {}
+    with closing(sqlite3.connect(folder / "table.db", timeout=20)) as connection:
+        try:
+            return {
+                key: [int(n) for n in log.split()]
+                for key, log in connection.execute("SELECT account, log FROM accounts")
+            }
+        except sqlite3.OperationalError:
+            return {}  # not made yet
+
+
+def _hang(folder: Path) -> Before:
+    def before(event: EntityEvent) -> None:
+        if not (folder / "hanging").exists():
+            (folder / "hanging").write_text(str(event.row["n"]))
+            while not (folder / "go").exists():
+                time.sleep(0.01)
+
+    return before
+
+
+def _die(self: ServiceBusQueue, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return []
+
+
+if __name__ == "__main__":
+    url, folder, name, policy, what = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
+    if what == "die":
+        ServiceBusQueue.complete = _die  # type: ignore[method-assign]
+    before = _hang(folder) if what == "hang" else lambda event: None
+    processor(url, folder, name, before, delivery=QueueDelivery(busy=policy, most=20, workers=4)).run()

@@ -1,0 +1,263 @@
+"""One processor on the local server: order, failures, busy entities and locks."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold.emulators.service_bus import ServiceBusServer
+from leasehold.entities import EntityLeases
+from leasehold.entities.handlers import EntityEvent, Retry, entity
+from leasehold.errors import ConfigError, SinkError, UsageError
+from leasehold.formats.bodies import BodyReader
+from leasehold.formats.columns_text import read_columns
+from leasehold.queue_processor import QueueDelivery, QueueProcessor
+from leasehold.queue_processor.content import Content, ContentReader
+from leasehold.queues import QueueMessage, open_queue
+from tests.queue_processor.accounts import logs, processor
+from tests.queues.conftest import url
+from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
+
+pytestmark = LEAVES_SOCKETS
+QUICK: dict[str, Any] = {"first_pause": 0.01, "longest_pause": 0.05, "workers": 3}
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.01)
+
+
+@contextmanager
+def running(made: QueueProcessor) -> Iterator[QueueProcessor]:
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.run()
+        except BaseException as error:  # noqa: BLE001  raised below
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        thread.join()
+    if raised:
+        raise raised[0]
+
+
+def bodies(*numbers: int, account: str = "a") -> list[str]:
+    return [json.dumps({"account": account, "n": n}) for n in numbers]
+
+
+def test_messages_of_an_entity_take_effect_once_and_in_order_also_when_one_fails(
+    server: ServiceBusServer, tmp_path: Path
+) -> None:
+    failing = {3: 2, 17: 1}
+    at_once: list[str] = []
+    overlaps: list[str] = []
+
+    def before(event: EntityEvent) -> None:
+        overlaps.extend([event.key] if event.key in at_once else [])
+        at_once.append(event.key)
+        time.sleep(0.005)
+        at_once.remove(event.key)
+        if failing.get(event.row["n"], 0) >= event.delivery:
+            raise Retry("later")
+
+    server.send("orders", *(json.dumps({"account": f"a{n % 4}", "n": n}) for n in range(40)))
+    made = processor(url(server), tmp_path, "one", before, delivery=QueueDelivery(**QUICK))
+    with running(made):
+        until(lambda: server.count("orders") == 0)
+    assert logs(tmp_path) == {f"a{key}": list(range(key, 40, 4)) for key in range(4)}
+    assert overlaps == []
+    assert made.counts == {
+        **{"received": 40, "applied": 40, "repeated": 0, "failed": 3, "busy": 0, "away": 0},
+        **{"dead_lettered": 0, "given_back": 0, "lost": 0},
+    }
+    with pytest.raises(UsageError, match="has run already"):
+        made.run()
+
+
+@pytest.mark.parametrize("policy", ["wait", pytest.param("abandon", marks=pytest.mark.soak)])
+def test_what_fails_is_tried_until_the_delivery_count_and_dead_lettered_with_its_reason(
+    server: ServiceBusServer, tmp_path: Path, policy: str
+) -> None:
+    tries: list[int] = []
+
+    def before(event: EntityEvent) -> None:
+        if event.row["n"] == 1:
+            tries.append(event.delivery)
+            raise ValueError("out of stock")
+
+    server.send("orders", *bodies(0, 1, 2), '{"account": "b"}', '{"n": 5}', "no JSON")
+    made = processor(
+        url(server), tmp_path, "one", before, delivery=QueueDelivery(**QUICK, busy=policy, max_deliveries=4)
+    )
+    with running(made):
+        until(lambda: server.count("orders") == 0 and server.count("orders", dead=True) == 4)
+    assert tries == [1, 2, 3, 4]
+    assert {key: sorted(log) for key, log in logs(tmp_path).items()} == {"a": [0, 2]}
+    with closing(open_queue(url(server))) as queue, closing(queue.dead_letters()) as dead:
+        found = {each.body: (each.dead_letter_reason, each.dead_letter_description) for each in dead.peek(1, 10)}
+    assert found[bodies(1)[0].encode()] == ("HandlerFailed", "ValueError: out of stock")
+    assert found[b'{"account": "b"}'] == ("Rejected", "no n")
+    assert found[b'{"n": 5}'] == ("NoKey", "account is null, and names the entity")
+    assert found[b"no JSON"][0] == "Unreadable"
+
+
+@pytest.mark.parametrize("policy", [pytest.param("wait", marks=pytest.mark.soak), "abandon"])
+def test_a_busy_entity_is_waited_for_or_its_message_given_back(
+    server: ServiceBusServer, tmp_path: Path, policy: str
+) -> None:
+    deliveries: list[int] = []
+    made = processor(
+        url(server), tmp_path, "one", lambda event: deliveries.append(event.delivery),
+        delivery=QueueDelivery(**QUICK, busy=policy),
+    )  # fmt: skip
+    other = EntityLeases(f"sqlite:////{tmp_path}/leases.db", scope="accounts/accounts", holder="other")
+    with closing(other), running(made):
+        with other.hold("a"):
+            server.send("orders", *bodies(1))
+            until(lambda: made.counts["given_back" if policy == "abandon" else "busy"] >= 3)
+            assert logs(tmp_path) == {}
+        until(lambda: logs(tmp_path) == {"a": [1]})
+        until(lambda: server.count("orders") == 0)
+    (delivery,) = deliveries
+    assert (delivery == 1) is (policy == "wait")
+    assert server.count("orders", dead=True) == 0
+
+
+@pytest.mark.soak
+def test_a_busy_entity_alone_dead_letters_nothing(server: ServiceBusServer, tmp_path: Path) -> None:
+    """The queue `twice` sets a message aside that has been given back twice."""
+    settings = QueueDelivery(**QUICK, busy="abandon", max_deliveries=2)
+    made = processor(url(server, "twice"), tmp_path, "one", delivery=settings)
+    other = EntityLeases(f"sqlite:////{tmp_path}/leases.db", scope="accounts/accounts", holder="other")
+    with closing(other), running(made):
+        with other.hold("a"):
+            server.send("twice", *bodies(1))
+            until(lambda: made.counts["busy"] >= 5)
+        until(lambda: server.count("twice") == 0)
+    assert (logs(tmp_path), made.counts["given_back"]) == ({"a": [1]}, 1)
+    assert server.count("twice", dead=True) == 0
+
+
+def test_locks_are_renewed_while_the_handler_runs_and_while_a_message_waits_behind_it(
+    server: ServiceBusServer, tmp_path: Path
+) -> None:
+    deliveries: list[int] = []
+
+    def before(event: EntityEvent) -> None:
+        deliveries.append(event.delivery)
+        if event.row["n"] == 0:
+            time.sleep(3.2)  # the queue's locks last for 2 s, the lease for 3 s
+
+    server.send("steady", *bodies(0, 1))
+    made = processor(url(server, "steady"), tmp_path, "one", before)
+    with running(made):
+        until(lambda: server.count("steady") == 0)
+    assert logs(tmp_path) == {"a": [0, 1]}
+    assert deliveries == [1, 1]
+    assert made.counts["received"] == 2
+
+
+def test_a_message_that_was_done_and_not_completed_is_completed_and_not_done_again(
+    server: ServiceBusServer, tmp_path: Path
+) -> None:
+    calls: list[int] = []
+
+    def before(event: EntityEvent) -> None:
+        calls.append(event.row["n"])
+        if len(calls) == 1:
+            server.faults.lose_locks()
+
+    server.send("orders", *bodies(7))
+    made = processor(url(server), tmp_path, "one", before)
+    with running(made):
+        until(lambda: server.count("orders") == 0)
+    assert (calls, logs(tmp_path)) == ([7], {"a": [7]})
+    assert (made.counts["applied"], made.counts["received"]) == (1, 2)
+
+
+def test_the_key_may_be_a_property(server: ServiceBusServer, tmp_path: Path) -> None:
+    with connected(server) as client:
+        send(client, "orders", Message('{"n": 1}', application_properties={"shop": "mine"}), Message('{"n": 2}'))
+    with running(processor(url(server), tmp_path, "one", key="shop")):
+        until(lambda: server.count("orders") == 0)
+    assert logs(tmp_path) == {"mine": [1]}
+    assert server.count("orders", dead=True) == 1
+
+
+def test_the_key_may_be_in_the_body_the_session_or_come_from_a_function() -> None:
+    @entity(keys=["account"])
+    def handler(state: object, event: object) -> None:
+        pass
+
+    def key(stated: Any, **message: Any) -> Any:
+        bodies, state = BodyReader(read_columns("account STRING", "schema")), read_columns("account STRING", "state")
+        reader = ContentReader(handler, bodies, state, stated, lambda lease_key: None)
+        found = reader.read(QueueMessage(message.pop("body", b"{}"), 1, 0.0, **message))
+        return found.key if isinstance(found, Content) else found.reason
+
+    assert key(None, body=b'{"account": "b"}') == ("b",)
+    assert key(None) == "NoKey"
+    assert key("session", session_id="s") == ("s",)
+    assert key("session", session_id="s", body=b'{"account": "another"}') == "NoKey"
+    assert key(lambda message: f"f-{message.message_id}", message_id="m") == ("f-m",)
+    assert key(lambda message: message.nothing) == "NoKey"
+    assert key("session", session_id="s", body=None) == "NoBytes"
+    assert key("session", session_id="s", body=b"[") == "Unreadable"
+
+
+def test_a_stop_gives_back_what_waits_and_finishes_what_is_at_work(server: ServiceBusServer, tmp_path: Path) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def before(event: EntityEvent) -> None:
+        begun.set()
+        go.wait(60)
+
+    server.send("orders", *bodies(*range(5)))
+    made = processor(url(server), tmp_path, "one", before)
+    with running(made):
+        assert begun.wait(60)
+        until(lambda: made.counts["received"] == 5)
+        made.stop()
+        go.set()
+    assert logs(tmp_path) == {"a": [0]}
+    assert (server.count("orders"), made.counts["given_back"]) == (4, 4)
+
+
+@pytest.mark.soak
+def test_a_table_that_is_broken_ends_the_run(server: ServiceBusServer, tmp_path: Path) -> None:
+    def before(event: EntityEvent) -> None:
+        with closing(sqlite3.connect(tmp_path / "table.db")) as connection, connection:
+            connection.execute("DROP TABLE leasehold_message")
+
+    server.send("orders", *bodies(1))
+    made = processor(url(server), tmp_path, "one", before)
+    with pytest.raises(SinkError, match="leasehold_message"), running(made):
+        until(lambda: made._failure is not None)
+    assert server.count("orders") == 1
+
+
+def test_what_cannot_be_processed_is_refused(server: ServiceBusServer, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the name of a property"):
+        processor(url(server), tmp_path, "one", key="")
+    with pytest.raises(ConfigError, match="without sessions"):
+        processor(f"{url(server)}?sessions=true", tmp_path, "one")
+    for settings in ({"busy": "panic"}, {"most": 0}, {"remember": -1}, {"longest_pause": 0.01}):
+        with pytest.raises(ConfigError, match=next(iter(settings))):
+            QueueDelivery(**settings)

@@ -1,0 +1,146 @@
+"""What becomes of messages in hand, with time as an argument."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from leasehold.queue_processor.locks import LONGEST, SHORTEST, lock_trust
+from leasehold.queue_processor.room import Complete, Ending, GiveBack, HeldMessage, Renew, Result, Room, SetAside, Start
+from leasehold.queue_processor.settings import QueueDelivery
+from leasehold.queues.base import QueueMessage
+
+
+def message(number: int, count: int = 0) -> QueueMessage:
+    return QueueMessage(b"", number, float(number), delivery_count=count)
+
+
+def taken(room: Room, number: int, key: str = "a", now: float = 0.0, *, count: int = 0, lasts: float = 30.0) -> None:
+    trust = lock_trust(lasts, sent=now, answered=now, wall=0.0)
+    room.take(message(number, count), key, None, trust, now)
+
+
+def room_of(**settings: Any) -> Room:
+    return Room(QueueDelivery(**settings), Random(1))
+
+
+def numbers(held: tuple[HeldMessage, ...]) -> list[int]:
+    return [each.message.sequence_number for each in held]
+
+
+def started(room: Room, now: float = 0.0) -> Start:
+    (start,) = room.due(now)
+    assert isinstance(start, Start)
+    return start
+
+
+def test_one_worker_an_entity_and_so_many_entities_at_once() -> None:
+    room = room_of(workers=2)
+    for number, key in ((2, "a"), (1, "a"), (3, "b"), (4, "c")):
+        taken(room, number, key)
+    assert [(step.key, numbers(step.held)) for step in room.due(0.0) if isinstance(step, Start)] == [
+        ("a", [1, 2]),
+        ("b", [3]),
+    ]
+    assert room.due(0.0) == []
+
+
+def test_what_is_done_is_completed_and_what_is_rejected_set_aside() -> None:
+    room = room_of()
+    taken(room, 1)
+    taken(room, 2)
+    first, second = started(room).held
+    room.ended(first, Result(Ending.APPLIED), 0.0)
+    room.ended(second, Result(Ending.REJECTED, "Rejected", "no n"), 0.0)
+    room.finished("a")
+    assert room.due(0.0) == [Complete((first,)), SetAside(second, "Rejected", "no n")]
+    assert room.empty
+
+
+@pytest.mark.parametrize("policy", ["wait", "abandon"])
+def test_a_message_that_fails_pauses_and_is_set_aside_after_its_last_delivery(policy: str) -> None:
+    room = room_of(busy=policy, max_deliveries=3, first_pause=1.0)
+    taken(room, 1, count=1)
+    taken(room, 2)
+    start = started(room)
+    room.ended(start.held[0], Result(Ending.FAILED, description="boom"), 0.0)
+    room.finished("a")
+    if policy == "abandon":
+        assert [numbers(step.held) for step in room.due(0.0) if isinstance(step, Start)] == [[2]]
+        assert [numbers(step.held) for step in room.due(4.0) if isinstance(step, GiveBack)] == [[1]]
+        return
+    assert room.due(0.4) == []  # nothing overtakes it
+    again = started(room, 1.0)
+    assert (numbers(again.held), again.held[0].delivery) == ([1, 2], 3)
+    room.ended(again.held[0], Result(Ending.FAILED, description="boom"), 1.0)
+    room.finished("a")
+    aside = [step for step in room.due(1.0) if isinstance(step, SetAside)]
+    assert [(step.reason, step.description) for step in aside] == [("HandlerFailed", "boom")]
+
+
+def test_a_busy_entity_is_waited_for_for_a_time_and_then_given_back_but_for_a_last_delivery() -> None:
+    room = room_of(wait_at_most=10.0, first_pause=1.0, max_deliveries=3)
+    taken(room, 1)
+    taken(room, 2, count=2)
+    (held, last), now = started(room).held, 0.0
+    for now in (0.0, 5.0, 10.0):
+        room.ended(held, Result(Ending.BUSY), now)
+        room.finished("a")
+        if now < 10.0:
+            assert numbers(started(room, now + 4.0).held) == [1, 2]
+    assert [numbers(step.held) for step in room.due(14.0) if isinstance(step, GiveBack)] == [[1]]
+    assert room.free == 99
+    assert (held.tries, last.leaves_at) == (0, None)
+
+
+def test_what_is_in_hand_is_renewed_wherever_it_stands_and_dropped_when_its_lock_has_ended() -> None:
+    room = room_of(workers=1, busy="abandon", first_pause=30.0)
+    taken(room, 1, "busy")
+    start = started(room)
+    room.ended(start.held[0], Result(Ending.BUSY), 0.0)
+    room.finished("busy")
+    taken(room, 2, "at work")
+    taken(room, 3, "waits")
+    at_work = started(room, 1.0)
+    assert numbers(at_work.held) == [2]
+    (renew,) = room.due(15.0)
+    assert isinstance(renew, Renew)
+    assert sorted(numbers(renew.held)) == [1, 2, 3]
+    assert room.due(29.0) == []  # nobody renewed them
+    assert room.lost == 2
+    room.ended(at_work.held[0], Result(Ending.APPLIED), 29.0)  # it was committed: the service says whether it is its
+    room.finished("at work")
+    assert room.due(29.0) == [Complete(at_work.held)]
+
+
+def test_a_message_that_comes_again_brings_a_new_lock() -> None:
+    room = room_of()
+    taken(room, 1)
+    start = started(room)
+    taken(room, 1, now=20.0, count=1)
+    assert room.free == 99
+    assert start.held[0].trusted(40.0)
+    assert start.held[0].message.delivery_count == 1
+
+
+def test_the_end_gives_back_what_nobody_works_on() -> None:
+    room = room_of(workers=1)
+    taken(room, 1)
+    start = started(room)
+    taken(room, 2, "b")
+    assert [numbers(step.held) for step in room.due(1.0, stopping=True) if isinstance(step, GiveBack)] == [[2]]
+    room.ended(start.held[0], Result(Ending.APPLIED), 1.0)
+    room.finished("a")
+    assert room.due(1.0, stopping=True) == [Complete(start.held)]
+    assert room.empty
+
+
+def test_a_lock_is_trusted_from_before_its_request_was_sent_and_never_past_what_the_service_said() -> None:
+    trust = lock_trust(1_010.0, sent=100.0, answered=102.0, wall=1_000.0)  # it ends at 112
+    assert 100.0 < trust.renew_at < trust.until < 112.0
+    ahead = lock_trust(1_010.0, sent=100.0, answered=100.0, wall=2_000.0)
+    assert ahead.until <= 100.0 + SHORTEST
+    behind = lock_trust(9_000.0, sent=100.0, answered=103.0, wall=1_000.0)
+    assert behind.until <= 100.0 + LONGEST
