@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -303,3 +305,42 @@ def test_a_thousand_keys_of_which_none_is_remembered_for_ever(store: MemoryLease
     for number in range(3000):
         mine.acquire(str(number)).release()
     assert len(mine._tenures._tenures) <= 1000
+
+
+FORKED = """
+import os, threading
+from leasehold.clock import SystemClock
+from leasehold.entities import EntityLeases
+from leasehold.stores.memory.leases import MemoryLeaseStore
+
+leases = EntityLeases(MemoryLeaseStore(SystemClock()), scope="tests")
+assert leases.try_acquire("a")
+begin, both, done = leases._keeper._begin, threading.Barrier(2), threading.Event()
+
+def slowly():
+    if threading.current_thread() is not threading.main_thread():
+        both.wait(30)  # both have found out that this is a fork
+        if threading.current_thread().name == "second":
+            done.wait(30)
+    begin()
+
+leases._keeper._begin = slowly
+pid = os.fork()
+if pid:
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+won = []
+def first():
+    won.extend(leases.acquire_many(["b"]))
+    done.set()
+threads = [threading.Thread(target=first), threading.Thread(target=leases.try_acquire, args=["c"], name="second")]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+os._exit(0 if leases._keeper.held("b") is won[0] else 1)
+"""
+
+
+def test_two_threads_of_a_fork_that_begin_at_once_lose_nothing() -> None:
+    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=PATIENT)
+    assert ran.returncode == 0, ran.stderr

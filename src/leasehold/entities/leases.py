@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
@@ -80,6 +81,7 @@ class EntityLeases:
             freed=lambda key: self._freed(key),
         )
         self._begin()
+        _ALL.add(self)
 
     def _begin(self) -> None:
         self._turns, self._tenures = Turns(), Tenures()
@@ -145,6 +147,18 @@ class EntityLeases:
     def _begin_again_after_a_fork(self) -> None:
         if self._keeper.after_fork():
             self._begin()
+
+
+_ALL: weakref.WeakSet[EntityLeases] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In the child, which has one thread yet: two would begin again at once, and on locks that nobody gives back."""
+    for leases in list(_ALL):
+        leases._begin_again_after_a_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _performed(steps: Steps, woken: threading.Event) -> EntityLease:
