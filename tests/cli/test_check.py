@@ -69,7 +69,7 @@ def test_before_the_first_start_all_is_ready_and_nothing_made(tmp_path: Path, hu
     said = [f"{one['part']}: {one['said']}" for one in checks]
     assert said[:3] == [
         "hub: 2 partitions with 3 events",
-        "start: a first start would read 3 events",
+        "start: without checkpoints, a start would read 3 events",
         "retention: events are kept for ever",
     ]
     assert "the first start makes it" in said[3]

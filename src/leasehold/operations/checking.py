@@ -105,7 +105,7 @@ def look_at_hub(
             yield Finding("start", place, False, said, "Set source.starting_position = earliest, or a later one")
         elif wanted:
             unread = sum(max(0, known[name].end - number) for name, number in wanted.items())
-            yield Finding("start", place, True, f"a first start would read {unread:,} events")
+            yield Finding("start", place, True, f"without checkpoints, a start would read {unread:,} events")
         yield from _retention(hub, place, retention, timeout)
     finally:
         hub.close()
