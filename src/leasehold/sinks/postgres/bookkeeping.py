@@ -16,7 +16,8 @@ They are in the schema of the entity table. The shared ones are made by whoever 
 so is what belongs to one table. Every function here runs inside a transaction of the caller's.
 
 Locks are taken in one order by everybody, so that no two wait for each other: the watermarks by hub and partition,
-then the row of `leasehold_table` (for as long as nothing is recorded of the order), then memories by key.
+then rejected rows that are tried again or dropped, identities, the row of `leasehold_table` (for as long as nothing is
+recorded of the order), and memories by key.
 """
 
 from __future__ import annotations
