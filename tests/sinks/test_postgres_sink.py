@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch, SinkError, SinkUnavailable, UsageError
 from leasehold.sinks import Batch, BatchResult, TableSpec, open_sink
+from leasehold.sinks.postgres import transaction
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.postgres.staging import Staging
+from leasehold.sinks.postgres.staging import Staging, encode
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
 from tests.stores.servers import postgres_of_its_own
@@ -337,6 +339,24 @@ def test_a_deadlock_repeats_the_merge_and_stages_nothing_again(
     assert done == [BatchResult(applied=2)]
     assert calls == ["fill", "lock", "fill", "lock", "lock"]
     assert place.look(ROWS) == [("a", "x", 1), ("b", "x", 2)]
+
+
+def test_a_batch_that_takes_long_to_convert_is_not_ended_meanwhile(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends a transaction in which nothing is said for half of the time-out."""
+
+    def slow(column: Any) -> Any:
+        time.sleep(0.03 * len(column))
+        return encode(column)
+
+    monkeypatch.setattr(transaction, "encode", slow)
+    monkeypatch.setattr(transaction, "_PIECE", 1)
+    sink = place.sink(TableSpec(name="slow", pipeline="p", mode="append"), timeout=2.0)
+    values = [str(number) if number != 50 else "\0" for number in range(60)]
+    assert sink.apply(of({"v": pa.array(values)})) == BatchResult(applied=59, rejected=1)
+    assert place.look("SELECT sequence_number FROM slow_rejected") == [(50,)]
+    sink.close()
 
 
 def test_the_catalogue_does_not_grow_with_batches(place: Place, sink: PostgresSink) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,9 @@ from leasehold.sinks.transactions import Outcome
 from leasehold.sinks.values import Converted, order_values
 
 _LONGEST_PAUSE = 0.5
+_PIECE = 20_000
+"""Values that are brought into their form at once; a transaction in which nothing is said for long is ended."""
+_SILENCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,7 @@ class PostgresTransaction:
             self.staged_as = staging.signature
         else:
             staging.empty()
-        rows = _Rows(batch, layout, kept)
+        rows = _Rows(batch, layout, kept, session)
         staged = rows.staged(self.bookkeeping)
         merged = Merged()
         if staged.num_rows:
@@ -217,12 +220,12 @@ class PostgresTransaction:
 class _Rows:
     """The new rows of a batch in order: those that can be stored, and those that are set aside before any write."""
 
-    def __init__(self, batch: Batch, layout: Layout, kept: Kept) -> None:
+    def __init__(self, batch: Batch, layout: Layout, kept: Kept, session: Session) -> None:
         self._kept = kept
         self._layout = layout
         self._at, source, self._unparsed = parted(batch, kept)
         self._data = batch.rows.take(source).select(layout.columns)
-        self._encoded = [encode(self._data[name]) for name in layout.columns]
+        self._encoded = _encoded([self._data[name] for name in layout.columns], session)
         rows = self._data.num_rows
         gone: Any = pa.array([False] * rows, pa.bool_())
         if batch.delete is not None:
@@ -272,6 +275,23 @@ class _Rows:
             SetAside(self._at[place], body, reasons[place], None) for place, body in zip(places, bodies, strict=True)
         ]
         return list(identified(sorted([*self._unparsed, *found], key=lambda one: one.at), self._kept))
+
+
+def _encoded(columns: Iterable[Any], session: Session) -> list[Encoded]:
+    """The columns as they travel; the server is told meanwhile that the transaction goes on."""
+    found, said = [], time.monotonic()
+    for column in columns:
+        pieces: list[Any] = []
+        problems: dict[int, str] = {}
+        for start in range(0, max(len(column), 1), _PIECE):
+            one = encode(column.take(pa.array(range(start, min(start + _PIECE, len(column))), pa.int64())))
+            pieces.append(_flat(one.values))
+            problems |= {start + index: problem for index, problem in one.problems.items()}
+            if time.monotonic() - said > _SILENCE:
+                session.one("SELECT 1")
+                said = time.monotonic()
+        found.append(Encoded(pa.chunked_array(pieces), problems))
+    return found
 
 
 def _flat(column: Any) -> Any:
