@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 
-from leasehold.errors import ConfigError, UsageError
+from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError
 from leasehold.sinks import TableSpec
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.postgres.sink import PostgresSink
@@ -90,6 +91,31 @@ def test_a_database_in_another_encoding_is_refused(postgres_server: PostgresServ
         sink.apply(batch([E("a")]))
     sink.close()
     place.run(f"DROP DATABASE {name}")
+
+
+def test_a_trigger_that_names_no_schema_is_told_from_a_table_that_was_dropped(place: Place) -> None:
+    place.run(
+        "CREATE TABLE audit (tail text)",
+        "CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint)",
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN INSERT INTO audit VALUES (NEW.tail); RETURN NEW; END $$",
+        "CREATE TRIGGER note AFTER INSERT ON flights FOR EACH ROW EXECUTE FUNCTION note()",
+    )
+    sink = place.sink(SPEC)
+    with pytest.raises(SinkError, match=r'relation "audit" does not exist.*ALTER FUNCTION'):
+        sink.apply(batch([E("a")]))
+    place.run(f"ALTER FUNCTION note() SET search_path = {place.schema}")
+    assert sink.apply(batch([E("a")])).applied == 1
+    assert place.look("SELECT tail FROM audit") == [("a",)]
+    sink.close()
+
+
+@pytest.mark.parametrize(("name", "words"), [("x" * 64, "longer than 63 bytes"), ("xmin", "taken by Postgres")])
+def test_a_name_that_no_column_can_have_is_refused(place: Place, name: str, words: str) -> None:
+    sink = place.sink(SPEC)
+    with pytest.raises(SchemaMismatch, match=f"{name}: is a name {words}"):
+        sink.check(SCHEMA.append(pa.field(name, pa.string())))
+    sink.close()
 
 
 def test_a_handler_has_no_key_that_is_written_in_several_ways(place: Place) -> None:

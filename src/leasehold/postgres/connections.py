@@ -116,11 +116,14 @@ class _Process:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """What is raised where the server does not answer, where it refuses a statement, and where a table is gone."""
+    """What is raised where the server does not answer, where it refuses a statement, and where a table is gone.
+
+    `gone` is given the server's URL, as it is shown, and what it has said.
+    """
 
     unavailable: type[LeaseholdError] = StoreUnavailable
     broken: type[LeaseholdError] = StoreError
-    gone: Callable[[str], LeaseholdError] = lambda shown: StoreUnavailable(f"{shown}: a table of Leasehold is gone")
+    gone: Callable[[str, str], LeaseholdError] = lambda shown, said: StoreUnavailable(f"{shown}: {said}")
 
 
 STORE = Errors()
@@ -307,7 +310,7 @@ class Connections:
             away = self._errors.unavailable(f"{self.shown}: {_first_line(error)}")
             raise (lasting(away) if _UNKNOWN_HERE.search(str(error)) else away) from error
         except psycopg.errors.UndefinedTable as error:
-            raise self._errors.gone(self.shown) from error
+            raise self._errors.gone(self.shown, _first_line(error)) from error
         except psycopg.Error as error:
             raise self._errors.broken(f"{self.shown}: {_first_line(error)}") from error
 

@@ -20,6 +20,9 @@ from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
 from leasehold.sinks.shape import stored_fields
 from leasehold.sinks.table import TableSpec, folded, ordered_keys
 
+_LONGEST = 63
+"""Bytes of a name; Postgres cuts off what is longer."""
+_TAKEN = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 _OTHERS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
 
 
@@ -103,7 +106,10 @@ def _create(session: Session, fields: Sequence[pa.Field]) -> str:
     wrong, parts = [], []
     for field in fields:
         declared = declared_for(field.type, is_key=folded(field.name) in keys)
-        if declared is None:
+        if field.name in _TAKEN or len(field.name.encode()) > _LONGEST:
+            what = "taken by Postgres itself" if field.name in _TAKEN else f"longer than {_LONGEST} bytes"
+            wrong.append((field.name, f"is a name {what}: give the column another one, by an alias"))
+        elif declared is None:
             wrong.append((field.name, "has no type to make a column of: cast the null, or make the table yourself"))
         else:
             parts.append(f"{quoted(field.name)} {declared}{' NOT NULL' if folded(field.name) in keys else ''}")

@@ -251,5 +251,8 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
             raise _Undone(f"{self._connections.shown}: {undone}") from undone
 
 
-def _gone(shown: str) -> SinkError:
-    return SinkError(f"{shown}: a table has been dropped while it was in use. Restore it, or reset the pipeline")
+def _gone(shown: str, said: str) -> SinkError:
+    return SinkError(
+        f"{shown}: {said}. If it was dropped while it was in use, restore it, or reset the pipeline. If a trigger of "
+        "the entity table names it, let it name the schema too, or ALTER FUNCTION … SET search_path: there is no other"
+    )

@@ -55,7 +55,10 @@ class PostgresLeaseStore:
 
     def __init__(self, url: str, *, timeout: float = 3.0) -> None:
         self._connections = Connections(
-            url, timeout, lambda connection: self._schema.prepare(connection), errors=Errors(gone=gone)
+            url,
+            timeout,
+            lambda connection: self._schema.prepare(connection),
+            errors=Errors(gone=lambda shown, _: gone(shown)),
         )
         self._schema = Schema(LEASES, self._connections.shown)
 

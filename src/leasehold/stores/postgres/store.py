@@ -52,7 +52,10 @@ class PostgresStore:
 
     def __init__(self, url: str, *, timeout: float = 3.0) -> None:
         self._connections = Connections(
-            url, timeout, lambda connection: self._schema.prepare(connection), errors=Errors(gone=gone)
+            url,
+            timeout,
+            lambda connection: self._schema.prepare(connection),
+            errors=Errors(gone=lambda shown, _: gone(shown)),
         )
         self._schema = Schema(STORES, self._connections.shown)
         self._skipped = Skipped(self._connections.shown)
