@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from leasehold.cli.app import COMMANDS
+
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench" / "README.md"]
 SOURCE = ROOT / "src" / "leasehold"
@@ -48,6 +50,17 @@ def test_the_rooms_of_contributing_are_there_and_no_other() -> None:
     assert [
         path for path in paths if not (SOURCE / path).exists() and not (ROOT / path).exists() and "NAME" not in path
     ] == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = [page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md")]
+    assert [page for page in pages if f"({page})" not in text] == []
+
+
+def test_the_page_on_the_command_line_has_every_command() -> None:
+    text = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"| `leasehold {name}" not in text] == []
 
 
 def test_the_readme_shows_as_many_import_contracts_as_there_are() -> None:

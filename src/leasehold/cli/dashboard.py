@@ -70,7 +70,9 @@ def dashboard(
     \b
     Example:
       leasehold dashboard flights.toml orders.toml
-      LEASEHOLD_DASHBOARD_TOKEN=$(openssl rand -hex 16) leasehold dashboard flights.toml --listen 0.0.0.0:9466
+      export LEASEHOLD_DASHBOARD_TOKEN=$(openssl rand -hex 16); echo $LEASEHOLD_DASHBOARD_TOKEN
+      leasehold dashboard flights.toml --allow-actions
+      leasehold dashboard flights.toml --listen 0.0.0.0:9466
     """
     from leasehold.config import parse_duration
     from leasehold.listening import Address
