@@ -44,7 +44,7 @@ def clear(
     spec = session.spec
     rejected, more = 0, False
     if retention.rejected is not None:
-        before = now - retention.rejected
+        before = max(0.0, now - retention.rejected)
         rejected = _oldest(session, spec.rejected, "rejected_at", before, at_most, "true")
         _oldest(session, DROPPED, "dropped_at", before, at_most, _MINE)
         more = rejected == at_most
