@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError
 from leasehold.sinks import TableSpec
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.postgres.bookkeeping import LOCK
 from leasehold.sinks.postgres.sink import PostgresSink
 from tests.sinks.events import SCHEMA, E, batch
 from tests.sinks.postgres import Place
@@ -115,6 +118,21 @@ def test_a_name_that_no_column_can_have_is_refused(place: Place, name: str, word
     sink = place.sink(SPEC)
     with pytest.raises(SchemaMismatch, match=f"{name}: is a name {words}"):
         sink.check(SCHEMA.append(pa.field(name, pa.string())))
+    sink.close()
+
+
+def test_a_check_waits_for_who_makes_tables_with_no_lock_that_they_want(place: Place) -> None:
+    sink = place.sink(SPEC)
+    sink.identity()  # and nothing is recorded of the order yet
+    with psycopg.connect(place.url) as other:
+        other.execute(b"SELECT pg_advisory_xact_lock(%d)" % LOCK)
+        thread = threading.Thread(target=lambda: sink.check(SCHEMA))
+        thread.start()
+        while place.look("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'") == [(0,)]:
+            pass
+        other.execute("SELECT 1 FROM leasehold_table FOR UPDATE NOWAIT")  # as a batch does
+    thread.join(60)
+    assert place.look("SELECT count(*) FROM flights") == [(0,)]
     sink.close()
 
 

@@ -117,8 +117,8 @@ class TransactionalSink(ABC, Generic[T]):
         Raises `SchemaMismatch`, and `ConfigError` for another `sequence_by` than the table's.
         """
         with self._claimed() as transaction:
-            check_spec(transaction.recorded_order(), self.spec)
             transaction.fit(schema)
+            check_spec(transaction.recorded_order(), self.spec)  # behind it, as in a batch: both may wait for a lock
         self._fitted = schema
 
     def identity(self) -> str:

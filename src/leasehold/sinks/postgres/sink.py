@@ -179,10 +179,10 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         """As `check`, with all that was made undone. Whether the table is there."""
         there = False
         with suppress(_Looked), self._claimed() as transaction:
-            check_spec(transaction.recorded_order(), self.spec)
             there = transaction.is_there()
             if schema is not None:
                 transaction.fit(schema)
+            check_spec(transaction.recorded_order(), self.spec)
             raise _Looked
         return there
 
