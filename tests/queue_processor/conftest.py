@@ -17,7 +17,7 @@ __all__ = ["server"]
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """The official client looks at its socket more often than by its own choice."""
 
-    def client(address: Address) -> Any:
+    def client(address: Address, retries: int) -> Any:
         return servicebus.ServiceBusClient.from_connection_string(address._connection_string, **FAST)
 
     monkeypatch.setattr(Address, "client", client)
