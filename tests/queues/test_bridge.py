@@ -28,7 +28,7 @@ from leasehold.errors import HubUnavailable, LeaseholdError, QueueUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations.bridging import Bridge
-from leasehold.queues import open_queue
+from leasehold.queues import QueueMessage, open_queue
 from leasehold.queues.keys import key_by
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, put, send
@@ -124,6 +124,20 @@ def test_what_any_sender_may_write_stops_no_bridge(server: ServiceBusServer, log
     assert ran.exit_code == 0, ran.output
     assert sorted(row["body"] for row in rows(log)) == [b"good", *[b"odd"] * 6]
     assert server.count("orders") == server.count("orders", dead=True) == 0
+
+
+def test_a_lost_connection_is_opened_again_however_short_the_wait(server: ServiceBusServer) -> None:
+    server.send("orders", "a")
+    with closing(open_queue(url(server))) as queue:
+        assert queue.complete(queue.receive(1, 20.0)) == []
+        server.faults.drop_connections()
+        server.send("orders", "b")
+        found: list[QueueMessage] | None = None
+        while found is None:
+            with contextlib.suppress(QueueUnavailable):  # what the drop has cost
+                found = queue.receive(1, 0.2)
+        assert queue.complete(found) == []
+    assert [message.body for message in found] == [b"b"], "a queue that could not be asked is not empty"
 
 
 def test_a_session_goes_on_after_its_connection_was_lost(server: ServiceBusServer) -> None:

@@ -82,21 +82,19 @@ class ServiceBusQueue:
         """See `Queue.receive`."""
         with self._told():
             try:
-                if self._sessions:
-                    return self._of_sessions(most, wait)
-                found = self._opened().receive_messages(max_message_count=most, max_wait_time=wait)
-            except OperationTimeoutError:
-                self._left_behind()
-                return []  # the link was lost, and could not be opened again within the wait
+                try:
+                    return self._received(most, wait)
+                except OperationTimeoutError:  # the link was lost, and not opened again within the wait
+                    self._leave()
+                    return self._received(most, wait)
             except ServiceBusError:
-                self._left_behind()
+                self._leave()
                 raise
-            return [_message(each) for each in found]
 
-    def _left_behind(self) -> None:
-        """A session's receiver that has failed never gets its session back: the next call begins with another."""
+    def _received(self, most: int, wait: float) -> list[QueueMessage]:
         if self._sessions:
-            self._leave()
+            return self._of_sessions(most, wait)
+        return [_message(each) for each in self._opened().receive_messages(max_message_count=most, max_wait_time=wait)]
 
     def _of_sessions(self, most: int, wait: float) -> list[QueueMessage]:
         """Messages of one session. The next call stays with it if there may be more, and else takes the next one."""
@@ -125,7 +123,10 @@ class ServiceBusQueue:
         return True
 
     def _leave(self) -> None:
-        """Give the session up."""
+        """Give the receiver up, and its session. The next one is opened before it is asked, however long that takes.
+
+        One that has failed opens its link again within the wait, or never if that is too short; a session's never does.
+        """
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.close()
