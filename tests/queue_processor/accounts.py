@@ -85,5 +85,6 @@ if __name__ == "__main__":
     url, folder, name, policy, what = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
     if what == "die":
         ServiceBusQueue.complete = _die  # type: ignore[method-assign]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
     before = _hang(folder) if what == "hang" else lambda event: None
     processor(url, folder, name, before, delivery=QueueDelivery(busy=policy, most=20, workers=4)).run()

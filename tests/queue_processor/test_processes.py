@@ -74,8 +74,8 @@ def one_is_killed_and_one_paused(server: ServiceBusServer, folder: Path, policy:
             (folder / "go").touch()
             paused.send_signal(signal.SIGCONT)
             until(lambda: server.count("steady") == 0)
-            for process in (paused, works):
-                process.send_signal(signal.SIGTERM)
+            for process, number in ((paused, signal.SIGTERM), (works, signal.SIGINT)):
+                process.send_signal(number)
                 assert process.wait(60) == 0
     applied = logs(folder)
     assert sorted(n for log in applied.values() for n in log) == list(range(count))

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from types import FrameType
+from typing import Any
 
 
 class Attention:
@@ -60,20 +61,31 @@ class Calls:
             self._of_thread.calls = before
 
 
+_DEFAULTS: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+
+
 @contextmanager
-def terminating(asked: list[int]) -> Iterator[None]:
-    """Note a SIGTERM in `asked`, once, in place of ending the process; only in the main thread, if nobody else does."""
+def terminating(asked: list[int], *, interrupts: bool = False) -> Iterator[None]:
+    """Note a SIGTERM in `asked`, once, in place of ending the process; only in the main thread, if nobody else does.
+
+    With `interrupts` Ctrl-C (SIGINT) too, in place of a `KeyboardInterrupt`. After the first signal the next one does
+    what it does by default.
+    """
     main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
+    wanted = (signal.SIGTERM, signal.SIGINT) if interrupts else (signal.SIGTERM,)
+    taken = [each for each in wanted if main and signal.getsignal(each) is _DEFAULTS[each]]
+
+    def give_back() -> None:
+        for each in taken:
+            signal.signal(each, _DEFAULTS[each])
 
     def note(signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        give_back()
         asked.append(signum)
 
-    signal.signal(signal.SIGTERM, note)
+    for each in taken:
+        signal.signal(each, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        give_back()

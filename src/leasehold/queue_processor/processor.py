@@ -160,7 +160,7 @@ class QueueProcessor:
         self._stop.set()
 
     def run(self) -> None:
-        """Process messages until `stop`, SIGTERM or an exception; at most once for an object.
+        """Process messages until `stop`, SIGTERM, Ctrl-C or an exception; at most once for an object.
 
         Waits while the queue, the lease store or the sink is away, and says so once. Raises what no waiting mends.
         """
@@ -169,7 +169,7 @@ class QueueProcessor:
         self._ran = True
         asked: list[int] = []
         try:
-            with terminating(asked), self._workers():
+            with terminating(asked, interrupts=True), self._workers():
                 while not (asked or self._stop.is_set() or self._failure):
                     self._step()
                 self._stop.set()
