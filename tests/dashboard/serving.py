@@ -34,7 +34,7 @@ hub = "log:///hub.db"
 [ownership]
 store = "sqlite:///store.db"
 load_balancing_interval = "500ms"
-partition_expiration = "6s"
+partition_expiration = "{expiration}"
 request_timeout = "1s"
 margin = "200ms"
 [transform]
@@ -59,13 +59,13 @@ def until(condition: Callable[[], object], what: str, patience: float = PATIENCE
 
 
 class Place:
-    """A folder with a log, a store and a pipeline file."""
+    """A folder with a log, a store and a pipeline file. What owns a partition on record expires after `expiration`."""
 
-    def __init__(self, folder: Path, partitions: int = 2, name: str = "flights") -> None:
+    def __init__(self, folder: Path, partitions: int = 2, name: str = "flights", *, expiration: str = "600s") -> None:
         self.folder = folder
         self.name = name
         self.file = folder / "p.toml"
-        self.file.write_text(PIPELINE.format(name=name))
+        self.file.write_text(PIPELINE.format(name=name, expiration=expiration))
         self.hub = LogHub.create(folder / "hub.db", partitions=partitions)
         self.store = SqliteStore(folder / "store.db")
         self.group = self.hub.consumer_group("$Default")

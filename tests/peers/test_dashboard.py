@@ -63,7 +63,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path, partitions=4)
+    place = Place(tmp_path, partitions=4, expiration="6s")
     for partition in place.hub.partition_ids():
         place.send(partition, *[b"x"] * 50)
     yield place
