@@ -131,6 +131,7 @@ def test_a_rejected_event_is_tried_again_by_whoever_has_the_token(tmp_path: Path
         ):
             browser.do("goto", url=served.url)
             assert browser.run("location.pathname") == "/login"
+            browser.wait("document.activeElement.tagName === 'INPUT'")
             browser.do("type", text=told)
             browser.do("press", key="Enter")
             browser.wait(then)
