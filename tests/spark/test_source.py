@@ -229,12 +229,12 @@ def test_two_streams_share_and_one_takes_the_others_place(bench: Bench) -> None:
 
 
 def test_min_events_wait_no_longer_than_the_delay(bench: Bench) -> None:
-    query = bench.stream("one", minEventsPerTrigger="10", maxTriggerDelay="3s")
+    query = bench.stream("one", minEventsPerTrigger="10", maxTriggerDelay="8s")
     bench.send("0", 4)
     until(lambda: bench.seen, "the delay to pass")
     before = len(bench.batches)
     bench.send("0", 10)
-    until(lambda: len(bench.seen) == 14, "enough events", 2.9)
+    until(lambda: len(bench.seen) == 14, "enough events", 7.9)
     assert [size for size in bench.batches[before:] if size] == [10]
     query.stop()
 
