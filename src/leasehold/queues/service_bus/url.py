@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from azure.servicebus import ServiceBusClient, TransportType, parse_connection_string
 
 from leasehold.backends import masked, unknown_option
-from leasehold.environment import secret_from
+from leasehold.environment import connection_string, endpoint_of
 from leasehold.errors import ConfigError, MissingDependency
 
 VARIABLE = "LEASEHOLD_SERVICE_BUS_CONNECTION_STRING"
@@ -86,37 +86,20 @@ def read_url(url: str) -> Address:
 
 
 def _connection_string(namespace: str, entity: str, options: dict[str, str]) -> str | None:
-    if "connection_string" in options:
-        string, where = options["connection_string"], "the option connection_string"
-    elif name := options.get("connection_string_env"):
-        if re.fullmatch(r"\w+", name) is None:  # the string itself, by mistake: it is a secret
-            rule = "the name of an environment variable, in letters, digits and _; what is there is not shown"
-            raise ConfigError("connection_string_env", None, rule, "Put the string into a variable, and name that")
-        named = secret_from(os.environ, name)
-        if named is None:
-            shown = name if re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) else None  # else it may be a key, by mistake
-            rule = "no environment variable of this name is set, nor one with _FILE behind it"
-            raise ConfigError("connection_string_env", shown, rule, "Set it to the namespace's connection string")
-        string, where = named, f"the environment variable {name}"
-    elif (string := secret_from(os.environ, VARIABLE) or "") and _endpoint(string) == namespace.lower():
-        where = f"the environment variable {VARIABLE}"
-    else:
+    stated = connection_string(options, os.environ, variable=VARIABLE, namespace=namespace, whose="namespace")
+    if stated is None:
         return None
+    string, where = stated
     try:
         found = parse_connection_string(string)
     except (ValueError, TypeError):
         rule = f"{where} holds no connection string of Service Bus"
         raise ConfigError("queue", None, rule, "Copy it from the portal: Endpoint=sb://…;SharedAccessKey=…") from None
-    if _endpoint(string) != namespace.lower():
-        raise ConfigError("queue", namespace, f"{where} is for the namespace {_endpoint(string)}", "Make them agree")
+    if endpoint_of(string) != namespace.lower():
+        raise ConfigError("queue", namespace, f"{where} is for the namespace {endpoint_of(string)}", "Make them agree")
     if found.entity_path and found.entity_path.lower() != entity.lower():
         raise ConfigError("queue", entity, f"{where} is for {found.entity_path}", "Make them agree")
     return string
-
-
-def _endpoint(string: str) -> str:
-    found = re.search(r"(?:^|;)\s*Endpoint\s*=\s*[a-z]+://([^;/]+)", string, re.IGNORECASE)
-    return found[1].lower() if found else ""
 
 
 def _default_credential() -> Any:
