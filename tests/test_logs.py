@@ -35,6 +35,7 @@ ACTIONS = [
     "work-stalled",
     "store-called",
     "cycle-ended",
+    "events-received",
     "batch-done",
     "batch-retried",
 ]

@@ -14,6 +14,7 @@ from leasehold.notices import (
     CycleEnded,
     CycleFailed,
     EventsLost,
+    EventsReceived,
     HandOverAsked,
     LossReason,
     Notice,
@@ -45,6 +46,7 @@ ALL: tuple[Notice, ...] = (
     WorkStalled(("0",)),
     StoreCalled("claim_ownership", 0.1, 2, 1),
     CycleEnded("a/1", 0.1, 10.0, {"0": 29.0}, 4, settled=True, failed=False, stalled=False, stall_timeout=600.0),
+    EventsReceived("0", 10, 0.1),
     BatchDone(10, {"handle": 0.5}),
     BatchRetried("away"),
 )

@@ -22,6 +22,7 @@ __all__ = [
     "CycleEnded",
     "CycleFailed",
     "EventsLost",
+    "EventsReceived",
     "HandOverAsked",
     "LossReason",
     "Measurement",
@@ -201,6 +202,20 @@ class CycleEnded(Measurement):
     failed: bool
     stalled: bool
     stall_timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventsReceived(Measurement):
+    """The plain processor has fetched `events` of `partition` from the hub, which took `seconds`.
+
+    They are not handled yet: a partition is fetched ahead of its handler. `error_type` names the type of what the hub
+    raised, `""` if it answered.
+    """
+
+    partition: str
+    events: int
+    seconds: float
+    error_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.notices import BatchDone, Notices, StoreCalled
+from leasehold.notices import BatchDone, EventsReceived, Notices, StoreCalled
 from leasehold.processor import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.tracing import Tracing
@@ -133,6 +133,11 @@ def test_a_batch_links_to_its_producers_and_the_handler_runs_in_its_span(hub: Lo
         assert span.kind is SpanKind.CONSUMER
         assert (span.attributes or {})["messaging.destination.partition.id"] == "0"
         assert (span.attributes or {})["messaging.consumer.group.name"] == "g"
+    fetched = sdk.spans("receive flights.db")
+    assert sum((span.attributes or {})["messaging.batch.message_count"] for span in fetched) == 4  # type: ignore[misc]
+    assert {
+        (span.kind, span.parent, (span.attributes or {})["messaging.destination.partition.id"]) for span in fetched
+    } == {(SpanKind.CLIENT, None, "0")}
     checkpoint = sdk.spans("checkpoint flights.db")[0]
     assert (checkpoint.kind, checkpoint.status.status_code) == (SpanKind.CLIENT, StatusCode.UNSET)
     assert sdk.points("messaging.process.duration")
@@ -157,6 +162,14 @@ def test_errors_are_on_the_span_and_pass(hub: LogHub, sdk: Sdk) -> None:
     [checkpoint] = sdk.spans("checkpoint flights.db")
     assert checkpoint.status.status_code is StatusCode.ERROR
     assert (checkpoint.end_time or 0) - (checkpoint.start_time or 0) == 500_000_000
+    notices.publish(EventsReceived("0", 0, 0.5, "HubUnavailable"))
+    [receive] = sdk.spans("receive flights.db")
+    assert receive.status.status_code is StatusCode.ERROR
+    timed = {
+        (point.attributes["messaging.operation.name"], point.attributes["error.type"]): point.sum
+        for point in sdk.points("messaging.client.operation.duration")
+    }
+    assert timed == {("checkpoint", "StoreUnavailable"): 0.5, ("receive", "HubUnavailable"): 0.5}
 
 
 def test_links_are_each_there_once_and_not_without_bound() -> None:
@@ -187,14 +200,42 @@ def test_without_an_sdk_no_event_is_opened(hub: LogHub) -> None:
     assert properties_in(hub) == [{}]
     notices = Notices()
     end = tracing.watch(notices)
+    notices.publish(EventsReceived("0", 3, 0.1))
     notices.publish(BatchDone(3, {"handle": 0.1}))
     end()
+
+
+def test_a_hub_writes_the_context_of_a_span_that_is_recorded_and_of_no_other(hub: LogHub, sdk: Sdk) -> None:
+    state = trace.TraceState([("vendor", "x")])
+    remote = trace.SpanContext(int(TRACE, 16), int(SPAN, 16), True, trace.TraceFlags(1), state)
+    around = trace.set_span_in_context(trace.NonRecordingSpan(remote))
+    with trace.use_span(trace.NonRecordingSpan(remote)):
+        hub.send([Event(b"1")])
+    with sdk.tracers.get_tracer("mine").start_as_current_span("work", context=around) as span:
+        hub.send(Event(b"2") for _ in range(2))
+    hub.send([Event(b"3")])
+    mine = span.get_span_context()
+    parent = f"00-{TRACE}-{mine.span_id:016x}-{mine.trace_flags:02x}"
+    written = {"traceparent": parent, "Diagnostic-Id": parent, "tracestate": "vendor=x"}
+    assert properties_in(hub) == [{}, written, written, {}]
+
+
+def test_a_span_that_fails_keeps_no_event_from_being_sent(hub: LogHub, caplog: pytest.LogCaptureFixture) -> None:
+    class Bad(trace.NonRecordingSpan):
+        def is_recording(self) -> bool:
+            raise RuntimeError("no")
+
+    with trace.use_span(Bad(trace.INVALID_SPAN_CONTEXT)):
+        hub.send([Event(b"1")])
+    assert properties_in(hub) == [{}]
+    assert "events are sent without it" in caplog.text
 
 
 def test_nothing_that_works_imports_it_and_the_extra_is_named() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"
         "import leasehold.processor, leasehold.spark.pipeline, leasehold.tracing\n"
+        "import leasehold.hubs.log.hub, leasehold.hubs.event_hubs.hub, leasehold.hubs.kafka.hub\n"
         "try: leasehold.tracing.Tracing\n"
         "except leasehold.MissingDependency as error: print(error)"
     )

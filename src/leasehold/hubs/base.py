@@ -97,7 +97,8 @@ class Hub(Protocol):
         """Append events durably and return how many.
 
         All go to `partition` if given; else an event with a partition key goes where its key's hash says,
-        and one without follows in turn.
+        and one without follows in turn. Where OpenTelemetry records a span around the call, events that carry no trace
+        context get that span's (`leasehold.hubs.trace_context`).
         """
         ...
 

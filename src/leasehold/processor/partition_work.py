@@ -372,6 +372,7 @@ class PartitionWork:
             self._changed,
             watch=shared.watch,
             notices=shared.manager.notices,
+            clock=self._clock,
             report=shared.report,
             read=None if owner is None else as_chunks(partial(owner.read_as_owner, owner_level=self.owner_level)),
             lost=self._lose,

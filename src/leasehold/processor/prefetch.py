@@ -4,7 +4,8 @@ Owns the buffer between hub and handler. Promises that never more than `prefetch
 order and once each from the position it was made for, and that events which are gone from the hub are noticed: they
 fail the partition, or are told of in a notice. A partition that ends before the position fails too. A hub that is away
 is tried again, after a pause that grows; one that gives the partition to another reader as its owner is not: `lost` is
-told, and the fetching ends. `read` stands in for the hub's own, and `ended` is told when no more is read.
+told, and the fetching ends. `read` stands in for the hub's own, and `ended` is told when no more is read. How long each
+chunk took is told in a notice, without the time for which there was no room for it.
 
 Concurrency: one thread per partition fetches, and waits under no lock for the hub; whoever takes does so under
 `changed`, a condition shared with the partition's client. If that thread stops for a minute, the handler finds the
@@ -17,13 +18,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from leasehold.clock import Clock
 from leasehold.errors import DataLoss, EndWentBack, HubUnavailable, NotTheOwner
 from leasehold.hubs.base import EventChunk, Hub
 from leasehold.hubs.chunks import ReadChunks, chunk_reads
 from leasehold.model import PartitionProperties
-from leasehold.notices import EventsLost, Notices
+from leasehold.notices import EventsLost, EventsReceived, Notices
 from leasehold.processor.delivery import DeliverySettings
 from leasehold.processor.hub_watch import HubWatch, Report
 from leasehold.processor.restarts import pause_after_failures
@@ -44,6 +46,7 @@ class Prefetch:
         *,
         watch: HubWatch,
         notices: Notices,
+        clock: Clock,
         report: Report,
         read: ReadChunks | None = None,
         lost: Callable[[NotTheOwner], None] = lambda error: None,
@@ -60,6 +63,7 @@ class Prefetch:
         self._changed = changed
         self._watch = watch
         self._notices = notices
+        self._clock = clock
         self._report = report
         self._read = read or chunk_reads(hub)
         self._lost = lost
@@ -151,7 +155,7 @@ class Prefetch:
         chunks = self._read(self._partition, self._position, place.end, batch_rows=chunk_rows)
         try:
             while self._wait_for_room(chunk_rows):
-                chunk = next(chunks, None)
+                chunk = self._next(chunks)
                 if chunk is None:
                     if self._position < place.end:
                         self._skip(place.end)
@@ -167,6 +171,22 @@ class Prefetch:
                     self._changed.notify_all()
         finally:
             del chunks  # an error that is kept keeps this frame, with which the read would stay open
+
+    def _next(self, chunks: Iterator[EventChunk]) -> EventChunk | None:
+        """The next chunk of a read, told with how long it took; None at its end."""
+        started, chunk, error_type = self._clock.monotonic(), None, ""
+        try:
+            chunk = next(chunks, None)
+        except BaseException as error:
+            error_type = type(error).__name__
+            raise
+        finally:
+            if (chunk is not None or error_type) and not self._closed.is_set():
+                seconds = self._clock.monotonic() - started
+                self._notices.publish(
+                    EventsReceived(self._partition, 0 if chunk is None else len(chunk), seconds, error_type)
+                )
+        return chunk
 
     def _wait_for_room(self, rows: int) -> bool:
         """Wait until so many more events may be here. False when closed."""

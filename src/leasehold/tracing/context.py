@@ -1,21 +1,19 @@
-"""The trace that an event was sent in, as its properties carry it.
+"""Between OpenTelemetry and the properties of events, whose names `leasehold.hubs.trace_context` owns.
 
-Owns the names: `traceparent` and `tracestate` of W3C's Trace Context, and `Diagnostic-Id`, which holds the same as
-`traceparent` and is what some Azure SDKs read. What others wrote never raises: what is no context is none.
+What others wrote never raises: what is no context is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 
 from opentelemetry import trace
 from opentelemetry.trace import Link
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from leasehold.hubs.trace_context import DIAGNOSTIC, PARENT, STATE
 from leasehold.model import Event
 
-PARENT, STATE, DIAGNOSTIC = "traceparent", "tracestate", "Diagnostic-Id"
 MOST_LINKS = 128
 """As many as the SDK keeps of a span, unless it is told otherwise."""
 
@@ -51,10 +49,3 @@ def current_context() -> dict[str, str]:
     carrier: dict[str, str] = {}
     _W3C.inject(carrier)
     return {**carrier, DIAGNOSTIC: carrier[PARENT]} if PARENT in carrier else {}
-
-
-def sent_in(event: Event, context: Mapping[str, str]) -> Event:
-    """The event with this context, unless it carries one already: that of where it was made counts."""
-    if not context or PARENT in event.properties or DIAGNOSTIC in event.properties:
-        return event
-    return replace(event, properties={**event.properties, **context})

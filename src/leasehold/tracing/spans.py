@@ -1,9 +1,11 @@
 """Spans and metrics of one hub and consumer group, after OpenTelemetry's messaging conventions.
 
 Owns which spans there are: `send` (PRODUCER) around what is sent through it, `process` (CONSUMER) around a handler or
-the body of a micro-batch, `checkpoint` (CLIENT) for each call that records progress. A batch *links* to the producers'
-contexts that its events carry; it has no parent among them, since it has many. The metrics are
-`messaging.client.sent.messages`, `messaging.client.consumed.messages`, `messaging.process.duration` and
+the body of a micro-batch, `receive` (CLIENT) for each fetch of a processor that brought events or failed, and
+`checkpoint` (CLIENT) for each call that records progress. The last two are made when they are over: a checkpoint that a
+handler writes is in the handler's span, a fetch in none, since it is ahead, in a thread that serves no single batch. A
+batch *links* to the producers' contexts that its events carry; it has no parent among them, since it has many. The
+metrics are `messaging.client.sent.messages`, `messaging.client.consumed.messages`, `messaging.process.duration` and
 `messaging.client.operation.duration`.
 
 Promises that without an SDK nothing is looked at: a handler is called as it is, and no event is opened for its
@@ -24,10 +26,11 @@ from opentelemetry.util.types import AttributeValue
 
 from leasehold._version import __version__
 from leasehold.hubs.base import Hub
+from leasehold.hubs.trace_context import sent_in
 from leasehold.model import Event
-from leasehold.notices import BatchDone, Notices, StoreCalled
+from leasehold.notices import BatchDone, EventsReceived, Notices, StoreCalled
 from leasehold.processor import EventBatch, PartitionContext
-from leasehold.tracing.context import current_context, links_to, sent_in
+from leasehold.tracing.context import current_context, links_to
 
 if TYPE_CHECKING:
     from leasehold.processor.pump import OnEvents
@@ -86,7 +89,7 @@ class Tracing:
         self._operation = meter.create_histogram(
             "messaging.client.operation.duration",
             "s",
-            "How long sends and checkpoints took.",
+            "How long sends, fetches and checkpoints took.",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
 
@@ -143,8 +146,15 @@ class Tracing:
             yield
 
     def watch(self, notices: Notices) -> Callable[[], None]:
-        """Count the batches of the instance that tells `notices`, and trace its checkpoints. Returns what ends that."""
-        ends = [notices.subscribe(self._batch_done, BatchDone), notices.subscribe(self._store_called, StoreCalled)]
+        """Count the batches of the instance that tells `notices`, and trace what it receives and its checkpoints.
+
+        Returns what ends that.
+        """
+        ends = [
+            notices.subscribe(self._batch_done, BatchDone),
+            notices.subscribe(self._received, EventsReceived),
+            notices.subscribe(self._store_called, StoreCalled),
+        ]
 
         def end() -> None:
             for one in ends:
@@ -176,26 +186,35 @@ class Tracing:
         self._process.record(sum(seconds for phase, seconds in done.seconds.items() if phase != "plan"), said)
 
     def _store_called(self, call: StoreCalled) -> None:
-        if call.operation != "update_checkpoints":
-            return
+        if call.operation == "update_checkpoints":
+            self._was_done("checkpoint", "settle", call.seconds, call.error_type, {})
+
+    def _received(self, fetch: EventsReceived) -> None:
+        more: dict[str, AttributeValue] = {"messaging.destination.partition.id": fetch.partition}
+        if not fetch.error_type:
+            more["messaging.batch.message_count"] = fetch.events
+        self._was_done("receive", "receive", fetch.seconds, fetch.error_type, more)
+
+    def _was_done(self, name: str, kind: str, seconds: float, error_type: str, more: _Attributes) -> None:
+        """Count an operation that has just ended, and make its span, which alone has `more`."""
         said = {
             **self._group,
-            "messaging.operation.name": "checkpoint",
-            "messaging.operation.type": "settle",
-            **({"error.type": call.error_type} if call.error_type else {}),
+            "messaging.operation.name": name,
+            "messaging.operation.type": kind,
+            **({"error.type": error_type} if error_type else {}),
         }
-        self._operation.record(call.seconds, said)
+        self._operation.record(seconds, said)
         if not self._active():
             return
         ended = time.time_ns()
         span = self._tracer().start_span(
-            f"checkpoint {self._destination}",
+            f"{name} {self._destination}",
             kind=SpanKind.CLIENT,
-            attributes=said,
-            start_time=ended - round(call.seconds * 1e9),
+            attributes={**said, **more},
+            start_time=ended - round(seconds * 1e9),
         )
-        if call.error_type:
-            span.set_status(Status(StatusCode.ERROR, call.error_type))
+        if error_type:
+            span.set_status(Status(StatusCode.ERROR, error_type))
         span.end(ended)
 
     def _active(self) -> bool:

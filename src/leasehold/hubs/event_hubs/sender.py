@@ -20,6 +20,7 @@ from azure.eventhub.exceptions import EventDataSendError
 from leasehold.errors import SchemaMismatch
 from leasehold.hubs.event_hubs.events import to_send
 from leasehold.hubs.event_hubs.url import Address
+from leasehold.hubs.trace_context import sent_in_span
 from leasehold.model import Event
 
 _AT_ONCE = 10_000
@@ -38,7 +39,7 @@ class Sender:
     def send(self, events: Iterable[Event], partition: str | None, partitions: Sequence[str]) -> int:
         """Send events to a partition, or where their keys say among `partitions`; return how many."""
         count = 0
-        source = iter(events)
+        source = iter(sent_in_span(events))
         with self._lock:
             while some := list(islice(source, _AT_ONCE)):
                 for place, own in self._placed(some, partition, partitions).items():

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from leasehold.errors import HubUnavailable, LeaseholdError, SchemaMismatch
 from leasehold.hubs.kafka.clients import Client
 from leasehold.hubs.kafka.options import KafkaSettings
+from leasehold.hubs.trace_context import sent_in_span
 from leasehold.model import Event
 
 _BY_KEY = -1
@@ -50,7 +51,7 @@ class Sender:
 
             try:
                 try:
-                    for event in events:
+                    for event in sent_in_span(events):
                         headers = _checked(event)
                         place = partition if partition is not None else self._place(event, count)
                         while not failed:

@@ -39,6 +39,7 @@ from leasehold.hubs.log.once import Prepared, append_once
 from leasehold.hubs.log.partitioning import Keyless, assigned, split
 from leasehold.hubs.log.payload import STORED_COLUMNS, STORED_ROWS, checked, decoded, from_events, payloads, pieces
 from leasehold.hubs.resolving import resolved
+from leasehold.hubs.trace_context import sent_in_span
 from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
 
 __all__ = ["Keyless", "LogHub", "open_log_hub"]
@@ -179,7 +180,7 @@ class LogHub:
 
     def send(self, events: Iterable[Event], *, partition: str | None = None, keyless: Keyless = Keyless.IN_TURN) -> int:
         """As `send_table`, for events: they are taken 10,000 at a time, one transaction for each partition."""
-        remaining = iter(events)
+        remaining = iter(sent_in_span(events))
         sent = 0
         while chunk := list(itertools.islice(remaining, STORED_ROWS)):
             sent += self.send_table(from_events(chunk), partition=partition, keyless=keyless)

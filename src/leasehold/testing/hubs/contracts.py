@@ -336,6 +336,20 @@ class HubContract(HubReading):
             hub.send(numbered(1, first=number))
         assert [len(bodies_of(hub, partition)) for partition in hub.partition_ids()] == [3] * count
 
+    def test_what_is_sent_in_a_span_carries_its_context(self, hub: Hub) -> None:
+        sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="needs opentelemetry-sdk")
+        own = Event(b"1", properties={"traceparent": f"00-{7:032x}-{7:016x}-01"})
+        with sdk.TracerProvider().get_tracer("contract").start_as_current_span("mine") as span:
+            context = span.get_span_context()
+            hub.send([Event(b"0", properties={"a": "b"}), own], partition="0")
+        hub.send([Event(b"2")], partition="0")
+        parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+        assert [dict(row["properties"] or ()) for row in rows_of(hub, "0")] == [
+            {"a": "b", "traceparent": parent, "Diagnostic-Id": parent},
+            dict(own.properties),
+            {},
+        ]
+
     # close
 
     def test_closing_twice_is_fine(self, new_hub: Callable[[], Hub]) -> None:
