@@ -104,13 +104,27 @@ def _is_there(group: int) -> bool:
     return True
 
 
+QUICK = {("loop", signal.SIGTERM, False), ("query", signal.SIGINT, True)}
 TEN = [pytest.param(number, marks=pytest.mark.soak) for number in range(1, 10)]
 
 
+# The quick run has what differs most: Ctrl-C at a terminal, and a supervisor's signal to the one process.
+WAYS = [
+    pytest.param(
+        kind,
+        signum,
+        group,
+        id=f"{kind}-{signum.name}-{'group' if group else 'alone'}",
+        marks=() if (kind, signum, group) in QUICK else pytest.mark.soak,
+    )
+    for kind in PROGRAMS
+    for signum in (signal.SIGINT, signal.SIGTERM)
+    for group in (True, False)
+]
+
+
 @pytest.mark.parametrize("time_", [0, *TEN])
-@pytest.mark.parametrize("group", [True, False], ids=["group", "alone"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("kind", PROGRAMS)
+@pytest.mark.parametrize(("kind", "signum", "group"), WAYS)
 def test_nothing_of_spark_is_on_the_screen_when_a_program_ends(
     tmp_path: Path, kind: str, signum: int, group: bool, time_: int
 ) -> None:

@@ -28,7 +28,7 @@ def again(test: Callable[..., None], *modes: object) -> Callable[..., None]:
     return pytest.mark.parametrize("fleet", modes, indirect=True)(copy) if modes else copy
 
 
-@pytest.mark.parametrize("fleet", [APPEND, UPSERT, SLOW_MERGE], indirect=True)
+@pytest.mark.parametrize("fleet", [APPEND, SLOW_UPSERT, SLOW_MERGE], indirect=True)
 def test_killed_in_batch_0_and_later_and_replayed_by_another(fleet: Fleet) -> None:
     fleet.send(300)
     fleet.close_gate("blue")

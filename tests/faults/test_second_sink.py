@@ -32,7 +32,9 @@ def run(folder: Path, *arguments: object) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-@pytest.mark.parametrize(("first", "second"), [("loop", "query"), ("query", "loop")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("loop", "query"), pytest.param("query", "loop", marks=pytest.mark.soak)]
+)
 def test_killed_between_the_two_writes_and_taken_over_with_other_cuts(tmp_path: Path, first: str, second: str) -> None:
     hub = LogHub.create(tmp_path / "hub.db", partitions=2)
     for partition in range(2):
