@@ -225,19 +225,33 @@ class BatchDone(Measurement):
     `seconds` has how long each phase took: `plan` (which ranges), `compute` (read, transform), `write` (the table's
     transaction) of the loop of `leasehold run`; `plan` and `body` (the caller's code) of `MicroBatches`, and of a
     streaming query, until Spark asks for the next batch; `handle` of the plain processor.
+
+    Of the first two there is more: `batch_id`; `elapsed`, the seconds from the beginning of its planning on, which has
+    its waiting for the batch before it too; and, where tracing has asked for them, `producers`: the pairs of
+    `traceparent` and `tracestate` that its events carry, at most 128.
     """
 
     events: int
     seconds: Mapping[str, float]
     rejected: int = 0
+    batch_id: str = ""
+    elapsed: float = 0.0
+    producers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRetried(Measurement):
-    """A batch, or a processor's task on `partition`, has failed for a `reason` in a word, and is tried again."""
+    """A batch, or a processor's task on `partition`, has failed for a `reason` in a word, and is tried again.
+
+    Of a batch of `leasehold run`: how many `events` it has, its `batch_id`, and the seconds that have `elapsed` since
+    its planning was begun.
+    """
 
     reason: str
     partition: str = ""
+    events: int = 0
+    batch_id: str = ""
+    elapsed: float = 0.0
 
 
 N = TypeVar("N", bound=Notice)

@@ -1,4 +1,4 @@
-"""`leasehold run` with `[metrics] listen`: one process, its metrics and its probes, until it is told to stop."""
+"""`leasehold run` with `[metrics] listen` and an SDK around it: metrics, probes, spans, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -17,16 +17,32 @@ from tests.metrics.groups import samples
 from tests.metrics.test_instance import get
 from tests.processor import plain
 
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+WITH_AN_SDK = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+from leasehold.cli.app import main
 
-def test_a_run_is_served(tmp_path: Path) -> None:
+out = open("spans.jsonl", "w", buffering=1)
+exporter = ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\\n")
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+main()
+"""
+"""What `opentelemetry-instrument` does before it starts a program."""
+
+
+def test_a_run_is_served_and_traced(tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "hub.db", partitions=2)
     for partition in hub.partition_ids():
         bodies = [json.dumps({"id": f"{partition}-{n}", "n": n}).encode() for n in range(5)]
-        hub.send([Event(body) for body in [*bodies, b"no json"]], partition=partition)
+        sent = [Event(body, properties={"traceparent": PARENT}) for body in [*bodies, b"no json"]]
+        hub.send(sent, partition=partition)
     text = PIPELINE.format(hub="log:///hub.db", name="first", fence=FENCE, order="", on_error="reject")
     (tmp_path / "p.toml").write_text(f'{text}\n[metrics]\nlisten = "127.0.0.1:0"\n')
     process = subprocess.Popen(
-        [sys.executable, "-m", "leasehold", "run", "p.toml"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", WITH_AN_SDK, "run", "p.toml"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     lines: list[str] = []
     assert process.stderr is not None
@@ -59,3 +75,11 @@ def test_a_run_is_served(tmp_path: Path) -> None:
         process.wait()
         reading.join()
         process.stderr.close()
+    spans = [json.loads(line) for line in (tmp_path / "spans.jsonl").read_text().splitlines()]
+    done = [span for span in spans if span["name"] == "process hub.db"]
+    assert sum(span["attributes"]["messaging.batch.message_count"] for span in done) == 12
+    for span in done:
+        assert [link["context"]["trace_id"] for link in span["links"]] == [f"0x{PARENT[3:35]}"]
+        assert span["parent_id"] is None
+        assert span["attributes"]["leasehold.batch.compute_seconds"] > 0
+    assert [span for span in spans if span["name"] == "checkpoint hub.db"]

@@ -105,6 +105,38 @@ def test_batches_hold_what_they_say_and_are_recorded(place: Place) -> None:
     assert place.checkpoints() == {"0": 25, "1": 25}
 
 
+def test_the_span_of_a_batch_links_to_its_producers(place: Place) -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from leasehold.tracing import Tracing
+
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracing = Tracing(place.hub, tracer_provider=provider)
+    for partition in ("0", "1"):
+        tracing.send([Event(b'{"id":"a","n":1}')] * 3, partition=partition)
+        place.hub.send(
+            [Event(b'{"id":"b","n":2}'), Event(b"", properties={"traceparent": "none"})], partition=partition
+        )
+    producers = {span.context.trace_id for span in exporter.get_finished_spans() if span.context}
+    table = place.table()
+    told: list[BatchDone] = []
+    traced = place.batches(trace_links=True, columns=["hub", "partition", "sequenceNumber", "ownerLevel"])
+    traced.notices.subscribe(told.append, BatchDone)
+    with traced as batches:
+        for batch in batches:
+            with tracing.batch(batch):
+                table.apply(plain(batch.events), batch)
+    [span] = [span for span in exporter.get_finished_spans() if span.name.startswith("process")]
+    assert {link.context.trace_id for link in span.links} == producers
+    assert len(producers) == 2
+    assert (span.attributes or {})["leasehold.batch.id"] == told[0].batch_id
+    assert (len(told[0].producers), told[0].elapsed > 0) == (3, True), "what is no context is for who makes links"
+    provider.shutdown()
+
+
 def test_a_body_that_raises_leaves_no_checkpoint_and_its_events_come_again(place: Place) -> None:
     place.send(5)
     table = place.table()

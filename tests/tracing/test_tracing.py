@@ -18,13 +18,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from leasehold.errors import UsageError
 from leasehold.hubs.log.hub import LogHub
+from leasehold.hubs.trace_context import MOST_LINKS
 from leasehold.model import Event
-from leasehold.notices import BatchDone, EventsReceived, Notices, StoreCalled
+from leasehold.notices import BatchDone, BatchRetried, EventsReceived, Notices, StoreCalled
 from leasehold.processor import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.tracing import Tracing
-from leasehold.tracing.context import MOST_LINKS, links_to
+from leasehold.tracing.context import links_to
 from tests.processor.plain import DELIVERY, SETTINGS, until
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -170,6 +172,32 @@ def test_errors_are_on_the_span_and_pass(hub: LogHub, sdk: Sdk) -> None:
         for point in sdk.points("messaging.client.operation.duration")
     }
     assert timed == {("checkpoint", "StoreUnavailable"): 0.5, ("receive", "HubUnavailable"): 0.5}
+
+
+def test_the_batches_of_a_loop_have_spans_when_they_are_over(sdk: Sdk) -> None:
+    tracing = Tracing("log:///a/flights.db?x=y", tracer_provider=sdk.tracers, meter_provider=sdk.meters)
+    notices = Notices()
+    tracing.watch(notices, batches=True)
+    phases = {"plan": 0.25, "compute": 1.0, "write": 0.5}
+    with sdk.tracers.get_tracer("mine").start_as_current_span("around"):
+        notices.publish(BatchRetried("away", events=7, batch_id="b", elapsed=1.5))
+        notices.publish(
+            BatchDone(7, phases, 2, batch_id="b", elapsed=2.0, producers=((PARENT, ""), (PARENT, ""), ("bad", "")))
+        )
+    failed, done = sdk.spans("process flights.db")
+    assert (failed.status.status_code, (failed.attributes or {})["error.type"]) == (StatusCode.ERROR, "away")
+    assert [(span.end_time or 0) - (span.start_time or 0) for span in (failed, done)] == [1_500_000_000, 2_000_000_000]
+    assert (done.parent, done.kind, [link.context.trace_id for link in done.links]) == (
+        None,
+        SpanKind.CONSUMER,
+        [int(TRACE, 16)],
+    )
+    said = dict(done.attributes or {})
+    assert (said["leasehold.batch.id"], said["messaging.batch.message_count"]) == ("b", 7)
+    assert {phase: said[f"leasehold.batch.{phase}_seconds"] for phase in phases} == phases
+    assert [point.sum for point in sdk.points("messaging.process.duration")] == [1.5]
+    with pytest.raises(UsageError, match="with the hub's URL"):
+        tracing.send([Event(b"")])
 
 
 def test_links_are_each_there_once_and_not_without_bound() -> None:

@@ -1,11 +1,14 @@
 """`leasehold run`: one instance of a pipeline, from a file, until it is stopped or all is consumed.
 
-Owns the signals: the first SIGTERM or Ctrl-C asks the pipeline to stop, a second one ends the process at once.
+Owns the signals: the first SIGTERM or Ctrl-C asks the pipeline to stop, a second one ends the process at once. Owns too
+what is watched beside: metrics where the file says so, and OpenTelemetry where its API is there already, brought by who
+has set it up around this program; nothing of it is imported here for those who have not.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from leasehold.notices import Notices
     from leasehold.pipeline_file import PipelineFile
     from leasehold.spark.pipeline import Progress
+    from leasehold.tracing import Tracing
 
 REPORT_EVERY = 5.0
 """Seconds between two lines about how a run is getting on."""
@@ -77,12 +81,28 @@ def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[s
     for handler in logging.getLogger().handlers:
         handler.addFilter(lambda record: not (record.name == "root" and "py4j" in Path(record.pathname).parts))
     stop = stop_on_signals()
+    tracing = _tracing(pipeline_file)
     pipeline = PipelineRun(
-        pipeline_file, owner_name=owner_id, available_now=available_now, report=_reporter(output, time.monotonic)
+        pipeline_file,
+        owner_name=owner_id,
+        available_now=available_now,
+        report=_reporter(output, time.monotonic),
+        trace_links=tracing is not None and tracing.active,
     )
+    if tracing is not None:
+        tracing.watch(pipeline.notices, batches=True)
     with _served(pipeline_file, pipeline.notices, output):
         done = pipeline.run(stop)
     output.show(_account(done))
+
+
+def _tracing(file: PipelineFile) -> Tracing | None:
+    """Spans and metrics of OpenTelemetry, where somebody has imported its API before us: `opentelemetry-instrument`."""
+    if not {"opentelemetry.trace", "opentelemetry.metrics"} & set(sys.modules):
+        return None
+    from leasehold.tracing import Tracing
+
+    return Tracing(file.hub_url, consumer_group=file.source.consumer_group)
 
 
 def _served(file: PipelineFile, notices: Notices, output: Output) -> AbstractContextManager[object]:

@@ -18,6 +18,8 @@ from dataclasses import replace
 from leasehold.model import Event
 
 PARENT, STATE, DIAGNOSTIC = "traceparent", "tracestate", "Diagnostic-Id"
+MOST_LINKS = 128
+"""To so many producers the span of a batch links: as many as OpenTelemetry's SDK keeps, unless it is told otherwise."""
 
 logger = logging.getLogger(__name__)
 

@@ -77,7 +77,8 @@ class PipelineRun:
 
     `report` is called with a `Progress` after each step, batch and failure. `owner_name` names the instance; without it
     the host and process id do. With `available_now` it ends when everything there was at the start is consumed. `rng`
-    is for jitter; default: a new one. `notices` is where notices go; default: its own.
+    is for jitter; default: a new one. `notices` is where notices go; default: its own. `trace_links`: batches that are
+    done tell the trace contexts of their events (`BatchDone.producers`).
     """
 
     def __init__(
@@ -89,8 +90,10 @@ class PipelineRun:
         report: Callable[[Progress], None] = lambda progress: None,
         rng: Random | None = None,
         notices: Notices | None = None,
+        trace_links: bool = False,
     ) -> None:
         self.notices = notices or Notices()
+        self._trace_links = trace_links
         self._file = file
         self._owner_name = owner_name
         self._available_now = available_now
@@ -252,6 +255,7 @@ class PipelineRun:
             read_for=reads_for(source),
             bodies=bodies,
             inline=connect and bodies is not None,
+            links=self._trace_links,
         )
         jobs = jobs_on(spark, spec, transform.read_schema(source.columns, inline=spec.inline))
         return settings, jobs, Evaluation(jobs, transform, self._table, name=self._file.name, lasting=lasting)

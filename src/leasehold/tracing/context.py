@@ -5,37 +5,38 @@ What others wrote never raises: what is no context is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from opentelemetry import trace
 from opentelemetry.trace import Link
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from leasehold.hubs.trace_context import DIAGNOSTIC, PARENT, STATE
+from leasehold.hubs.trace_context import DIAGNOSTIC, MOST_LINKS, PARENT, STATE
 from leasehold.model import Event
-
-MOST_LINKS = 128
-"""As many as the SDK keeps of a span, unless it is told otherwise."""
 
 _W3C = TraceContextTextMapPropagator()
 
 
 def links_to(events: Iterable[Event]) -> list[Link]:
     """A link to each trace context that these events carry, each once, `MOST_LINKS` at most."""
+    return links_of(_contexts_in(events))
+
+
+def links_of(contexts: Iterable[tuple[str, str]]) -> list[Link]:
+    """A link for each of these pairs of `traceparent` and `tracestate`, each once, `MOST_LINKS` at most."""
     found: dict[tuple[str, str], Link] = {}
-    for event in events:
-        parent = event.properties.get(PARENT) or event.properties.get(DIAGNOSTIC)
-        if not parent:
-            continue
-        key = parent, event.properties.get(STATE, "")
-        if key in found:
-            continue
-        link = _link(*key)
-        if link is not None:
-            found[key] = link
-        if len(found) == MOST_LINKS:
-            break
+    for context in contexts:
+        if context not in found and (link := _link(*context)) is not None:
+            found[context] = link
+            if len(found) == MOST_LINKS:
+                break
     return list(found.values())
+
+
+def _contexts_in(events: Iterable[Event]) -> Iterator[tuple[str, str]]:
+    for event in events:
+        if parent := event.properties.get(PARENT) or event.properties.get(DIAGNOSTIC):
+            yield parent, event.properties.get(STATE, "")
 
 
 def _link(parent: str, state: str) -> Link | None:

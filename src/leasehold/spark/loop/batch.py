@@ -22,6 +22,7 @@ from leasehold.sinks.table import folded
 from leasehold.spark.loop.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
+from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import sizes
 from leasehold.spark.table.foreach import applied_already
 
@@ -106,6 +107,16 @@ class MicroBatch:
             return sizes(self.receipts() or {})
         except StaleBatch:  # its user has not evaluated all of it
             return {}
+
+    def producers(self) -> tuple[tuple[str, str], ...]:
+        """The trace contexts of the events, as far as tasks have read them: pairs of `traceparent` and `tracestate`.
+
+        At most 128; none without `MicroBatches(trace_links=True)`.
+        """
+        try:
+            return put_together(receipt.producers for receipt in (self.receipts() or {}).values())
+        except StaleBatch:
+            return ()
 
     def begin_apply(self, table: MetTable) -> None:
         """Refuse to apply the batch to a table that has it, or that is not this loop's to fill."""

@@ -22,6 +22,7 @@ from leasehold.sinks.batch import Batch
 from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
+from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import CARRIED, REASON, sizes
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.expressions import Prepared, with_rejected
@@ -35,12 +36,13 @@ Transform = Callable[[DataFrame], DataFrame]
 class Evaluated:
     """The rows of a batch, and what an event of each partition weighs in bytes, as far as it was told.
 
-    `seconds` is how long reading and transforming took.
+    `seconds` is how long reading and transforming took, `producers` the trace contexts of its events, where asked for.
     """
 
     batch: Batch
     weights: dict[str, float]
     seconds: float = 0.0
+    producers: tuple[tuple[str, str], ...] = ()
 
 
 class Evaluation:
@@ -78,7 +80,9 @@ class Evaluation:
         receipts = self._jobs.receipts(order)
         if (set_aside := rejected_of(receipts)) is not None:
             batch = with_rejected(batch, set_aside)
-        return Evaluated(replace(batch, ranges=order.ranges), sizes(receipts or {}))
+        told = receipts or {}
+        producers = put_together(receipt.producers for receipt in told.values())
+        return Evaluated(replace(batch, ranges=order.ranges), sizes(told), producers=producers)
 
     def _plan(self, order: Order, events: DataFrame) -> Prepared:
         tasks = len(order.tasks)

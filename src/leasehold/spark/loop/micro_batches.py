@@ -81,6 +81,8 @@ class MicroBatches:
     available_now end when all that was in the hub at the start has been consumed, by any instance
     rng           a `random.Random` for jitter; default: a new one
     notices       where notices go; default: its own, which is `batches.notices`
+    trace_links   whether tasks tell the trace contexts of their events, for which they read `properties` too: then the
+                  span of `Tracing.batch` links to the producers
     options       those of the source in Python's spelling (`consumer_group`, `starting_position`,
                   `max_events_per_trigger`, `columns`, …), durations as seconds or as text ("10s"), and
                   `trigger_interval`, `max_bytes_per_trigger` and `stop_timeout` (see `LoopSettings`)
@@ -100,6 +102,7 @@ class MicroBatches:
         available_now: bool = False,
         rng: Random | None = None,
         notices: Notices | None = None,
+        trace_links: bool = False,
         **options: Any,
     ) -> None:
         self.notices = notices or Notices()
@@ -122,6 +125,7 @@ class MicroBatches:
             source.batch_rows,
             reads_for(source),
             None if bodies is None else body_reader(bodies),
+            links=trace_links,
         )
         fields = [] if bodies is None else list(bodies.fields)
         read = StructType([*fields, *body_schema(schema_of(source.columns), ()).fields])
@@ -306,9 +310,11 @@ class MicroBatches:
             self._stop.wait(pause_before_retry(self._failures, self._rng.random()))
 
     def _tell_done(self, batch: MicroBatch, share: Share) -> None:
-        begun, given = self._times
-        seconds = {"plan": given - begun, "body": share.clock.monotonic() - given}
-        self.notices.publish(BatchDone(len(batch), seconds))
+        (begun, given), now = self._times, share.clock.monotonic()
+        seconds = {"plan": given - begun, "body": now - given}
+        self.notices.publish(
+            BatchDone(len(batch), seconds, batch_id=batch.id, elapsed=now - begun, producers=batch.producers())
+        )
 
     def _meet(self, table: MetTable) -> None:
         """Tie the group to the first table that is filled from it, and refuse one that belongs elsewhere."""

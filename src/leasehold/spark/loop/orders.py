@@ -62,7 +62,8 @@ def task_order(text: str, task: int) -> TaskOrder:
 class Receipt:
     """What a task has read, to the end of each of its ranges: events and their bytes by partition.
 
-    `rejected` are the events whose bodies it could not read, as an Arrow stream, None if there are none.
+    `rejected` are the events whose bodies it could not read, as an Arrow stream, None if there are none; `producers`
+    the trace contexts of its events, where the loop has asked for them.
     """
 
     token: str
@@ -70,6 +71,7 @@ class Receipt:
     events: Mapping[str, int]
     size: Mapping[str, int]
     rejected: bytes | None = None
+    producers: tuple[tuple[str, str], ...] = ()
 
 
 def check_receipts(order: Order, receipts: Iterable[Receipt]) -> dict[int, Receipt]:

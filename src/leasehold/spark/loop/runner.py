@@ -91,6 +91,13 @@ class Ahead:
     def ranges(self) -> tuple[EventRange, ...]:
         return self.order.ranges
 
+    @property
+    def events(self) -> int:
+        return sum(map(len, self.order.ranges))
+
+    def elapsed(self, now: float) -> float:
+        return now - self.begun + self.planning
+
 
 @dataclass(slots=True, kw_only=True)
 class Policy:
@@ -244,7 +251,16 @@ class BatchRunner:
         self._feed.committed(ahead.ranges)
         self._last_good = ahead.ranges
         seconds = {"plan": ahead.planning, "compute": evaluated.seconds, "write": written - started}
-        self._share.manager.notices.publish(BatchDone(sum(map(len, ahead.ranges)), seconds, result.rejected))
+        self._share.manager.notices.publish(
+            BatchDone(
+                ahead.events,
+                seconds,
+                result.rejected,
+                batch_id=batch_id(ahead.ranges),
+                elapsed=ahead.elapsed(written),
+                producers=evaluated.producers,
+            )
+        )
         counts = self.counts
         counts.in_a_row = counts.computing = counts.unknown = 0
         counts.ever_applied = True
@@ -295,7 +311,14 @@ class BatchRunner:
         counts = self.counts
         counts.retries += 1
         counts.in_a_row += 1
-        self._share.manager.notices.publish(BatchRetried(failure.kind.name.lower()))
+        self._share.manager.notices.publish(
+            BatchRetried(
+                failure.kind.name.lower(),
+                events=ahead.events,
+                batch_id=batch_id(ahead.ranges),
+                elapsed=ahead.elapsed(self._share.clock.monotonic()),
+            )
+        )
         if failure.kind is FailureKind.PERMANENT:
             raise BatchFailed(f"{failure.message} (batch: {describe(ahead.ranges)})") from error
         if failure.kind is FailureKind.COMPUTING:

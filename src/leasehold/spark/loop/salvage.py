@@ -21,6 +21,7 @@ from leasehold.spark.loop.failures import FailureKind, sort_failure
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.poison import Poison, Sifted, sift
+from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import CARRIED
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import owned_batches, reads_for, with_level
@@ -82,7 +83,7 @@ class Salvage:
         for table in (*(each.rejected for each in batches), *rejected):
             if table is not None:
                 joined = with_rejected(joined, table)
-        return Evaluated(joined, weights)
+        return Evaluated(joined, weights, producers=put_together(each.producers for each in parts))
 
 
 def last_events(ranges: Sequence[EventRange], most: int) -> tuple[EventRange, ...]:

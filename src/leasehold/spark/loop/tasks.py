@@ -18,7 +18,7 @@ import gc
 import random
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ import pyarrow as pa
 from leasehold.errors import DataLoss, EndWentBack, PartitionTaken, RangeTooLarge, ReaderDisconnected
 from leasehold.hubs.base import Hub
 from leasehold.spark.loop.orders import Receipt, TaskOrder
+from leasehold.spark.loop.producers import Producers, note_producers
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import PAUSES, ReadFor, owned_batches, shared_hub, superseded, taken_by_others, with_level
 
@@ -47,7 +48,8 @@ class ReadSpec:
     """How the tasks of a loop read, whatever the batch.
 
     `columns` are the source's that come out, in order, after those of `bodies`. Events that `bodies` cannot read go
-    into the receipt, or, with `inline`, come out too, with the column `REASON`.
+    into the receipt, or, with `inline`, come out too, with the column `REASON`. With `links` the receipt has the trace
+    contexts of the events, for which their properties are read too.
     """
 
     url: str
@@ -56,6 +58,7 @@ class ReadSpec:
     read_for: ReadFor | None = None
     bodies: BodyReader | None = None
     inline: bool = False
+    links: bool = False
 
 
 @dataclass(slots=True)
@@ -65,6 +68,7 @@ class Tally:
     events: dict[str, int]
     size: dict[str, int]
     rejected: list[pa.RecordBatch]
+    producers: Producers = field(default_factory=dict)
 
 
 def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -76,6 +80,8 @@ def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.Reco
         for batch in _events(hub, spec, one, order.mean.get(one.partition)):
             rows += batch.num_rows
             _weigh(batch, one, order, tally)
+            if spec.links:
+                note_producers(batch.column("properties"), tally.producers)
             yield from _out(spec, batch, one.owner_level, tally)
         _check_whole(hub, one, rows)
 
@@ -89,7 +95,7 @@ def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:
             for batch in tally.rejected:
                 writer.write_batch(batch)
         rejected = stream.getvalue().to_pybytes()
-    return Receipt(order.token, order.task, tally.events, tally.size, rejected)
+    return Receipt(order.token, order.task, tally.events, tally.size, rejected, tuple(tally.producers))
 
 
 def _events(hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None) -> Iterator[pa.RecordBatch]:
@@ -97,6 +103,8 @@ def _events(hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None) -> Ite
     wanted = [name for name in spec.columns if name != "ownerLevel"]
     if spec.bodies is not None:
         wanted += [name for name in ("body", *CARRIED) if name not in wanted and name != "ownerLevel"]
+    if spec.links and "properties" not in wanted:
+        wanted.append("properties")
     wanted = wanted or ["sequenceNumber"]
     pauses = iter(PAUSES)
     left = one
