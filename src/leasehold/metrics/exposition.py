@@ -15,6 +15,7 @@ from prometheus_client.utils import floatToGoString
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _number: Callable[[float], str] = floatToGoString
+_PLAIN = 1e6  # below it a number is written as Python does
 _SUFFIXES = {"gauge": "", "counter": "_total"}
 
 
@@ -34,7 +35,9 @@ def text_of(families: Iterable[Metric]) -> bytes:
             labels = written.get(id(sample.labels))
             if labels is None:
                 labels = written[id(sample.labels)] = _labels(sample.labels)
-            lines.append(f"{name}{labels} {_number(sample.value)}\n")
+            value = float(sample.value)
+            text = repr(value) if -_PLAIN < value < _PLAIN else _number(value)
+            lines.append(f"{name}{labels} {text}\n")
         pages.append("".join(lines))
     return "".join(pages).encode()
 
