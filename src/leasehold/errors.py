@@ -23,6 +23,7 @@
     │   └── StaleBatch                  rows of other events than those of the batch that they are applied as
     ├── SparkUnavailable                Spark's master cannot be reached: try again           (transient)
     ├── SparkEnded                      Spark's Java process has ended: start the instance again
+    ├── HandlerUnavailable              most calls of a handler fail alike: try again         (transient)
     ├── LeaseBusy                       the lease of a key that another holder did not give up in the time waited
     ├── LeaseLost                       a lease that was held and is not any more
     ├── PipelineFailed                  a pipeline file's run stopped, and trying again does not mend it
@@ -50,6 +51,7 @@ __all__ = [
     "DataLoss",
     "EndWentBack",
     "EventsMissing",
+    "HandlerUnavailable",
     "HubError",
     "HubUnavailable",
     "KeyFromTwoPartitions",
@@ -242,6 +244,13 @@ class SparkEnded(LeaseholdError):
         return type(self), ()
 
 
+class HandlerUnavailable(LeaseholdError):
+    """Most of a partition's entities fail alike in their handler: an outage of what it calls, or a mistake. Transient.
+
+    Nothing of the batch was applied, parked or set aside.
+    """
+
+
 class LeaseBusy(LeaseholdError):
     """`holder` holds the lease of `key` in `scope`, and did not give it up within the time that the caller waited.
 
@@ -352,7 +361,7 @@ class PartitionTaken(NotTheOwner):
 
 TRANSIENT: tuple[type[LeaseholdError], ...] = (
     *(StoreUnavailable, HubUnavailable, QueueUnavailable),
-    *(SinkUnavailable, SparkUnavailable),
+    *(SinkUnavailable, SparkUnavailable, HandlerUnavailable),
 )
 """Errors after which the same call may simply be made again."""
 

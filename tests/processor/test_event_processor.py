@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import shutil
 import signal
 import subprocess
@@ -277,6 +278,30 @@ def test_every_t_seconds_comes_without_another_event(tmp_path: Path, make: Start
     with make(hub, store, handler, checkpoint=every(seconds=0.2)):
         until(lambda: store.checkpoints(hub).get("0") == 4, "the checkpoint")
         assert store.told == [("checkpoint 4", "0")]
+
+
+def test_a_handler_is_called_again_when_it_asked_though_nothing_comes(tmp_path: Path, make: Start) -> None:
+    hub, calls = log(tmp_path, partitions=1), queue.Queue[list[int]]()
+    pauses = iter((0.0, 0.05))
+
+    def on_events(batch: EventBatch, context: PartitionContext) -> None:
+        if (pause := next(pauses, None)) is not None:
+            context.call_again(pause)
+        calls.put([event.sequence_number for event in batch])
+
+    with make(hub, TellingStore(), on_events=on_events, on_partition_start=lambda context: context.call_again(0.01)):
+        assert [calls.get(timeout=60) for _ in range(3)] == [[], [], []]
+        send(hub, 1)
+        assert calls.get(timeout=60) == [0], "each call has to be asked for"
+    assert calls.empty()
+
+
+def test_a_call_is_for_batches_alone(tmp_path: Path, make: Start) -> None:
+    hub, got = log(tmp_path, partitions=1), queue.Queue[int]()
+    on_start, on_event = (lambda context: context.call_again(0.0)), (lambda event, context: got.put(0))
+    with make(hub, TellingStore(), on_event=on_event, on_partition_start=on_start):
+        send(hub, 1)
+        assert got.get(timeout=60) == 0
 
 
 def test_a_checkpoint_by_hand(tmp_path: Path, make: Start) -> None:

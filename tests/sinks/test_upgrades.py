@@ -5,6 +5,7 @@ reset to the beginning and filled again, and a table `log` (append). `files/form
 partition 1 was written with ranges last, and a table `plain` (upsert without an order). `files/format-3.sqlite` has a
 table `named` beside, ordered by `version`. `files/format-4.sqlite` is that, brought to format 4 by its release, and a
 table `entities` with memories of duplicates, some memories of keys cleared, and a rejected row dropped.
+`files/format-5.sqlite` is that, brought to format 5 by its release, with a change of `entities` counted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.sinks.test_processes import ROOT
 from tests.sinks.test_ranges import of, read
 
 FILES = Path(__file__).parent / "files"
-FORMATS = (1, 2, 3, 4)
+FORMATS = (1, 2, 3, 4, 5)
 FORMAT_OF = "SELECT name, format FROM leasehold_table ORDER BY name"
 
 Old = Callable[[int], Path]

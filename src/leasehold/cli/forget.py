@@ -27,10 +27,11 @@ from leasehold.printable import printable
 def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], output: Output) -> None:
     """Remove what is kept of an entity beside its row.
 
-    That is what the table remembers of its key, also after it was deleted, and the rejected rows in which the key can
-    be read. Delete the row itself first, by an event or in the database: as long as events of the entity come, it is
-    written and remembered again. Without its memory the key is like a new one, and a late older event counts. Bodies
-    in which the key cannot be read stay: `leasehold rejected show` shows them.
+    That is what the table remembers of its key, also after it was deleted, its parked events, which count as rejected
+    rows, and the rejected rows in which the key can be read. Delete the row itself first, by an event or in the
+    database: as long as events of the entity come, it is written and remembered again. Without its memory the key is
+    like a new one, and a late older event counts. Bodies in which the key cannot be read stay: `leasehold rejected
+    show` shows them.
 
     \b
     Example:

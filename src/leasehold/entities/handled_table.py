@@ -2,7 +2,8 @@
 
     orders = HandledTable(order, "sqlite:///entities.db", table="orders", pipeline="orders",
                           schema="order_id STRING, amount DECIMAL(12,2)", state="order_id STRING, total DECIMAL(12,2)")
-    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders.on_events, table=orders.sink).run()
+    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders.on_events,
+                   on_partition_start=orders.on_partition_start, table=orders.sink).run()
 
 Owns why an event takes effect once, though its handler may be called more often:
 
@@ -10,33 +11,45 @@ Owns why an event takes effect once, though its handler may be called more often
    former owner commits; a later owner may, and then this owner's commit is refused.
 2. Events at or below the watermark are not computed, states are read after it, and the commit moves it: what was
    computed from a state is committed only if no other owner has written since.
-3. What Leasehold writes or forgets beside (rejected events that are tried again, `forget`, a reset) raises the
-   watermark's count of changes. A commit that finds another count, or another place, than those that the states were
-   read under commits nothing, and the batch is computed again. What a person writes in SQL is not seen.
+3. What Leasehold writes or forgets beside (rejected events that are tried again, parked ones, `forget`, a reset) raises
+   the watermark's count of changes. A commit that finds another count, or another place, than those that the states
+   were read under commits nothing, and the batch is computed again. What a person writes in SQL is not seen.
+4. An event whose handler raises is parked in the commit that moves the watermark past it (`parking`, and
+   `sinks.parking`). The owner of its partition tries it again, with a batch and also when nothing comes, in commits of
+   their own by the same rules. A new owner finds what the former has parked, once it has raised the level.
 
-One thread works on a partition at a time (the processor's), any number of partitions at once. When an owner stops at
-any line before the commit, nothing has happened; after it, its events come again and are passed by. A handler that
-raises fails its batch behind the last event that succeeded: the processor tries again, with pauses, so that a failing
-entity holds up its partition. An entity's events in two partitions are refused by the sink (`KeyFromTwoPartitions`).
+One thread works on a partition at a time (the processor's), any number of partitions at once. When an owner stops for a
+minute, or for good, at any line before a commit, nothing has happened: another owner's commit makes its own refused;
+after a commit, its events come again and are passed by, and parked events that were applied are there no more. With
+the policy `wait` a handler that raises fails its batch behind the last event that succeeded, and the processor tries
+again, with pauses. An entity's events in two partitions are refused by the sink (`KeyFromTwoPartitions`).
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from leasehold.clock import Clock, SystemClock
+from leasehold.entities.applying import check_columns, row_batch, with_fence
 from leasehold.entities.columns import columns_of
 from leasehold.entities.handlers import Computed, EntityEvent, EntityHandler, HandlerFailed, Key, compute
-from leasehold.errors import ConfigError, UsageError
+from leasehold.entities.parking import Outcomes, Retries, check_policy, described, parked
+from leasehold.errors import ConfigError, HandlerUnavailable, UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
-from leasehold.model import BEFORE_FIRST, EventRange
-from leasehold.sinks import Batch, TableSpec, open_sink
+from leasehold.model import BEFORE_FIRST
+from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import KeepsStates, LevelOf, Sink
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.parking import KeepsParked, Parking
 
 if TYPE_CHECKING:
     from leasehold.processor.delivery import EventBatch
@@ -44,9 +57,45 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HandledTable",
+    "Retries",
 ]
 
-_KEY_TYPES = (pa.types.is_string, pa.types.is_integer)
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 100
+"""Entities whose parked events are tried in one commit, and events."""
+
+
+class _Sent(Protocol):
+    """What is known of an event before its body is read."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def sequence_number(self) -> int: ...
+
+    @property
+    def enqueued_time(self) -> float: ...
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this process knows of a partition at one owner level, for the one thread that works on it.
+
+    `waiting` are the entities that have parked events, with when to try the first, as of the count `changes`; None if
+    they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again.
+    """
+
+    owner_level: int
+    context: PartitionContext | None = None
+    end: int = 0
+    tried: tuple[int, int] = (BEFORE_FIRST, 0)
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    waiting: dict[Key, float] | None = None
+    changes: int = 0
+    outages: int = 0
+    not_before: float = 0.0
 
 
 class HandledTable:
@@ -63,8 +112,14 @@ class HandledTable:
     level_of        from a hub and a partition to the owner level in its ownership record: give the processor's
                     `recorded_owner_level`, which tells a store that was wiped from a former owner
     base            what a relative path in `url` is relative to; default: the working directory
+    on_failure      what becomes of an event whose handler raises: `park` (default), `discard` (set aside at once) or
+                    `wait` (its partition waits for it)
+    retries         how often it is tried, and when
+    clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
 
-    Raises `ConfigError`, also for a table with constraints other than its keys, and a sink that keeps no states.
+    Give the processor `on_partition_start` too: without it the events that a former owner has parked are tried again
+    only when an event comes. Raises `ConfigError`, also for a table with constraints other than its keys, and a sink
+    that keeps no states.
     """
 
     def __init__(
@@ -79,16 +134,23 @@ class HandledTable:
         consumer_group: str = "$Default",
         level_of: LevelOf | None = None,
         base: Path | None = None,
+        on_failure: str = "park",
+        retries: Retries | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
     ) -> None:
+        check_policy(on_failure)
         self._handler = handler
+        self._on_failure, self._retries = on_failure, retries or Retries()
+        self._clock, self._rng = clock or SystemClock(), rng or Random()
         self._reader = BodyReader(read_columns(schema, "schema"))
         self._state = read_columns(state, "state")
         self._columns = columns_of(self._state)
         self.level_of = level_of
-        self._check_columns()
+        check_columns(handler, self._reader.schema, self._state)
         spec = TableSpec(name=table, pipeline=pipeline, consumer_group=consumer_group, keys=handler.keys)
         self.sink: Sink = open_sink(url, spec, base=base)
-        if not isinstance(self.sink, KeepsStates):
+        if not (isinstance(self.sink, KeepsStates) and isinstance(self.sink, KeepsParked)):
             raise ConfigError(
                 "url",
                 url,
@@ -96,59 +158,112 @@ class HandledTable:
                 "SQLite and Postgres do: sqlite:///PATH, postgresql://…",
             )
         self._states: KeepsStates = self.sink
-        self.sink.check(_with_fence(self._state))
+        self._parks: KeepsParked = self.sink
+        self.sink.check(with_fence(self._state))
         self._states.check_states()
-        self._raised: dict[str, int] = {}
-        self._read: dict[str, tuple[PartitionContext, int]] = {}
-        self._tries: dict[str, tuple[int, int]] = {}
+        self._parks.check_parked()
+        self._known: dict[str, _Known] = {}
+
+    def on_partition_start(self, context: PartitionContext) -> None:
+        """The `on_partition_start` of a processor: what a former owner has parked is tried again when it is due."""
+        context.call_again(0.0)
 
     def on_events(self, batch: EventBatch, context: PartitionContext) -> None:
-        """The `on_events` of a processor: call the handler for each event, and commit what it comes to.
+        """The `on_events` of a processor: call the handler for each event, commit what it comes to, try parked events.
 
-        Raises `HandlerFailed` if the handler raised, with everything before that event committed.
+        An empty batch is for the parked events alone. Raises `HandlerUnavailable`, with nothing of the batch committed,
+        if most entities fail alike; with the policy `wait` `HandlerFailed`, with what came before the event committed.
         """
         if not self._is_owner(batch):
-            # Nothing of it may be applied: the sink drops the range, or says that levels went back.
-            self._apply(Computed(), batch, batch.first, batch.last + 1)
+            if batch:  # Nothing of it may be applied: the sink drops the range, or says that levels went back.
+                self._apply(Computed(), batch, batch.first, batch.last + 1)
             return
-        known, begin = self._read.get(batch.partition, (None, 0))
-        begin = begin if known is context else context.start
+        if batch:
+            self._take(batch, context)
+        self._try_parked(batch, context)
+
+    def _is_owner(self, batch: EventBatch) -> bool:
+        """Rule 1. False if a later owner has been here."""
+        known = self._known.get(batch.partition)
+        if known is None or known.owner_level != batch.owner_level:
+            try:
+                self.sink.raise_owner_levels(batch.hub, {batch.partition: batch.owner_level})
+            except UsageError:
+                return False
+            self._known[batch.partition] = _Known(batch.owner_level)
+        return True
+
+    def _take(self, batch: EventBatch, context: PartitionContext) -> None:
+        known = self._known[batch.partition]
+        begin = known.end if known.context is context else context.start
         for again in count():
-            mark = self.sink.watermarks(batch.hub).get(batch.partition, Watermark())
+            mark = self._watermark(batch)
+            waiting = self._waiting(batch, mark)
             done = self._compute(batch, mark.sequence_number, again)
+            if self._on_failure != "wait":
+                self._check_outage(batch, done)
             end = batch.last + 1 if done.failed is None else done.failed.sequence_number
-            if end <= begin or self._apply(done, batch, begin, end, mark):
+            parking = self._parking(batch, done)
+            if end <= begin or self._apply(done, batch, begin, end, mark, parking):
                 break
-        self._read[batch.partition] = context, max(begin, end)
+        known.context, known.end = context, max(begin, end)
+        first = {one.key: one.next_at for one in reversed(parking.put)}
+        known.waiting = {**first, **waiting}
+        if parking.put and self._on_failure != "wait":
+            self._say_parked(batch, done)
         if done.failed is not None:
-            self._tries[batch.partition] = done.failed.sequence_number, done.failed.delivery
+            known.tried = done.failed.sequence_number, done.failed.delivery
             raise HandlerFailed(
                 f"the handler {self._handler.function.__name__} raised for event {done.failed.id} of "
                 f"{done.failed.key!r}, try {done.failed.delivery}: {type(done.error).__name__}: {done.error}"
             ) from done.error
 
-    def _is_owner(self, batch: EventBatch) -> bool:
-        """Rule 1. False if a later owner has been here."""
-        if self._raised.get(batch.partition) != batch.owner_level:
-            try:
-                self.sink.raise_owner_levels(batch.hub, {batch.partition: batch.owner_level})
-            except UsageError:
-                return False
-            self._raised[batch.partition] = batch.owner_level
-        return True
-
     def _compute(self, batch: EventBatch, after: int, again: int) -> Computed:
+        known = self._known[batch.partition]
         new = [event for event in batch if event.sequence_number > after]
-        read = self._reader.read(pa.array([event.body for event in new], pa.binary()))
+        number, tries = known.tried
+        deliveries = [1 + again + (tries if event.sequence_number == number else 0) for event in new]
+        return self._computed(batch, new, deliveries, waiting=known.waiting or (), goes_on=self._on_failure != "wait")
+
+    def _try_parked(self, batch: EventBatch, context: PartitionContext) -> None:
+        """Try the parked events of this partition that are due, and ask to be called when the next ones are."""
+        known, mark = self._known[batch.partition], self._watermark(batch)
+        waiting, now = self._waiting(batch, mark), self._clock.wall()
+        due = sorted((at, key) for key, at in waiting.items() if at <= now)[:_AT_ONCE]
+        if due and known.not_before <= now:
+            events = self._parks.parked_events(batch.hub, batch.partition, [key for _, key in due], _AT_ONCE)
+            done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True)
+            if known.outcomes.outage(done.calls) is not None:
+                known.outages += 1
+                known.not_before = now + self._retries.pause(known.outages, self._rng.random())
+            else:
+                known.outages, known.not_before = 0, 0.0
+                parking = self._parking(batch, done, [event.sequence_number for event in events])
+                at = mark.sequence_number + 1
+                self._apply(done, batch, at, at, mark, parking)
+                known.waiting = None  # also where it was outdated
+                waiting = self._waiting(batch, self._watermark(batch))
+        if waiting:
+            context.call_again(max(min(waiting.values()), known.not_before) - now)
+
+    def _computed(
+        self,
+        batch: EventBatch,
+        events: Sequence[_Sent],
+        deliveries: Iterable[int],
+        *,
+        goes_on: bool,
+        waiting: Iterable[Key] = (),
+    ) -> Computed:
+        read = self._reader.read(pa.array([event.body for event in events], pa.binary()))
         rows = read.columns.to_pylist()
-        reasons = [None] * len(new) if read.reasons is None else read.reasons.to_pylist()
-        tried, deliveries = self._tries.get(batch.partition, (BEFORE_FIRST, 0))
-        events: list[tuple[Key, EntityEvent, str | None]] = []
-        for event, row, reason in zip(new, rows, reasons, strict=True):
+        reasons = [None] * len(events) if read.reasons is None else read.reasons.to_pylist()
+        given: list[tuple[Key, EntityEvent, str | None]] = []
+        for event, row, reason, delivery in zip(events, rows, reasons, deliveries, strict=True):
             key = tuple(row[name] for name in self._handler.keys)
             if reason is None and None in key:
                 reason = f"{self._handler.keys[key.index(None)]} is null, and names the entity"
-            given = EntityEvent(
+            one = EntityEvent(
                 key[0] if len(key) == 1 else key,
                 event.body,
                 row,
@@ -157,72 +272,72 @@ class HandledTable:
                 event.sequence_number,
                 event.enqueued_time,
                 batch.owner_level,
-                delivery=1 + again + (deliveries if event.sequence_number == tried else 0),
+                delivery=delivery,
             )
-            events.append((key, given, reason))
-        keys = list(dict.fromkeys(key for key, _, reason in events if reason is None))
-        return compute(self._handler, self._states.read_states(self._state, keys), events, self._columns)
+            given.append((key, one, reason))
+        keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
+        states = self._states.read_states(self._state, keys)
+        last = 1 if self._on_failure == "discard" else self._retries.deliveries
+        return compute(
+            self._handler, states, given, self._columns, waiting=set(waiting), goes_on=goes_on, deliveries=last
+        )
+
+    def _parking(self, batch: EventBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:
+        """What becomes of events that wait; `tried` are those that have been parked before."""
+        held = [one for one in done.held if one.error is not None or not tried]
+        put = parked(held, self._retries, self._clock.wall(), self._rng.random)
+        left = {one.event.sequence_number for one in done.held}
+        removed = [number for number in tried if number not in left]
+        return Parking(batch.hub, batch.partition, put, removed, retried=bool(tried))
+
+    def _check_outage(self, batch: EventBatch, done: Computed) -> None:
+        failure = self._known[batch.partition].outcomes.outage(done.calls)
+        if failure is None:
+            return
+        errors = [*(one.error for one in done.held), *(error for _, error in done.dead)]
+        error = next(each for each in errors if type(each).__name__ == failure)
+        assert error is not None
+        raise HandlerUnavailable(
+            f"most calls of the handler {self._handler.function.__name__} for partition {batch.partition} fail alike, "
+            f"the last with {described(error)}. Nothing of the batch was applied; it is tried again. Mend what the "
+            "handler calls, or the handler"
+        ) from error
+
+    def _watermark(self, batch: EventBatch) -> Watermark:
+        return self.sink.watermarks(batch.hub).get(batch.partition, Watermark())
+
+    def _waiting(self, batch: EventBatch, mark: Watermark) -> Mapping[Key, float]:
+        """The entities that have parked events, as of `mark` or later: then a commit under `mark` is outdated."""
+        known = self._known[batch.partition]
+        if known.waiting is None or known.changes != mark.changes:
+            known.waiting = self._parks.parked_entities(batch.hub, batch.partition)
+            known.changes = mark.changes
+        return known.waiting
 
     def _apply(
-        self, done: Computed, batch: EventBatch, begin: int, end: int, read_under: Watermark | None = None
+        self,
+        done: Computed,
+        batch: EventBatch,
+        begin: int,
+        end: int,
+        read_under: Watermark | None = None,
+        parking: Parking | None = None,
     ) -> bool:
         """Commit the changes with the watermark, together. False if they are to be computed again: rule 3."""
-        changes = sorted(done.changes.values(), key=lambda change: change.number)
-        gone: dict[str, Any] = dict.fromkeys(self._state.names)
-        rows = [
-            gone | dict(change.state or zip(self._handler.keys, change.key, strict=True)) | _place(batch, change.number)
-            for change in changes
-        ]
-        rejected = [
-            _place(batch, event.sequence_number) | {"body": event.body, "reason": reason}
-            for event, reason in done.rejected
-        ]
-        aside = pa.schema([*_FENCE, pa.field("body", pa.binary()), pa.field("reason", pa.string())])
-        result = self.sink.apply(
-            Batch(
-                pa.Table.from_pylist(rows, _with_fence(self._state)),
-                rejected=pa.Table.from_pylist(rejected, aside) if rejected else None,
-                delete=pa.array([change.state is None for change in changes], pa.bool_()),
-                ranges=[EventRange(batch.hub, batch.partition, batch.owner_level, begin, end)],
-                read_under=None if read_under is None else {(batch.hub, batch.partition): read_under},
-            ),
-            self.level_of,
+        if (known := self._known.get(batch.partition)) is not None:
+            known.waiting = None  # until it is known what was committed
+        made = row_batch(self._handler, self._state, batch, done, begin, end)
+        under = None if read_under is None else {(batch.hub, batch.partition): read_under}
+        return not self.sink.apply(replace(made, read_under=under, parking=parking), self.level_of).outdated
+
+    def _say_parked(self, batch: EventBatch, done: Computed) -> None:
+        tried = [one for one in done.held if one.error is not None]
+        if not tried:
+            return
+        error = tried[0].error
+        assert error is not None
+        logger.warning(
+            "partition %s: %d events wait, the first is event %d after try %d: %s",
+            *(batch.partition, len(done.held), tried[0].event.sequence_number, tried[0].event.delivery),
+            described(error),
         )
-        return not result.outdated
-
-    def _check_columns(self) -> None:
-        read = self._reader.schema
-        for name in self._handler.keys:
-            for what, schema in (("schema", read), ("state", self._state)):
-                if name not in schema.names:
-                    raise ConfigError(what, ", ".join(schema.names), f"the key {name} is not in it", "Add it")
-            type_ = self._state.field(name).type
-            if type_ != read.field(name).type or not any(test(type_) for test in _KEY_TYPES):
-                raise ConfigError(
-                    "keys", name, "a key is a STRING or a whole number, of one type in schema and state", "Make it so"
-                )
-        fields = self._handler.fields()
-        if fields is not None and (other := sorted(set(fields) ^ set(self._state.names))):
-            raise ConfigError(
-                "state",
-                ", ".join(self._state.names),
-                f"{other[0]} is in one of {self._handler.state.__name__} and state alone",
-                "Give both the same names",
-            )
-
-
-_FENCE = (
-    pa.field("hub", pa.string()),
-    pa.field("partition", pa.string()),
-    pa.field("sequenceNumber", pa.int64()),
-    pa.field("ownerLevel", pa.int64()),
-)
-
-
-def _with_fence(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([*schema, *_FENCE])
-
-
-def _place(batch: EventBatch, number: int) -> dict[str, Any]:
-    values = (batch.hub, batch.partition, number, batch.owner_level)
-    return {one.name: value for one, value in zip(_FENCE, values, strict=True)}

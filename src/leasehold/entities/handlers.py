@@ -12,13 +12,14 @@ and takes effect once (`handled_table`).
     Skip()      the entity stays as it is
 
     raise Reject(reason)    the event will never succeed: it is set aside with the reason, and the entity stays
-    raise Retry(after)      the event may succeed later: so does any other exception
+    raise Retry(after=30)   the event may succeed later, and not before so many seconds: so does any other exception
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,11 +63,22 @@ class Reject(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler: this event may succeed later."""
+    """Raised by a handler: this event may succeed later, and is tried again after so many seconds.
+
+    Without `after` the pause is that of any exception. Raises `UsageError` for what is no duration.
+    """
+
+    after: float | None = None
+
+    def __init__(self, reason: object = "", *, after: float | None = None) -> None:
+        if after is not None and not (math.isfinite(after) and after >= 0):
+            raise UsageError(f"Retry(after={after}): it is a number of seconds, zero or more")
+        self.after = after
+        super().__init__(reason)
 
 
 class HandlerFailed(LeaseholdError):
-    """A handler raised for an event, which will be tried again; what came before it is applied."""
+    """A handler raised for an event for which its partition waits; what came before it is applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +91,7 @@ class EntityEvent:
     id                 names the event for good: hub, partition and sequence number, as text
     fence              rises with each owner of the partition: what a handler writes elsewhere can refuse lower ones
     late               whether it came after a later one of its entity: not in one partition
-    delivery           which try this is, from 1, as far as this process knows
+    delivery           which try this is, from 1; tries in an outage are not counted
     """
 
     key: Any
@@ -161,14 +173,34 @@ class Change:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An event that has to wait: its handler raised `error`, or has not been called since an earlier event waits."""
+
+    key: Key
+    event: EntityEvent
+    error: Exception | None = None
+
+
 @dataclass(slots=True)
 class Computed:
-    """What a batch comes to. Events from `failed` on are not computed, since the handler raised `error` for it."""
+    """What events come to.
+
+    changes     the states that they leave
+    rejected    events that are set aside, with the reason
+    failed      the event for which the handler raised `error`, where none after it is computed
+    held        events that wait, in order
+    dead        events that are not tried any more, with what their handler raised last
+    calls       how the last call for each entity has ended: the name of an exception, or None
+    """
 
     changes: dict[Key, Change] = field(default_factory=dict)
     rejected: list[tuple[EntityEvent, str]] = field(default_factory=list)
     failed: EntityEvent | None = None
     error: Exception | None = None
+    held: list[Held] = field(default_factory=list)
+    dead: list[tuple[EntityEvent, Exception]] = field(default_factory=list)
+    calls: dict[Key, str | None] = field(default_factory=dict)
 
 
 def compute(
@@ -176,18 +208,30 @@ def compute(
     states: Mapping[Key, State],
     events: Iterable[tuple[Key, EntityEvent, str | None]],
     columns: Columns,
+    *,
+    waiting: Collection[Key] = (),
+    goes_on: bool = False,
+    deliveries: int = 1,
 ) -> Computed:
     """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
+
+    Events of entities that are `waiting` wait too. When the handler raises, none of the events from there on is
+    computed; if it `goes_on`, that event waits with all later ones of its entity, or is dead if this was its try number
+    `deliveries`, and the others are computed.
 
     A state has the columns of the table, in which the keys are filled in; a column it lacks is null. Another column, or
     a value that its column cannot have, is a `UsageError` that fails the event. In the same batch as in a later one, an
     event is given the values that the table gives back: a float in a DOUBLE column for a whole number.
     """
-    done, known = Computed(), dict(states)
+    done, known, behind = Computed(), dict(states), set(waiting)
     for key, event, unreadable in events:
         if unreadable is not None:
             done.rejected.append((event, unreadable))
             continue
+        if key in behind:
+            done.held.append(Held(key, event))
+            continue
+        done.calls[key] = None
         try:
             answer = handler(handler.loaded(known.get(key)), event)
             if isinstance(answer, Skip):
@@ -197,8 +241,16 @@ def compute(
             done.rejected.append((event, rejection.reason))
             continue
         except Exception as error:  # noqa: BLE001  whatever a handler raises, the event is tried again
-            done.failed, done.error = event, error
-            return done
+            done.calls[key] = type(error).__name__
+            if not goes_on:
+                done.failed, done.error = event, error
+                return done
+            if event.delivery >= deliveries:
+                done.dead.append((event, error))
+            else:
+                behind.add(key)
+                done.held.append(Held(key, event, error))
+            continue
         if state is None:
             known.pop(key, None)
         else:

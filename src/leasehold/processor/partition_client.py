@@ -33,6 +33,7 @@ class PartitionContext:
         self.start = work.start
         self.data = work.data
         self._work = work
+        self._call_at: float | None = None
 
     @property
     def trusted(self) -> bool:
@@ -55,6 +56,23 @@ class PartitionContext:
         was not given out for this partition, and `StoreUnavailable`, after which the call may be made again.
         """
         return self._work.update_checkpoint(done, data)
+
+    def call_again(self, seconds: float) -> None:
+        """Ask for a call of `on_events` with an empty batch, if no event comes in the next `seconds`.
+
+        For work that is due though nothing arrives. Each call of `on_events` ends it, and may ask again; so may
+        `on_partition_start`. The earliest of several counts.
+        """
+        at = self._work.now + max(0.0, seconds)
+        self._call_at = at if self._call_at is None else min(at, self._call_at)
+
+    def until_call(self) -> float | None:
+        """Seconds until the call that was asked for is due, None if none was."""
+        return None if self._call_at is None else max(0.0, self._call_at - self._work.now)
+
+    def called(self) -> None:
+        """`on_events` is about to be called."""
+        self._call_at = None
 
     def fence_columns(self, event: Event) -> dict[str, str | int]:
         """What a row that comes from `event` carries so that a sink of Leasehold writes it exactly once."""

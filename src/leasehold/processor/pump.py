@@ -127,13 +127,27 @@ class Pump:
             return _Ended(self._work.stop_reason or StopReason.FAILED, started, error)
 
     def _deliver(self) -> StopReason:
-        while (batch := self._work.receive(self._work.until_checkpoint())) is not None:
+        while (batch := self._work.receive(self._patience())) is not None:
             if batch:
                 with about(batch=f"{batch.partition}/{batch.first}-{batch.last}"):
                     self._hand_out(batch)
+            else:
+                self._call_idle(batch)
             self._work.checkpoint_if_due()
         assert self._work.stop_reason is not None
         return self._work.stop_reason
+
+    def _call_idle(self, nothing: EventBatch) -> None:
+        """The call with an empty batch that was asked for, if it is due."""
+        if self._handlers.on_events is not None and self._context.until_call() == 0.0:
+            self._context.called()
+            self._handlers.on_events(nothing, self._context)
+
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do though nothing comes, None if there is not."""
+        call = None if self._handlers.on_events is None else self._context.until_call()
+        both = (self._work.until_checkpoint(), call)
+        return min((each for each in both if each is not None), default=None)
 
     def _hand_out(self, batch: EventBatch) -> None:
         started = self._work.now
@@ -142,6 +156,7 @@ class Pump:
 
     def _call(self, batch: EventBatch) -> None:
         if self._handlers.on_events is not None:
+            self._context.called()
             self._handlers.on_events(batch, self._context)
             self._work.processed(Place(batch.last, batch.last_offset), len(batch), batch_ended=True)
             return

@@ -19,6 +19,7 @@ from pyarrow import types
 from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
 from leasehold.sinks.fence import Lane, Plan, Range, Watermark
+from leasehold.sinks.parking import Parking
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.values import Column, Kind, kind_of
 
@@ -51,6 +52,7 @@ class Batch:
     first to the last row of each partition and owner level. `identities` are what its events are known by, so that one
     that a producer has sent twice is applied once. `read_under` are the watermarks from before those rows of the
     table were read that the batch was computed from: if one has moved since, it is outdated (`fence`, rule 10).
+    `parking` is what becomes of parked events with it; of one partition, whose range is the only one.
     """
 
     rows: pa.Table
@@ -60,15 +62,20 @@ class Batch:
     ranges: Sequence[EventRange] | None = None
     identities: Identities | None = None
     read_under: Mapping[Lane, Watermark] | None = None
+    parking: Parking | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The ordered rows `[begin, end)` come from one partition under one owner level. A whole range may have none."""
+    """The ordered rows `[begin, end)` come from one partition under one owner level. A whole range may have none.
+
+    `parked` says that they are of parked events, which were read before the range.
+    """
 
     range: Range
     begin: int
     end: int
+    parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,9 @@ class Arrangement:
         replayed = 0
         for admission in plan.admitted:
             stretch = by_range[admission.range]
-            begin = bisect_right(self.numbers, admission.after, stretch.begin, stretch.end)
+            begin = stretch.begin
+            if not stretch.parked:
+                begin = bisect_right(self.numbers, admission.after, stretch.begin, stretch.end)
             replayed += begin - stretch.begin
             pieces.append(self.source.slice(begin, stretch.end - begin))
             lanes += [admission.range.lane] * (stretch.end - begin)
@@ -119,6 +128,8 @@ def arrange(batch: Batch) -> Arrangement:
         _check_rejected(batch.rejected)
         fence = pa.concat_tables([fence, _fence(batch.rejected, "the DataFrame of rejected events")])
     made_of_rows = _in_order(fence)
+    if batch.parking is not None and batch.parking.retried:
+        return _parked(made_of_rows, batch.ranges or ())
     return made_of_rows if batch.ranges is None else _within(made_of_rows, batch.ranges)
 
 
@@ -171,6 +182,16 @@ def _within(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangem
         if begin < end:
             raise _stale(stretch.range, numbers[begin:end], ranges)
     return Arrangement(made_of_rows.source, numbers, tuple(stretches))
+
+
+def _parked(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangement:
+    """The same rows, of parked events: they lie before the one range of their partition, which is empty."""
+    (it,) = map(Range.read_whole, ranges)
+    for stretch in made_of_rows.stretches:
+        if _place(stretch.range) != _place(it) or stretch.range.last >= it.first:
+            raise _stale(stretch.range, made_of_rows.numbers[stretch.begin : stretch.end], ranges)
+    count = len(made_of_rows.numbers)
+    return Arrangement(made_of_rows.source, made_of_rows.numbers, (Stretch(it, 0, count, parked=True),))
 
 
 def _place(it: Range) -> tuple[Lane, int]:

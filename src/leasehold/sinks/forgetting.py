@@ -13,7 +13,8 @@ Owns the contract beside `base.Sink`, and its rules. A sink that can forget impl
    partition. An event that is tried again (`set_aside`) is not let in where the memory of its key may have been
    cleared.
 5. An entity that is forgotten leaves no memory and no rejected row in which its key can be read: a body, or a row, that
-   is a JSON object with the key's columns. Its row in the table is somebody else's to delete, and stays.
+   is a JSON object with the key's columns; and no parked event. Its row in the table is somebody else's to delete, and
+   stays.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was there of an entity."""
+    """What was there of an entity; parked events count as rejected."""
 
     memories: int = 0
     rejected: int = 0

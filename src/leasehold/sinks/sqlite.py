@@ -38,10 +38,11 @@ from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.ordering import Key
+from leasehold.sinks.parking import ParkedEvent, Parking
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside import RejectedRows
 from leasehold.sinks.shape import Layout, exists, fit, quoted
-from leasehold.sinks.sqlite_beside import forgetting, identities, messages, states
+from leasehold.sinks.sqlite_beside import forgetting, identities, messages, parked, states
 from leasehold.sinks.sqlite_beside.looking import compare
 from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
@@ -116,6 +117,21 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
         with self._explained(), self._file.reading() as connection, self._inner():
             states.check(connection, self.spec)
+
+    def check_parked(self) -> None:
+        """See `KeepsParked`."""
+        with self._claimed() as transaction:
+            parked.check(transaction.connection)
+
+    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
+        """See `KeepsParked`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return parked.entities(connection, self.spec, (hub, partition))
+
+    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
+        """See `KeepsParked`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return parked.events(connection, self.spec, (hub, partition), keys, at_most)
 
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""
@@ -230,6 +246,16 @@ class _SqliteTransaction:
         bookkeeping.forget_dropped(self._connection, self._spec)
         bookkeeping.count_change(self._connection, self._spec)
         forgetting.void_places(self._connection, self._spec)  # a reset: events are applied anew
+        if not exists(self._connection, self._spec.name):
+            parked.remove_all(self._connection, self._spec)
+
+    def park(self, parking: Parking, now: float) -> None:
+        parked.change(self._connection, self._spec, parking, now)
+        if parking.retried:
+            bookkeeping.count_change(self._connection, self._spec)
+
+    def unpark_above(self, marks: Mapping[Lane, int]) -> None:
+        parked.remove_above(self._connection, self._spec, marks)
 
     def forget_keys(self) -> None:
         bookkeeping.forget_keys(self._connection, self._spec)

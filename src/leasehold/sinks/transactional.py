@@ -31,6 +31,7 @@ from leasehold.sinks.base import LevelOf
 from leasehold.sinks.batch import Arrangement, Batch, Identities, arrange
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.parking import Parking, ParksEvents
 from leasehold.sinks.remembered_order import check_order, check_spec, order_of
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.transactions import RemembersIdentities, TableTransaction
@@ -138,7 +139,7 @@ class TransactionalSink(ABC, Generic[T]):
         The rows of the table stay, and events above a lowered watermark are applied again. `anew` says that all
         events of the hub will be: then what is known of keys is forgotten, with what they were ordered by, and the
         outcome is that of a first reading into the table (`remembered_order`, rule 3). If the table has been
-        dropped, it will be made anew.
+        dropped, it will be made anew. Parked events that will be read again are parked no more (`parking`, rule 4).
 
         Raises `UsageError`, with nothing changed, where a higher owner level has been, since its owner goes on from
         there; and where a watermark is lowered below events that an appended table holds, and would hold twice.
@@ -151,6 +152,9 @@ class TransactionalSink(ABC, Generic[T]):
             transaction.forget_dropped()
             if anew:
                 transaction.forget_keys()
+            parks: object = transaction
+            if isinstance(parks, ParksEvents):
+                parks.unpark_above({(hub, name): mark.sequence_number for name, mark in marks.items()})
             transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
 
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
@@ -241,6 +245,8 @@ class TransactionalSink(ABC, Generic[T]):
         table_order = order_of(self.spec, kind, deletes=batch.delete is not None)
         check_order(transaction.recorded_order(), self.spec, table_order)
         written = transaction.write(batch, kept, plan, table_order, self._clock.wall())
+        if batch.parking is not None and plan.admitted:
+            self._park(transaction, batch.parking)
         transaction.set_watermarks(plan.watermarks)
         if batch.ranges is None:
             transaction.leave_none_whole()
@@ -266,6 +272,12 @@ class TransactionalSink(ABC, Generic[T]):
         if events:
             memory.forget_identities(verdict.forget_before, verdict.forget_at_most)
         return verdict
+
+    def _park(self, transaction: T, parking: Parking) -> None:
+        parks: object = transaction
+        if not isinstance(parks, ParksEvents):
+            raise UsageError(f"the database of the table {self.spec.name} parks no events")
+        parks.park(parking, self._clock.wall())
 
     def _log(self, result: BatchResult, *, certain: bool) -> None:
         """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store."""

@@ -8,6 +8,7 @@ brought up to date. What all tables share is therefore only ever widened, by col
     3   rejected rows have an identity (`rejected`), and what orders the rows is recorded (`remembered_order`)
     4   a partition may be in dispute (`fence`, rule 6)
     5   changes outside of batches are counted (`fence`, rule 10): a release that does not count them is kept out
+    6   events may be parked (`parking`): a release that knows nothing of them would apply later ones before them
 
 Runs in the transaction of the first use, which locks the database from its first statement: of two processes that
 come at once, the second finds the new format; one that is killed at any line leaves the old one.
@@ -21,7 +22,7 @@ from leasehold.sinks import rejected
 from leasehold.sinks.shape import exists, quoted
 from leasehold.sinks.table import TableSpec
 
-FORMAT = 5
+FORMAT = 6
 """The format of the bookkeeping that this version writes, and the highest that it reads."""
 
 

@@ -7,6 +7,7 @@ Owns these tables, and their SQL:
                            partition in the memory of keys
     leasehold_dropped      one row a rejected row that a person has dropped (`rejected_rows`)
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
+    leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
     <table>_rejected       the events that were set aside (`rejected`)
 
@@ -14,6 +15,8 @@ Owns these tables, and their SQL:
 
 They are in the schema of the entity table. The shared ones are made by whoever comes first, under an advisory lock, and
 so is what belongs to one table. Every function here runs inside a transaction of the caller's.
+
+    format 2   events may be parked: a release that knows nothing of them would apply later ones before them
 
 Locks are taken in one order by everybody, so that no two wait for each other: the watermarks by hub and partition,
 then rejected rows that are tried again or dropped, identities, the row of `leasehold_table` (for as long as nothing is
@@ -36,7 +39,7 @@ from leasehold.sinks.postgres.names import NEEDED, SHARED
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.remembered_order import TableOrder
 
-FORMAT = 1
+FORMAT = 2
 """The format of the bookkeeping that this version writes, and the highest that it reads."""
 
 LOCK = 0x656E7469  # "enti": whoever makes tables of the sink holds it
@@ -63,6 +66,11 @@ SCHEMA = (
     """CREATE TABLE IF NOT EXISTS {cleared} (pipeline text COLLATE "C", entity_table text COLLATE "C",
         hub text COLLATE "C", partition text COLLATE "C", sequence_number bigint NOT NULL,
         PRIMARY KEY (pipeline, entity_table, hub, partition))""",
+    """CREATE TABLE IF NOT EXISTS {parked} (pipeline text COLLATE "C", entity_table text COLLATE "C",
+        hub text COLLATE "C", partition text COLLATE "C", sequence_number bigint, key text COLLATE "C" NOT NULL,
+        body bytea NOT NULL, enqueued_time double precision NOT NULL, deliveries integer NOT NULL,
+        next_at double precision NOT NULL, error text NOT NULL, parked_at double precision NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, hub, partition, sequence_number))""",
 )
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"
 _LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partition)"
@@ -127,6 +135,13 @@ class Bookkeeping:
             record = self._record()
             assert record is not None  # rows of this table are never removed
         claims.check_record(spec, record, FORMAT)
+        if record.format < FORMAT:
+            self.lock_watermarks([], others=True)  # first, as everybody does
+            self._session.run(
+                f"UPDATE {self._table} SET format = %(format)s WHERE name = %(name)s AND format < %(format)s",
+                **self._mine,
+                format=FORMAT,
+            )
         return record.sink_id
 
     def _record(self) -> TableRecord | None:

@@ -20,7 +20,10 @@ DROPPED = "leasehold_dropped"
 PLACE, CLEARED = "leasehold_place", "leasehold_cleared"
 """Where partitions were, and when; and up to where memories of keys may have been cleared."""
 
-SHARED = (*NEEDED, DROPPED, PLACE, CLEARED)
+PARKED = "leasehold_parked"
+"""Events that wait until their handler is tried again."""
+
+SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED)
 """The tables that all entity tables of a schema share."""
 
 LONGEST_NAME = 63 - len("leasehold_identity_")

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -37,10 +38,11 @@ from leasehold.sinks.base import LevelOf, Sink, TableContents
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.ordering import Key
-from leasehold.sinks.postgres import forgetting, states
+from leasehold.sinks.parking import ParkedEvent
+from leasehold.sinks.postgres import forgetting, parked, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
-from leasehold.sinks.postgres.names import CLEARED, DROPPED, NEEDED, PLACE, SHARED, check_name
+from leasehold.sinks.postgres.names import CLEARED, DROPPED, NEEDED, PARKED, PLACE, SHARED, check_name
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
@@ -142,7 +144,9 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 transaction.check_beside()
                 transaction.lock_watermarks([], others=True)
                 transaction.bookkeeping.count_change()
-                return forgetting.forget(transaction.session, key)
+                found = forgetting.forget(transaction.session, key)
+                waiting = parked.forget(transaction.session, key) if transaction.has(PARKED) else 0
+                return replace(found, rejected=found.rejected + waiting)
 
         return self._again(once)
 
@@ -174,6 +178,23 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
         with self._using() as session:
             states.check(session)
+
+    def check_parked(self) -> None:
+        """See `KeepsParked`."""
+        with self._claimed() as transaction:
+            transaction.need(PARKED)
+
+    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
+        """See `KeepsParked`."""
+        with self._using() as session:
+            check_tables(session, [PARKED], self._connections.shown)
+            return parked.entities(session, (hub, partition))
+
+    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
+        """See `KeepsParked`."""
+        with self._using() as session:
+            check_tables(session, [PARKED], self._connections.shown)
+            return parked.events(session, (hub, partition), keys, at_most)
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with all that was made undone. Whether the table is there."""

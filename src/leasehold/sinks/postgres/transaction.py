@@ -21,12 +21,13 @@ from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.content import SetAside, bodies_of, identified, parted, unfit_rows
 from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
-from leasehold.sinks.postgres import forgetting, identities, memory, rejected
+from leasehold.sinks.parking import Parking
+from leasehold.sinks.postgres import forgetting, identities, memory, parked, rejected
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, PLACE
+from leasehold.sinks.postgres.names import CLEARED, PARKED, PLACE
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import NUL, Encoded, Staging, encode, key_numbers
 from leasehold.sinks.remembered_order import TableOrder
@@ -82,10 +83,23 @@ class PostgresTransaction:
             forgetting.void_places(self._session)  # a reset: events are applied anew
         if self.is_there():
             return
+        if self.has(PARKED):
+            parked.remove_all(self._session)
         self.bookkeeping.note_made(made=False)
         self.bookkeeping.forget_order()
         if self._session.spec.memory:
             self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
+
+    def park(self, parking: Parking, now: float) -> None:
+        if not self.has(PARKED):
+            raise claims.was_dropped(self._session.spec, PARKED)
+        parked.change(self._session, parking, now)
+        if parking.retried:
+            self.bookkeeping.count_change({(parking.hub, parking.partition)})
+
+    def unpark_above(self, marks: Mapping[Lane, int]) -> None:
+        if self.has(PARKED):
+            parked.remove_above(self._session, marks)
 
     def forget_keys(self) -> None:
         if self.has(CLEARED):

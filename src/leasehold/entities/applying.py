@@ -1,0 +1,94 @@
+"""From what a handler has made of events to the batch that a sink applies.
+
+Owns the form of its rows and of its rejected events, and which columns a handler's table may have. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from leasehold.entities.handlers import Computed, EntityHandler
+from leasehold.entities.parking import described, traced
+from leasehold.errors import ConfigError
+from leasehold.model import EventRange
+from leasehold.sinks.batch import Batch
+
+_KEY_TYPES = (pa.types.is_string, pa.types.is_integer)
+_FENCE = (
+    pa.field("hub", pa.string()),
+    pa.field("partition", pa.string()),
+    pa.field("sequenceNumber", pa.int64()),
+    pa.field("ownerLevel", pa.int64()),
+)
+_ASIDE = (pa.field("body", pa.binary()), pa.field("reason", pa.string()))
+_DEAD = (pa.field("deliveries", pa.int64()), pa.field("traceback", pa.string()))
+
+
+class Place(Protocol):
+    """Where events come from."""
+
+    hub: str
+    partition: str
+    owner_level: int
+
+
+def row_batch(handler: EntityHandler, state: pa.Schema, place: Place, done: Computed, begin: int, end: int) -> Batch:
+    """What the events `[begin, end)` of a partition have come to, or parked ones that lie before an empty range.
+
+    An event that is not tried any more is rejected with its exception, and with how often it was tried and the
+    traceback beside.
+    """
+    changes = sorted(done.changes.values(), key=lambda change: change.number)
+    gone: dict[str, Any] = dict.fromkeys(state.names)
+    rows = [
+        gone | dict(change.state or zip(handler.keys, change.key, strict=True)) | _fence(place, change.number)
+        for change in changes
+    ]
+    rejected = [
+        _fence(place, event.sequence_number) | {"body": event.body, "reason": reason} for event, reason in done.rejected
+    ]
+    rejected += [
+        _fence(place, event.sequence_number)
+        | {"body": event.body, "reason": described(error), "deliveries": event.delivery, "traceback": traced(error)}
+        for event, error in done.dead
+    ]
+    aside = pa.schema([*_FENCE, *_ASIDE, *(_DEAD if done.dead else ())])
+    return Batch(
+        pa.Table.from_pylist(rows, with_fence(state)),
+        rejected=pa.Table.from_pylist(rejected, aside) if rejected else None,
+        delete=pa.array([change.state is None for change in changes], pa.bool_()),
+        ranges=[EventRange(place.hub, place.partition, place.owner_level, begin, end)],
+    )
+
+
+def check_columns(handler: EntityHandler, schema: pa.Schema, state: pa.Schema) -> None:
+    """Refuse columns of events and states that do not go together. Raises `ConfigError`."""
+    for name in handler.keys:
+        for what, columns in (("schema", schema), ("state", state)):
+            if name not in columns.names:
+                raise ConfigError(what, ", ".join(columns.names), f"the key {name} is not in it", "Add it")
+        type_ = state.field(name).type
+        if type_ != schema.field(name).type or not any(test(type_) for test in _KEY_TYPES):
+            raise ConfigError(
+                "keys", name, "a key is a STRING or a whole number, of one type in schema and state", "Make it so"
+            )
+    fields = handler.fields()
+    if fields is not None and (other := sorted(set(fields) ^ set(state.names))):
+        raise ConfigError(
+            "state",
+            ", ".join(state.names),
+            f"{other[0]} is in one of {handler.state.__name__} and state alone",
+            "Give both the same names",
+        )
+
+
+def with_fence(schema: pa.Schema) -> pa.Schema:
+    """The columns with those by which a sink knows where a row comes from."""
+    return pa.schema([*schema, *_FENCE])
+
+
+def _fence(place: Place, number: int) -> dict[str, Any]:
+    values = (place.hub, place.partition, number, place.owner_level)
+    return {one.name: value for one, value in zip(_FENCE, values, strict=True)}

@@ -1,0 +1,118 @@
+"""What becomes of events whose handler raises: which wait, until when, and when most fail, that nothing is parked.
+
+Owns these rules. Pure: no database, no clock, and randomness comes in as a number.
+
+1. With the policy `park` an event whose handler raised waits in the sink (`sinks.parking`), and later events of its
+   entity wait behind it, uncalled. Other entities go on.
+2. The first event of an entity is tried again after a pause that doubles with each try, between `first` and `longest`
+   seconds, of which chance takes up to half away, so that what failed together is not tried together. `Retry(after)`
+   says it to the second. Events behind it are tried as soon as they are first.
+3. An event that was tried `deliveries` times is set aside with its exception and traceback, and its entity goes on as
+   if it had never been. With the policy `discard` that is after its first try.
+4. When more than half of the entities that a partition's handler was called for fail with the same exception, and at
+   least `ALIKE` of them, it is an outage: of what the handler calls, or of the handler. Nothing is parked, set aside
+   or counted then. That is judged by the batch at hand, and by the last `REMEMBERED` entities, each by its last call.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from leasehold.entities.handlers import Held, Key, Retry
+from leasehold.errors import ConfigError
+from leasehold.sinks.parking import ParkedEvent
+
+ALIKE = 10
+REMEMBERED = 100
+POLICIES = ("park", "discard", "wait")
+_LONGEST_ERROR = 1_000
+_LONGEST_TRACEBACK = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How often an event is tried whose handler raises, and when. Pauses in seconds.
+
+    deliveries   tries, before it is set aside
+    first        the pause after the first try; it doubles with each
+    longest      the longest pause
+    """
+
+    deliveries: int = 10
+    first: float = 1.0
+    longest: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.deliveries < 1:
+            raise ConfigError("deliveries", self.deliveries, "at least 1", "10 is the default")
+        for name in ("first", "longest"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(name, value, "a duration above zero", "Give a number of seconds")
+        if self.longest < self.first:
+            raise ConfigError("longest", self.longest, f"no shorter than first ({self.first:g} s)", "300 s by default")
+
+    def pause(self, tries: int, draw: float) -> float:
+        """Seconds until the next try after so many, at least 1; `draw` is between 0 and 1: rule 2."""
+        return min(self.longest, self.first * 2.0 ** min(tries - 1, 60)) * (1 - draw / 2)
+
+
+def check_policy(policy: str) -> None:
+    """Refuse what is no policy. Raises `ConfigError`."""
+    if policy not in POLICIES:
+        raise ConfigError("on_failure", policy, f"one of {', '.join(POLICIES)}", "park is the default")
+
+
+def parked(held: Iterable[Held], retries: Retries, now: float, draw: Callable[[], float]) -> list[ParkedEvent]:
+    """What is to be kept of events that wait: rules 1 and 2. `now` in seconds since 1970."""
+    kept = []
+    for one in held:
+        event = one.event
+        place = (one.key, event.body, event.sequence_number, event.enqueued_time)
+        if one.error is None:
+            kept.append(ParkedEvent(*place))
+            continue
+        stated = one.error.after if isinstance(one.error, Retry) else None
+        pause = retries.pause(event.delivery, draw()) if stated is None else stated
+        kept.append(ParkedEvent(*place, event.delivery, now + pause, described(one.error)))
+    return kept
+
+
+def described(error: BaseException) -> str:
+    """An exception in one text, as a row keeps it."""
+    return _text(f"{type(error).__name__}: {error}", _LONGEST_ERROR)
+
+
+def traced(error: BaseException) -> str:
+    """Where an exception came from: the last lines of its traceback."""
+    return _text("".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:], _LONGEST_TRACEBACK)
+
+
+def _text(said: str, longest: int) -> str:
+    return said[:longest].encode(errors="replace").decode()
+
+
+class Outcomes:
+    """How the last calls of one partition's handler have ended, by entity: rule 4."""
+
+    def __init__(self) -> None:
+        self._last: dict[Key, str | None] = {}
+
+    def outage(self, calls: Mapping[Key, str | None]) -> str | None:
+        """Note how calls have ended: with an exception of this name, or None. The name that most failed with, if that
+        is an outage, and some of these calls are of it."""
+        for key, failure in calls.items():
+            self._last.pop(key, None)
+            self._last[key] = failure
+        for key in [*self._last][: max(0, len(self._last) - REMEMBERED)]:
+            del self._last[key]
+        for known in (calls, self._last):
+            failures = Counter(failure for failure in known.values() if failure is not None)
+            for name, count in failures.most_common(1):
+                if count >= ALIKE and 2 * count > len(known) and name in calls.values():
+                    return name
+        return None

@@ -1,0 +1,95 @@
+"""Parked events in Postgres: the table `leasehold_parked`. The rules are in `sinks.parking`.
+
+Owns the SQL of this table, one for all entity tables of a schema. Every function here runs inside a transaction of the
+caller's. Whoever changes parked events has locked the watermark of their partition, or all of the table's, so that they
+follow one another; who only reads, without the lock, is told by the watermark row whether that still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from leasehold.sinks.fence import Lane
+from leasehold.sinks.parking import Key, ParkedEvent, Parking
+from leasehold.sinks.parking.keys import key_of, text_of, texts_of
+from leasehold.sinks.postgres.names import PARKED
+from leasehold.sinks.postgres.session import Session
+
+_MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
+_LANE = f"{_MINE} AND hub = %(hub)s AND partition = %(partition)s"
+
+
+def entities(session: Session, lane: Lane) -> dict[Key, float]:
+    """See `KeepsParked`."""
+    rows = session.rows(
+        f"SELECT DISTINCT ON (key) key, next_at FROM {session.names.of(PARKED)} WHERE {_LANE} "
+        "ORDER BY key, sequence_number",
+        **_named(session, lane),
+    )
+    return {key_of(session.spec, text): next_at for text, next_at in rows}
+
+
+def events(session: Session, lane: Lane, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
+    """See `KeepsParked`."""
+    rows = session.rows(
+        "SELECT key, body, sequence_number, enqueued_time, deliveries, next_at, error "
+        f"FROM {session.names.of(PARKED)} WHERE {_LANE} AND key = ANY(%(keys)s::text[]) "
+        "ORDER BY sequence_number LIMIT %(at_most)s",
+        **_named(session, lane),
+        keys=sorted(text_of(session.spec, key) for key in keys),
+        at_most=at_most,
+    )
+    return [ParkedEvent(key_of(session.spec, text), *others) for text, *others in rows]
+
+
+def change(session: Session, parking: Parking, now: float) -> None:
+    """Do what `parking` says. The table is there."""
+    lane, table = _named(session, (parking.hub, parking.partition)), session.names.of(PARKED)
+    if parking.removed:
+        session.run(
+            f"DELETE FROM {table} WHERE {_LANE} AND sequence_number = ANY(%(numbers)s::bigint[])",
+            **lane,
+            numbers=[*parking.removed],
+        )
+    session.many(
+        f"INSERT INTO {table} (pipeline, entity_table, hub, partition, sequence_number, key, body, enqueued_time, "
+        "deliveries, next_at, error, parked_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
+        "ON CONFLICT (pipeline, entity_table, hub, partition, sequence_number) DO UPDATE SET "
+        "deliveries = excluded.deliveries, next_at = excluded.next_at, error = excluded.error",
+        [
+            (
+                *(*lane.values(), one.sequence_number, text_of(session.spec, one.key), one.body, one.enqueued_time),
+                *(one.deliveries, one.next_at, one.error.replace("\0", "\\0"), now),
+            )
+            for one in parking.put
+        ],
+    )
+
+
+def remove_above(session: Session, marks: Mapping[Lane, int]) -> None:
+    """See `ParksEvents.unpark_above`. The table is there."""
+    for lane, number in marks.items():
+        session.run(
+            f"DELETE FROM {session.names.of(PARKED)} WHERE {_LANE} AND sequence_number > %(number)s",
+            **_named(session, lane),
+            number=number,
+        )
+
+
+def remove_all(session: Session) -> None:
+    """The entity table is gone, and what was parked for it with it."""
+    session.run(f"DELETE FROM {session.names.of(PARKED)} WHERE {_MINE}", **_named(session))
+
+
+def forget(session: Session, key: Mapping[str, str]) -> int:
+    """Forget the parked events of an entity, by its key as text; how many there were. The table is there."""
+    return session.run(
+        f"DELETE FROM {session.names.of(PARKED)} WHERE {_MINE} AND key = ANY(%(keys)s::text[])",
+        **_named(session),
+        keys=[*texts_of(session.spec, key)],
+    )
+
+
+def _named(session: Session, lane: Lane | None = None) -> dict[str, str]:
+    its = {"pipeline": session.spec.pipeline, "name": session.spec.name}
+    return its if lane is None else {**its, "hub": lane[0], "partition": lane[1]}

@@ -1,0 +1,433 @@
+"""Events whose handler raises wait without holding up others, are tried again on time, and take effect once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leasehold import Event
+from leasehold.entities.handled_table import HandledTable, Retries
+from leasehold.entities.handlers import EntityEvent, Held, Reject, Retry, entity
+from leasehold.entities.parking import ALIKE, REMEMBERED, Outcomes, parked
+from leasehold.errors import ConfigError, HandlerUnavailable, UsageError, is_transient
+from leasehold.hubs.log import LogHub
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.forgetting import Forgets
+from leasehold.sinks.set_aside import KeepsRejected, Selection
+from leasehold.testing.clock import ManualClock
+from tests.entities.test_handled_table import ROOT, body, given, rows, until
+from tests.sinks.conftest import place, postgres_server
+from tests.sinks.postgres import Place
+
+__all__ = ["place", "postgres_server"]
+
+# Rules
+
+
+def test_pauses_double_up_to_the_longest_and_chance_takes_up_to_half() -> None:
+    retries = Retries(first=2.0, longest=100.0)
+    assert [retries.pause(tries, 0.0) for tries in (1, 2, 3, 6, 7, 10_000)] == [2.0, 4.0, 8.0, 64.0, 100.0, 100.0]
+    assert [retries.pause(2, draw) for draw in (0.5, 1.0)] == [3.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"deliveries": 0}, {"first": 0.0}, {"longest": float("inf")}, {"first": 2.0, "longest": 1.0}]
+)
+def test_retries_that_make_no_sense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Retries(**wrong)
+
+
+def held(number: int, error: Exception | None, tries: int = 1) -> Held:
+    return Held(("a",), EntityEvent("a", b"x", {}, "h", "0", number, 9.0, 1, delivery=tries), error)
+
+
+def test_what_is_kept_of_an_event_that_waits() -> None:
+    kept = parked(
+        [held(1, ValueError("no"), 3), held(2, None), held(3, Retry("later", after=77)), held(4, Retry("soon"))],
+        Retries(),
+        1_000.0,
+        lambda: 0.0,
+    )
+    assert [(one.sequence_number, one.deliveries, one.next_at, one.error) for one in kept] == [
+        (1, 3, 1_004.0, "ValueError: no"),
+        (2, 0, 0.0, ""),
+        (3, 1, 1_077.0, "Retry: later"),
+        (4, 1, 1_001.0, "Retry: soon"),
+    ]
+    assert (kept[0].body, kept[0].enqueued_time) == (b"x", 9.0)
+    assert parked([held(1, ValueError("\ud800" * 2_000))], Retries(), 0.0, lambda: 0.0)[0].error.isascii()
+
+
+@pytest.mark.parametrize("after", [-1, float("nan"), float("inf")])
+def test_no_duration_to_try_again_after(after: float) -> None:
+    with pytest.raises(UsageError, match="number of seconds"):
+        Retry(after=after)
+
+
+def calls(failing: int, well: int, start: int = 0, name: str = "E") -> dict[Any, str | None]:
+    return {(start + n,): name if n < failing else None for n in range(failing + well)}
+
+
+def test_when_most_fail_alike_it_is_an_outage() -> None:
+    assert Outcomes().outage(calls(ALIKE, ALIKE - 1)) == "E"
+    assert Outcomes().outage(calls(ALIKE, ALIKE)) is None
+    assert Outcomes().outage(calls(ALIKE - 1, 0)) is None
+    assert Outcomes().outage(calls(ALIKE - 1, 0) | calls(ALIKE - 1, 0, 500, "F")) is None
+
+
+def test_batches_of_one_event_make_an_outage_too_and_end_it() -> None:
+    outcomes = Outcomes()
+    found = [outcomes.outage(calls(1, 0, n)) for n in range(ALIKE + 1)]
+    assert found == [None] * (ALIKE - 1) + ["E"] * 2
+    assert outcomes.outage(calls(0, 1, 99)) is None, "none of these calls fails"
+    assert outcomes.outage(calls(0, ALIKE + 1)) is None
+    assert outcomes.outage(calls(1, 0)) is None, "the last call of each entity counts"
+
+
+def test_only_the_last_entities_are_remembered() -> None:
+    outcomes = Outcomes()
+    outcomes.outage(calls(0, REMEMBERED, 1_000))
+    found = [outcomes.outage(calls(1, 0, n)) for n in range(REMEMBERED // 2 + 1)]
+    assert found == [None] * (REMEMBERED // 2) + ["E"]
+
+
+# One table, batches by hand
+
+
+class Bench:
+    """A table whose handler fails as told, at a time that stands still."""
+
+    def __init__(self, url: str, look: Callable[[str], list[Any]]) -> None:
+        self._url, self.look = url, look
+        self.clock = ManualClock()
+        self.fails: dict[str, Exception] = {}
+        self.tries: list[tuple[str, int, int]] = []
+        self.asked: list[float] = []
+        self._opened: list[HandledTable] = []
+        self.context = SimpleNamespace(start=0, call_again=self.asked.append)
+
+    def table(self, **more: Any) -> HandledTable:
+        settings: dict[str, Any] = {"clock": self.clock, "rng": SimpleNamespace(random=lambda: 0.0), **more}
+
+        @entity(keys=["account"])
+        def adding(state: Any, event: EntityEvent) -> Any:
+            self.tries.append((event.key, event.sequence_number, event.delivery))
+            if event.key in self.fails:
+                raise self.fails[event.key]
+            seen = state["seen"] + "," if state else ""
+            return {"seen": f"{seen}{event.sequence_number}"}
+
+        table = HandledTable(
+            adding,
+            self._url,
+            table="accounts",
+            pipeline="p",
+            schema="account STRING, amount BIGINT",
+            state="account STRING, seen STRING",
+            **settings,
+        )
+        table.level_of = lambda hub, partition: 99
+        self._opened.append(table)
+        return table
+
+    def give(self, table: HandledTable, first: int, *accounts: str, level: int = 1) -> None:
+        """Give it events of these accounts; none is a call of an idle processor."""
+        batch, _ = given(level, first, *(body(0, account) for account in accounts))
+        table.on_events(batch, self.context)  # type: ignore[arg-type]
+
+    def seen(self) -> dict[str, str]:
+        return dict(self.look("SELECT account, seen FROM accounts ORDER BY account"))
+
+    def waiting(self) -> list[tuple[int, int]]:
+        return self.look("SELECT sequence_number, deliveries FROM leasehold_parked ORDER BY 1")
+
+    def close(self) -> None:
+        for table in self._opened:
+            table.sink.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "sqlite":
+        made = Bench(f"sqlite:////{tmp_path}/table.db", lambda query: rows(tmp_path, query))
+    else:
+        there: Place = request.getfixturevalue("place")
+        made = Bench(there.url, there.look)
+    yield made
+    made.close()
+
+
+def test_one_failing_entity_holds_up_none_but_its_own_events(bench: Bench) -> None:
+    table = bench.table()
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(table, 0, "a", "b", "a", "b")
+    bench.give(table, 4, "b", "a")
+    assert bench.seen() == {"b": "1,3,4"}
+    assert bench.waiting() == [(0, 1), (2, 0), (5, 0)]
+    assert [number for key, number, _ in bench.tries if key == "a"] == [0], "those behind it are not called"
+    assert table.sink.watermarks("h")["0"].sequence_number == 5
+    assert bench.asked[-1] == pytest.approx(1.0)
+    bench.give(table, 6)
+    assert len(bench.tries) == 4, "it is not due"
+    del bench.fails["a"]
+    bench.clock.advance(1.0)
+    bench.give(table, 6)
+    assert bench.seen() == {"a": "0,2,5", "b": "1,3,4"}
+    assert bench.tries[-3:] == [("a", 0, 2), ("a", 2, 1), ("a", 5, 1)]
+    assert bench.waiting() == []
+    bench.give(table, 6, "a")
+    assert bench.seen()["a"] == "0,2,5,6"
+
+
+def test_pauses_grow_and_a_handler_may_say_when(bench: Bench) -> None:
+    table = bench.table(retries=Retries(first=10.0, longest=30.0))
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(table, 0, "a")
+    pauses = [bench.asked[-1]]
+    for error in (RuntimeError("down"), RuntimeError("down"), Retry("not now", after=500)):
+        bench.fails["a"] = error
+        bench.clock.advance(pauses[-1])
+        bench.give(table, 1)
+        pauses.append(bench.asked[-1])
+    assert pauses == [10.0, 20.0, 30.0, 500.0]
+    assert bench.waiting() == [(0, 4)]
+
+
+def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(bench: Bench) -> None:
+    table = bench.table(retries=Retries(deliveries=3))
+    bench.fails["a"] = RuntimeError("broken")
+    bench.give(table, 0, "a", "a", "b")
+    for _ in range(2):
+        bench.clock.advance(5.0)
+        if len(bench.tries) == 3:
+            bench.fails.clear()
+            bench.fails["a"] = RuntimeError("still broken")
+        bench.give(table, 3)
+    assert [entry for entry in bench.tries if entry[0] == "a"] == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 1)]
+    assert bench.waiting() == [(1, 1)]
+    assert isinstance(table.sink, KeepsRejected)
+    (dead,) = table.sink.rejected_rows.rows(Selection(), 9)
+    assert isinstance(dead.body, bytes)
+    assert (dead.event.sequence_number, dead.reason, json.loads(dead.body)["account"]) == (
+        0,
+        "RuntimeError: still broken",
+        "a",
+    )
+    beside = json.loads(dead.source or "")
+    assert beside["deliveries"] == 3
+    assert "Traceback" in beside["traceback"]
+    assert "raise self.fails[event.key]" in beside["traceback"]
+    bench.fails.clear()
+    bench.clock.advance(5.0)
+    bench.give(table, 3)
+    assert bench.seen() == {"a": "1", "b": "2"}
+
+
+def test_a_parked_event_may_be_rejected_at_last(bench: Bench) -> None:
+    table = bench.table()
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(table, 0, "a", "a")
+    bench.fails["a"] = Reject("never")
+    bench.clock.advance(5.0)
+    bench.give(table, 2)
+    assert bench.waiting() == []
+    assert bench.look("SELECT sequence_number, reason FROM accounts_rejected ORDER BY 1") == [
+        (0, "never"),
+        (1, "never"),
+    ]
+
+
+def test_discarded_events_are_set_aside_at_once(bench: Bench) -> None:
+    table = bench.table(on_failure="discard")
+    bench.fails["a"] = RuntimeError("broken")
+    bench.give(table, 0, "a", "b")
+    del bench.fails["a"]
+    bench.give(table, 2, "a")
+    assert (bench.seen(), bench.waiting()) == ({"a": "2", "b": "1"}, [])
+    assert bench.look("SELECT sequence_number, reason FROM accounts_rejected") == [(0, "RuntimeError: broken")]
+
+
+def test_when_most_fail_nothing_is_parked(bench: Bench) -> None:
+    table = bench.table()
+    names = [f"n{n}" for n in range(ALIKE)]
+    bench.fails.update(dict.fromkeys(names, ConnectionError("away")))
+    for _ in range(2):
+        with pytest.raises(
+            HandlerUnavailable, match=r"fail alike, the last with ConnectionError: away.*Nothing"
+        ) as raised:
+            bench.give(table, 0, *names, "well")
+        assert is_transient(raised.value)
+    assert (bench.seen(), bench.waiting(), bench.look("SELECT 1 FROM accounts_rejected")) == ({}, [], [])
+    bench.fails.clear()
+    bench.give(table, 0, *names, "well")
+    assert len(bench.seen()) == ALIKE + 1
+    assert {tries for _, _, tries in bench.tries} == {1}, "what fails in an outage is not counted"
+
+
+def test_tries_of_parked_events_are_not_counted_in_an_outage(bench: Bench) -> None:
+    table = bench.table()
+    names = [f"n{n}" for n in range(ALIKE)]
+    for number, name in enumerate(names[:-1]):
+        bench.fails[name] = ConnectionError("away")
+        bench.give(table, number, name)
+    bench.fails[names[-1]] = ConnectionError("away")
+    with pytest.raises(HandlerUnavailable):
+        bench.give(table, ALIKE - 1, names[-1])
+    before = bench.waiting()
+    assert len(before) == ALIKE - 1
+    bench.clock.advance(1.0)
+    bench.give(table, ALIKE - 1)
+    assert bench.waiting() == before
+    assert 0 < bench.asked[-1] <= 1.0, "it is tried again, after a pause"
+    bench.fails.clear()
+    bench.clock.advance(1.0)
+    bench.give(table, ALIKE - 1)
+    assert (bench.waiting(), len(bench.seen())) == ([], ALIKE - 1)
+
+
+def test_a_new_owner_takes_parked_events_along_and_the_former_one_changes_none(bench: Bench) -> None:
+    former, later = bench.table(), bench.table()
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(former, 0, "a", "a")
+    bench.clock.advance(5.0)
+    del bench.fails["a"]
+    committed = former.sink.apply
+
+    def overtaken(*arguments: Any) -> Any:
+        later.on_partition_start(bench.context)  # type: ignore[arg-type]
+        assert bench.asked[-1] == 0.0
+        bench.give(later, 2, level=2)
+        return committed(*arguments)
+
+    former.sink.apply = overtaken  # type: ignore[method-assign, assignment]
+    bench.give(former, 2)  # both have called the handler for the same events
+    former.sink.apply = committed  # type: ignore[method-assign]
+    assert sorted(bench.tries) == [("a", 0, 1), ("a", 0, 2), ("a", 0, 2), ("a", 1, 1), ("a", 1, 1)]
+    assert (bench.seen(), bench.waiting()) == ({"a": "0,1"}, [])
+    bench.give(former, 2, "a")
+    assert bench.seen() == {"a": "0,1"}, "a former owner's events take no effect"
+
+
+def test_events_that_come_again_are_not_parked_twice(bench: Bench) -> None:
+    first, second = bench.table(), bench.table()
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(first, 0, "a", "b")
+    bench.give(second, 0, "a", "b", "a", level=2)
+    assert bench.waiting() == [(0, 1), (2, 0)]
+    bench.fails.clear()
+    bench.clock.advance(5.0)
+    bench.give(second, 3, level=2)
+    bench.give(bench.table(), 0, "a", "b", "a", level=3)
+    assert bench.seen() == {"a": "0,2", "b": "1"}
+
+
+def test_a_reset_parks_no_more_what_will_be_read_again(bench: Bench) -> None:
+    table = bench.table()
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(table, 0, "a", "b", "a", "b")
+    table.sink.set_watermarks("h", {"0": Watermark(1, 1, whole=True)})
+    assert bench.waiting() == [(0, 1)]
+    bench.fails.clear()
+    bench.clock.advance(5.0)
+    bench.give(bench.table(), 2, "a", "b", level=2)
+    assert bench.seen()["a"] == "0,2"
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(table, 4, "a", level=3)
+    table.sink.set_watermarks("h", {"0": Watermark(owner_level=3)}, anew=True)
+    assert bench.waiting() == []
+
+
+def test_an_entity_that_is_forgotten_leaves_no_parked_event(bench: Bench) -> None:
+    table = bench.table()
+    bench.fails = {"a": RuntimeError("down"), "b": RuntimeError("down")}
+    bench.give(table, 0, "a", "b", "a")
+    assert isinstance(table.sink, Forgets)
+    assert table.sink.forget_entity({"account": "a"}).rejected == 2
+    assert bench.waiting() == [(1, 1)]
+    bench.fails.clear()
+    bench.give(table, 3, "a")
+    assert bench.seen() == {"a": "3"}, "nothing waits any more"
+
+
+def test_while_a_partition_waits_too_no_event_overtakes_a_parked_one(bench: Bench) -> None:
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(bench.table(), 0, "a")
+    del bench.fails["a"]
+    waiting = bench.table(on_failure="wait")
+    bench.give(waiting, 1, "a", "b", level=2)
+    assert bench.seen() == {"b": "2"}
+    bench.clock.advance(5.0)
+    bench.give(waiting, 3, level=2)
+    assert bench.seen() == {"a": "0,1", "b": "2"}
+
+
+def test_many_events_of_many_entities(bench: Bench) -> None:
+    table = bench.table()
+    names = [f"n{n}" for n in range(ALIKE - 1)]
+    bench.fails = dict.fromkeys(names, RuntimeError("down"))
+    bench.give(table, 0, *names * 30, *(f"well{n}" for n in range(20)))
+    assert len(bench.waiting()) == 30 * len(names)
+    bench.fails.clear()
+    bench.clock.advance(5.0)
+    while bench.waiting():
+        bench.give(table, 1_000)
+    expected = {
+        name: ",".join(str(n) for n in range(place, 30 * len(names), len(names))) for place, name in enumerate(names)
+    }
+    assert {name: seen for name, seen in bench.seen().items() if name in names} == expected
+
+
+def test_no_policy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="on_failure"):
+        Bench(f"sqlite:////{tmp_path}/table.db", lambda query: []).table(on_failure="panic")
+
+
+# Processes
+
+
+def test_parked_events_outlive_killed_processes_and_are_tried_with_nothing_new_arriving(tmp_path: Path) -> None:
+    hub = LogHub.create(tmp_path / "log.db", partitions=1)
+    bodies = [{"account": name, "amount": 1, "place": place} for place in range(5) for name in ("poison", "a", "b")]
+    hub.send([Event(json.dumps(one).encode(), partition="0") for one in bodies])
+    hub.close()
+
+    def start(name: str, *more: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.entities.parking_program", str(tmp_path), name, *more]
+        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
+
+    def tried() -> int:
+        with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+            try:
+                (found,) = connection.execute("SELECT max(deliveries) FROM leasehold_parked").fetchone()
+            except sqlite3.OperationalError:
+                return 0
+        return found or 0
+
+    running = start("one")
+    try:
+        until(lambda: tried() > 2)
+        running.kill()
+        running.wait()
+        assert rows(tmp_path) == [("a", 5, 5), ("b", 5, 5)]
+        (tmp_path / "mended").touch()
+        running = start("one", "die")
+        assert running.wait(120) == -9
+        assert rows(tmp_path) == [("a", 5, 5), ("b", 5, 5)]
+        assert len(rows(tmp_path, "SELECT 1 FROM leasehold_parked")) == 5
+        running = start("one")
+        until(lambda: not rows(tmp_path, "SELECT 1 FROM leasehold_parked"))
+        assert rows(tmp_path) == [("a", 5, 5), ("b", 5, 5), ("poison", 5, 5)]
+        assert rows(tmp_path, "SELECT 1 FROM accounts_rejected") == []
+    finally:
+        running.kill()
+        running.wait()
