@@ -22,13 +22,16 @@ from leasehold.errors import ConfigError, HandlerUnavailable, UsageError, is_tra
 from leasehold.hubs.log import LogHub
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.forgetting import Forgets
-from leasehold.sinks.set_aside import KeepsRejected, Selection
+from leasehold.sinks.parking.listing import ListsParked
+from leasehold.sinks.set_aside import EventId, KeepsRejected, Selection
 from leasehold.testing.clock import ManualClock
 from tests.entities.test_handled_table import ROOT, body, given, rows, until
 from tests.sinks.conftest import place, postgres_server
 from tests.sinks.postgres import Place
 
 __all__ = ["place", "postgres_server"]
+
+ALL = Selection()
 
 # Rules
 
@@ -191,14 +194,20 @@ def test_one_failing_entity_holds_up_none_but_its_own_events(bench: Bench) -> No
 
 def test_pauses_grow_and_a_handler_may_say_when(bench: Bench) -> None:
     table = bench.table(retries=Retries(first=10.0, longest=30.0))
+
+    def pause() -> float:
+        ((at,),) = bench.look("SELECT next_at FROM leasehold_parked")
+        return float(at - bench.clock.wall())
+
     bench.fails["a"] = RuntimeError("down")
     bench.give(table, 0, "a")
-    pauses = [bench.asked[-1]]
+    pauses = [pause()]
     for error in (RuntimeError("down"), RuntimeError("down"), Retry("not now", after=500)):
         bench.fails["a"] = error
         bench.clock.advance(pauses[-1])
         bench.give(table, 1)
-        pauses.append(bench.asked[-1])
+        pauses.append(pause())
+        assert bench.asked[-1] == 10.0, "an operator may change it meanwhile"
     assert pauses == [10.0, 20.0, 30.0, 500.0]
     assert bench.waiting() == [(0, 4)]
 
@@ -357,6 +366,75 @@ def test_an_entity_that_is_forgotten_leaves_no_parked_event(bench: Bench) -> Non
     bench.fails.clear()
     bench.give(table, 3, "a")
     assert bench.seen() == {"a": "3"}, "nothing waits any more"
+
+
+def numbers(sink: Any, selection: Selection = ALL, limit: int = 9, after: EventId | None = None) -> list[int]:
+    assert isinstance(sink, ListsParked)
+    return [row.id.sequence_number for row in sink.parked_rows(selection, limit, after)]
+
+
+def test_an_operator_lists_parked_events(bench: Bench) -> None:
+    table = bench.table()
+    sink = table.sink
+    assert numbers(sink) == []
+    bench.fails = {"a": RuntimeError("down"), "b": ValueError("50 % off")}
+    bench.give(table, 0, "a", "b", "c", "a")
+    assert isinstance(sink, ListsParked)
+    rows = sink.parked_rows(ALL, 9)
+    assert [(row.id, row.event.key, row.event.deliveries, row.event.error, row.first) for row in rows] == [
+        (EventId("h", "0", 0), ("a",), 1, "RuntimeError: down", True),
+        (EventId("h", "0", 1), ("b",), 1, "ValueError: 50 % off", True),
+        (EventId("h", "0", 3), ("a",), 0, "", False),
+    ]
+    assert json.loads(rows[0].event.body) == body(0, "a")
+    assert rows[0].event.next_at == bench.clock.wall() + 1.0
+    assert (numbers(sink, limit=2), numbers(sink, after=rows[0].id)) == ([0, 1], [1, 3])
+    for selection, found in (
+        (Selection(reason="50 %"), [1]),
+        (Selection(reason="\0"), []),
+        (Selection(hub="other"), []),
+        (Selection(frozenset({("0", 3), ("0", 2), ("1", 0), ("\0", 1)}), hub="h"), [3]),
+    ):
+        assert numbers(sink, selection) == found
+
+
+def test_an_operator_has_events_tried_at_once_or_drops_them(bench: Bench) -> None:
+    table, beside = bench.table(), bench.table().sink
+    bench.fails = {"a": RuntimeError("down"), "b": RuntimeError("down")}
+    bench.give(table, 0, "a", "b", "a", "b")
+    bench.fails.clear()
+    assert isinstance(beside, ListsParked)
+    assert beside.hurry_parked([EventId("h", "0", 0), EventId("h", "0", 9)]) == 1
+    bench.give(table, 4)
+    assert (bench.seen(), bench.waiting()) == ({"a": "0,2"}, [(1, 1), (3, 0)])
+    assert beside.drop_parked([EventId("h", "0", 1), EventId("h", "0", 0)], "a test") == 1
+    bench.give(table, 4)
+    assert (bench.seen(), bench.waiting()) == ({"a": "0,2", "b": "3"}, [])
+    assert isinstance(beside, KeepsRejected)
+    assert [(one.event, one.reason, one.dropped_for) for one in beside.rejected_rows.dropped(9)] == [
+        (EventId("h", "0", 1), "RuntimeError: down", "a test")
+    ]
+
+
+def test_what_an_operator_drops_while_it_is_tried_takes_no_effect(bench: Bench) -> None:
+    table, beside = bench.table(), bench.table().sink
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(table, 0, "a", "a")
+    bench.fails.clear()
+    bench.clock.advance(5.0)
+    committed = table.sink.apply
+
+    def dropped_first(*arguments: Any) -> Any:
+        assert isinstance(beside, ListsParked)
+        beside.drop_parked([EventId("h", "0", 0)], "not wanted")
+        return committed(*arguments)
+
+    table.sink.apply = dropped_first  # type: ignore[method-assign, assignment]
+    bench.give(table, 2)
+    table.sink.apply = committed  # type: ignore[method-assign]
+    assert (bench.seen(), bench.asked[-1] <= 0.0) == ({}, True), "it is looked at again at once"
+    bench.give(table, 2)
+    assert (bench.seen(), bench.waiting()) == ({"a": "1"}, [])
 
 
 def test_while_a_partition_waits_too_no_event_overtakes_a_parked_one(bench: Bench) -> None:

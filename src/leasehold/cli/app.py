@@ -36,6 +36,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "leasehold.cli.rejected:rejected",
         "List the rejected events of a pipeline, try them again, or drop them.",
     ),
+    "parked": (
+        "leasehold.cli.parked:parked",
+        "List the events that wait for their handler, try them now, or drop them.",
+    ),
     "dead-letters": (
         "leasehold.cli.queues.dead_letters:dead_letters",
         "List the dead letters of a queue, send them again, or drop them.",

@@ -6,21 +6,18 @@ Owns what is shown; `operations.rejected` has the rules. `leasehold rejected PIP
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from leasehold.cli.options.settings import set_option
-from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain
-from leasehold.errors import ConfigError, MissingDependency
+from leasehold.cli.options.selection import ListedByDefault, check_chosen, file_and_settings, selection
+from leasehold.cli.output import Column, Output, Result, Table, counted, plain
+from leasehold.errors import MissingDependency
 
 if TYPE_CHECKING:
     from leasehold.pipeline_file import PipelineFile
     from leasehold.sinks.set_aside import RejectedRow, RejectedRows, Selection
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _SHOWN = 160
 """Characters of a reason or a body in a table."""
@@ -60,41 +57,7 @@ LOST = (
 )
 
 
-class _Rejected(click.Group):
-    """A group whose `list` may be left out."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = not args or args[0] in self.commands
-        return super().resolve_command(ctx, args if known else ["list", *args])
-
-
-def _selection(command: F) -> F:
-    """The options that choose events; the command gets them as `chosen: Selection | None`, None without any."""
-    options = (
-        click.option(
-            "--event",
-            "events",
-            multiple=True,
-            metavar="PARTITION:NUMBER",
-            help="This event, by its partition and sequence number. May be given more than once.",
-        ),
-        click.option("--reason-has", metavar="TEXT", help="Those with this text in their reason."),
-        click.option("--hub", metavar="ID", help="Those of the hub of this identity, where the table has several."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _file_and_settings(command: F) -> F:
-    return click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))(
-        set_option(output_option(command))
-    )
-
-
-@click.group(cls=_Rejected, short_help="List the rejected events of a pipeline, try them again, or drop them.")
+@click.group(cls=ListedByDefault, short_help="List the rejected events of a pipeline, try them again, or drop them.")
 def rejected() -> None:
     """List the rejected events of a pipeline, try them again, or drop them.
 
@@ -108,9 +71,9 @@ def rejected() -> None:
 
 
 @rejected.command("list")
-@_selection
+@selection
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many rows and reasons.")
-@_file_and_settings
+@file_and_settings
 def list_(
     file: Path,
     events: tuple[str, ...],
@@ -143,8 +106,8 @@ def list_(
 
 
 @rejected.command()
-@_selection
-@_file_and_settings
+@selection
+@file_and_settings
 def show(
     file: Path,
     events: tuple[str, ...],
@@ -164,9 +127,9 @@ def show(
 
 
 @rejected.command()
-@_selection
+@selection
 @click.option("--all", "everything", is_flag=True, help="All rejected events.")
-@_file_and_settings
+@file_and_settings
 def retry(
     file: Path,
     events: tuple[str, ...],
@@ -182,7 +145,7 @@ def retry(
     never replaced; a table with mode append gets the rows added. What is rejected again stays, with its new reason.
     Instances may be running. Needs Spark, as `leasehold run` does.
     """
-    _check_chosen(events, reason_has, hub, everything)
+    check_chosen(events, reason_has, hub, everything)
     pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
     try:
         from leasehold.spark.retrying import Retransform
@@ -219,10 +182,10 @@ def retry(
 
 
 @rejected.command()
-@_selection
+@selection
 @click.option("--all", "everything", is_flag=True, help="All rejected events.")
 @click.option("--because", metavar="TEXT", required=True, help="Why they are not wanted. It is noted with each.")
-@_file_and_settings
+@file_and_settings
 def drop(
     file: Path,
     events: tuple[str, ...],
@@ -236,7 +199,7 @@ def drop(
     """Drop rejected rows for good. Which they were, when and why is noted, without their bodies: see `dropped`."""
     from leasehold.operations.rejected import drop as drop_all
 
-    _check_chosen(events, reason_has, hub, everything)
+    check_chosen(events, reason_has, hub, everything)
     _, rows, chosen = _opened(file, settings, events, reason_has, hub)
     count = drop_all(rows, chosen, because)
     output.show(Result(summary=f"{counted(count, 'rejected row')} dropped", facts={"dropped": count}))
@@ -244,7 +207,7 @@ def drop(
 
 @rejected.command()
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many rows.")
-@_file_and_settings
+@file_and_settings
 def dropped(file: Path, limit: int, settings: tuple[str, ...], output: Output) -> None:
     """List the rejected rows that were dropped, the latest first, and why."""
     _, rows, _ = _opened(file, settings, (), None, None)
@@ -273,16 +236,6 @@ def _opened(
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
     check_there(sink)
     return pipeline, rejected_rows_of(sink), chosen
-
-
-def _check_chosen(events: tuple[str, ...], reason_has: str | None, hub: str | None, everything: bool) -> None:
-    if everything == bool(events or reason_has or hub):
-        raise ConfigError(
-            "--all" if everything else "--event",
-            None,
-            "say either which events, or that all are meant",
-            "Give --event, --reason-has or --hub; or --all alone",
-        )
 
 
 def _line(text: str | None) -> str:

@@ -62,6 +62,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_LOOK = 10.0
+"""The longest time between two looks at what is parked, in seconds: an operator may have changed it."""
 _AT_ONCE = 100
 """Entities whose parked events are tried in one commit, and events."""
 
@@ -244,7 +246,7 @@ class HandledTable:
                 known.waiting = None  # also where it was outdated
                 waiting = self._waiting(batch, self._watermark(batch))
         if waiting:
-            context.call_again(max(min(waiting.values()), known.not_before) - now)
+            context.call_again(min(_LOOK, max(min(waiting.values()), known.not_before) - now))
 
     def _computed(
         self,

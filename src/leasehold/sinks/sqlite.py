@@ -39,10 +39,11 @@ from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.parking import ParkedEvent, Parking
+from leasehold.sinks.parking.listing import ParkedRow
 from leasehold.sinks.remembered_order import TableOrder
-from leasehold.sinks.set_aside import RejectedRows
+from leasehold.sinks.set_aside import EventId, RejectedRows, Selection
 from leasehold.sinks.shape import Layout, exists, fit, quoted
-from leasehold.sinks.sqlite_beside import forgetting, identities, messages, parked, states
+from leasehold.sinks.sqlite_beside import forgetting, identities, messages, parked, parked_rows, states
 from leasehold.sinks.sqlite_beside.looking import compare
 from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
@@ -132,6 +133,22 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
         """See `KeepsParked`."""
         with self._explained(), self._file.reading() as connection, self._inner():
             return parked.events(connection, self.spec, (hub, partition), keys, at_most)
+
+    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
+        """See `ListsParked`."""
+        with self._claimed() as transaction:
+            return parked_rows.rows(transaction.connection, self.spec, selection, limit, after)
+
+    def hurry_parked(self, events: Collection[EventId]) -> int:
+        """See `ListsParked`."""
+        with self._claimed() as transaction:
+            return parked_rows.hurry(transaction.connection, self.spec, events)
+
+    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
+        """See `ListsParked`."""
+        with self._claimed() as transaction:
+            now = _text_of(self._clock.wall())
+            return parked_rows.drop(transaction.connection, self.spec, events, reason, now)
 
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""

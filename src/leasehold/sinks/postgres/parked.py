@@ -1,4 +1,4 @@
-"""Parked events in Postgres: the table `leasehold_parked`. The rules are in `sinks.parking`.
+"""Parked events in Postgres: the table `leasehold_parked`. The rules are in `sinks.parking` and its `listing`.
 
 Owns the SQL of this table, one for all entity tables of a schema. Every function here runs inside a transaction of the
 caller's. Whoever changes parked events has locked the watermark of their partition, or all of the table's, so that they
@@ -8,14 +8,21 @@ follow one another; who only reads, without the lock, is told by the watermark r
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.parking import Key, ParkedEvent, Parking
 from leasehold.sinks.parking.keys import key_of, text_of, texts_of
-from leasehold.sinks.postgres.names import PARKED
+from leasehold.sinks.parking.listing import ParkedRow
+from leasehold.sinks.postgres.names import DROPPED, PARKED
 from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.set_aside import EventId, Selection
 
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
+_EVENTS = (
+    "(hub, partition, sequence_number) IN "
+    "(SELECT * FROM unnest(%(hubs)s::text[], %(partitions)s::text[], %(numbers)s::bigint[]))"
+)
 _LANE = f"{_MINE} AND hub = %(hub)s AND partition = %(partition)s"
 
 
@@ -90,6 +97,64 @@ def forget(session: Session, key: Mapping[str, str]) -> int:
     )
 
 
-def _named(session: Session, lane: Lane | None = None) -> dict[str, str]:
+def rows(session: Session, selection: Selection, limit: int, after: EventId | None) -> list[ParkedRow]:
+    """See `ListsParked`. The table is there."""
+    table, where, values = session.names.of(PARKED), [_MINE], _named(session) | {"limit": limit}
+    if selection.events is not None:
+        chosen = [event for event in sorted(selection.events) if "\0" not in event[0]]
+        where.append("(partition, sequence_number) IN (SELECT * FROM unnest(%(names)s::text[], %(numbers)s::bigint[]))")
+        values |= {"names": [name for name, _ in chosen], "numbers": [number for _, number in chosen]}
+    for given, term, text in (
+        ("reason", "strpos(error, %(reason)s) > 0", selection.reason),
+        ("hub", "hub = %(hub)s", selection.hub),
+    ):
+        if text is not None:
+            where.append(term if "\0" not in text else "false")  # a text with a NUL is in no column
+            values |= {given: text} if "\0" not in text else {}
+    if after is not None:
+        where.append("(hub, partition, sequence_number) > (%(after_hub)s, %(after_partition)s, %(after_number)s)")
+        values |= {"after_hub": after.hub, "after_partition": after.partition, "after_number": after.sequence_number}
+    found = session.rows(
+        "SELECT hub, partition, key, body, sequence_number, enqueued_time, deliveries, next_at, error, parked_at, "
+        f"NOT EXISTS (SELECT 1 FROM {table} AS b WHERE b.pipeline = p.pipeline AND b.entity_table = p.entity_table "
+        "AND b.hub = p.hub AND b.partition = p.partition AND b.key = p.key AND b.sequence_number < p.sequence_number) "
+        f"FROM {table} AS p WHERE {' AND '.join(where)} ORDER BY hub, partition, sequence_number LIMIT %(limit)s",
+        **values,
+    )
+    return [
+        ParkedRow(EventId(hub, name, its[1]), ParkedEvent(key_of(session.spec, text), *its), at, first)
+        for hub, name, text, *its, at, first in found
+    ]
+
+
+def hurry(session: Session, events: Collection[EventId]) -> int:
+    """See `ListsParked`. The table is there, and the watermarks of the events' partitions are locked."""
+    statement = f"UPDATE {session.names.of(PARKED)} SET next_at = 0 WHERE {_MINE} AND {_EVENTS}"
+    return session.run(statement, **_named(session), **_parted(events))
+
+
+def drop(session: Session, events: Collection[EventId], reason: str, now: float) -> int:
+    """See `ListsParked`. Both tables are there, and the watermarks of the events' partitions are locked."""
+    return session.run(
+        f"WITH gone AS (DELETE FROM {session.names.of(PARKED)} WHERE {_MINE} AND {_EVENTS} RETURNING *) "
+        f"INSERT INTO {session.names.of(DROPPED)} (pipeline, entity_table, hub, partition, sequence_number, place, "
+        "reason, rejected_at, dropped_for, dropped_at) SELECT pipeline, entity_table, hub, partition, "
+        "sequence_number, 0, error, to_timestamp(parked_at), %(because)s, to_timestamp(%(now)s) FROM gone",
+        **_named(session),
+        **_parted(events),
+        because=reason.replace("\0", "\\0"),
+        now=now,
+    )
+
+
+def _parted(events: Collection[EventId]) -> dict[str, Any]:
+    return {
+        "hubs": [event.hub for event in events],
+        "partitions": [event.partition for event in events],
+        "numbers": [event.sequence_number for event in events],
+    }
+
+
+def _named(session: Session, lane: Lane | None = None) -> dict[str, Any]:
     its = {"pipeline": session.spec.pipeline, "name": session.spec.name}
     return its if lane is None else {**its, "hub": lane[0], "partition": lane[1]}

@@ -39,6 +39,7 @@ from leasehold.sinks.batch import Batch
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.parking import ParkedEvent
+from leasehold.sinks.parking.listing import ParkedRow
 from leasehold.sinks.postgres import forgetting, parked, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
@@ -47,7 +48,7 @@ from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.remembered_order import check_spec
-from leasehold.sinks.set_aside import RejectedRows
+from leasehold.sinks.set_aside import EventId, RejectedRows, Selection
 from leasehold.sinks.table import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 
@@ -195,6 +196,36 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         with self._using() as session:
             check_tables(session, [PARKED], self._connections.shown)
             return parked.events(session, (hub, partition), keys, at_most)
+
+    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
+        """See `ListsParked`."""
+        with self._claimed() as transaction:
+            there = transaction.has(PARKED)
+            return parked.rows(transaction.session, selection, limit, after) if there else []
+
+    def hurry_parked(self, events: Collection[EventId]) -> int:
+        """See `ListsParked`."""
+        return self._change_parked(events, parked.hurry)
+
+    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
+        """See `ListsParked`."""
+        return self._change_parked(
+            events, lambda session, some: parked.drop(session, some, reason, self._clock.wall()), DROPPED
+        )
+
+    def _change_parked(
+        self, events: Collection[EventId], change: Callable[[Session, Collection[EventId]], int], *needed: str
+    ) -> int:
+        lanes = {(event.hub, event.partition) for event in events}
+
+        def once() -> int:
+            with self._claimed() as transaction:
+                transaction.need(PARKED, *needed)
+                transaction.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
+                transaction.bookkeeping.count_change(lanes)
+                return change(transaction.session, events)
+
+        return self._again(once)
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with all that was made undone. Whether the table is there."""

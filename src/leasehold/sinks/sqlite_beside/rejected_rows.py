@@ -35,7 +35,7 @@ from leasehold.sinks.table import TableSpec
 from leasehold.sinks.transactions import RemembersIdentities
 from leasehold.sinks.writing import Order, RowWriter, SqliteRows
 
-_DROPPED = """CREATE TABLE IF NOT EXISTS leasehold_dropped (
+DROPPED = """CREATE TABLE IF NOT EXISTS leasehold_dropped (
     pipeline TEXT NOT NULL, entity_table TEXT COLLATE NOCASE NOT NULL, hub TEXT NOT NULL, partition TEXT NOT NULL,
     sequence_number INTEGER NOT NULL, place INTEGER NOT NULL, reason TEXT NOT NULL, rejected_at TEXT NOT NULL,
     dropped_for TEXT NOT NULL, dropped_at TEXT NOT NULL)"""
@@ -100,7 +100,7 @@ class SqliteRejectedRows:
             raise ConfigError("reason", reason, "a text that is not empty", "Say why these events are not wanted")
         with self._begin() as transaction:
             connection = transaction.connection
-            connection.execute(_DROPPED)
+            connection.execute(DROPPED)
             there = _remove(connection, self._spec, rows)
             connection.executemany(
                 "INSERT INTO leasehold_dropped VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

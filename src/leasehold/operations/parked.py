@@ -1,0 +1,47 @@
+"""Parked events, for an operator: the work on any number of them.
+
+Owns the pieces in which that is done. The rules of a single event are the sink's (`sinks.parking.listing`).
+
+Concurrency: beside running instances, and beside others who do the same. Killed, or stopped for a minute, at any line:
+the pieces that were done are done, of the others nothing is changed; run it again. An event that was applied between
+listing and changing is left alone, since it is not among the parked ones any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leasehold.errors import ConfigError, UsageError
+from leasehold.sinks.base import Sink
+from leasehold.sinks.parking.listing import ListsParked
+from leasehold.sinks.set_aside import EventId, Selection
+
+AT_A_TIME = 1000
+"""Events that are changed together."""
+
+
+def parked_of(sink: Sink) -> ListsParked:
+    """What the sink offers for its parked events. Raises `UsageError` where it is nothing."""
+    if not isinstance(sink, ListsParked):
+        raise UsageError(f"the sink of the table {sink.spec.name} does not let parked events be listed")
+    return sink
+
+
+def retry(parked: ListsParked, selection: Selection) -> int:
+    """Let all events of a selection be tried at once. How many there were."""
+    return sum(parked.hurry_parked(some) for some in pieces(parked, selection))
+
+
+def drop(parked: ListsParked, selection: Selection, reason: str) -> int:
+    """Drop all events of a selection as they are listed now. How many there were."""
+    if not reason.strip():
+        raise ConfigError("reason", reason, "a text that is not empty", "Say why these events are not wanted")
+    return sum(parked.drop_parked(some, reason) for some in pieces(parked, selection))
+
+
+def pieces(parked: ListsParked, selection: Selection, size: int = AT_A_TIME) -> Iterator[list[EventId]]:
+    """The events of a selection, so many at a time."""
+    after: EventId | None = None
+    while some := [row.id for row in parked.parked_rows(selection, size, after)]:
+        after = some[-1]
+        yield some

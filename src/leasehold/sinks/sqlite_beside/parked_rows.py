@@ -1,0 +1,93 @@
+"""Parked events in SQLite, for an operator: listed, tried at once, dropped. The contract is in `sinks.parking.listing`.
+
+Every function here runs inside a transaction of the caller's, which locks the database from its first statement.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Sequence
+
+from leasehold.sinks import bookkeeping
+from leasehold.sinks.parking import ParkedEvent
+from leasehold.sinks.parking.keys import key_of
+from leasehold.sinks.parking.listing import ParkedRow
+from leasehold.sinks.set_aside import EventId, Selection
+from leasehold.sinks.shape import exists
+from leasehold.sinks.sqlite_beside.rejected_rows import DROPPED
+from leasehold.sinks.table import TableSpec
+
+_MINE = "p.pipeline = ? AND p.entity_table = ?"
+_EVENT = "pipeline = ? AND entity_table = ? AND hub = ? AND partition = ? AND sequence_number = ?"
+_FIRST = (
+    "NOT EXISTS (SELECT 1 FROM leasehold_parked b WHERE b.pipeline = p.pipeline AND b.entity_table = p.entity_table "
+    "AND b.hub = p.hub AND b.partition = p.partition AND b.key = p.key AND b.sequence_number < p.sequence_number)"
+)
+
+
+def rows(
+    connection: sqlite3.Connection, spec: TableSpec, selection: Selection, limit: int, after: EventId | None
+) -> list[ParkedRow]:
+    """See `ListsParked`."""
+    if not exists(connection, "leasehold_parked"):
+        return []
+    terms, values = [_MINE], [spec.pipeline, spec.name]
+    if selection.events is not None:
+        terms.append(
+            "(p.partition, p.sequence_number) IN "
+            "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
+        )
+        values.append(json.dumps(sorted(selection.events)))
+    if selection.reason is not None:
+        terms.append("instr(p.error, ?)")
+        values.append(selection.reason)
+    if selection.hub is not None:
+        terms.append("p.hub = ?")
+        values.append(selection.hub)
+    behind: tuple[object, ...] = ()
+    if after is not None:
+        terms.append("(p.hub, p.partition, p.sequence_number) > (?, ?, ?)")
+        behind = (after.hub, after.partition, after.sequence_number)
+    found = connection.execute(
+        "SELECT p.hub, p.partition, p.key, p.body, p.sequence_number, p.enqueued_time, p.deliveries, p.next_at, "
+        f"p.error, p.parked_at, {_FIRST} FROM leasehold_parked p WHERE {' AND '.join(terms)} "
+        "ORDER BY p.hub, p.partition, p.sequence_number LIMIT ?",
+        (*values, *behind, limit),
+    )
+    return [
+        ParkedRow(EventId(hub, name, its[1]), ParkedEvent(key_of(spec, text), *its), at, bool(first))
+        for hub, name, text, *its, at, first in found
+    ]
+
+
+def hurry(connection: sqlite3.Connection, spec: TableSpec, events: Collection[EventId]) -> int:
+    """See `ListsParked`."""
+    if not exists(connection, "leasehold_parked"):
+        return 0
+    count = 0
+    for event in events:
+        its = (spec.pipeline, spec.name, event.hub, event.partition, event.sequence_number)
+        count += connection.execute(f"UPDATE leasehold_parked SET next_at = 0 WHERE {_EVENT}", its).rowcount
+    bookkeeping.count_change(connection, spec)
+    return count
+
+
+def drop(connection: sqlite3.Connection, spec: TableSpec, events: Sequence[EventId], reason: str, now: str) -> int:
+    """See `ListsParked`."""
+    if not exists(connection, "leasehold_parked"):
+        return 0
+    connection.execute(DROPPED)
+    count = 0
+    for event in events:
+        its = (spec.pipeline, spec.name, event.hub, event.partition, event.sequence_number)
+        noted = connection.execute(
+            "INSERT INTO leasehold_dropped SELECT pipeline, entity_table, hub, partition, sequence_number, 0, error, "
+            "strftime('%Y-%m-%dT%H:%M:%fZ', parked_at, 'unixepoch'), ?, ? "
+            f"FROM leasehold_parked WHERE {_EVENT}",
+            (reason, now, *its),
+        )
+        count += noted.rowcount
+        connection.execute(f"DELETE FROM leasehold_parked WHERE {_EVENT}", its)
+    bookkeeping.count_change(connection, spec)
+    return count

@@ -1,0 +1,116 @@
+"""`leasehold parked`: what it lists, shows, has tried at once and drops."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from leasehold.cli.app import app
+from leasehold.entities.handled_table import HandledTable
+from leasehold.entities.handlers import EntityEvent, entity
+from leasehold.operations import parked as operations
+from tests.cli.test_rejected import PIPELINE
+from tests.entities.test_handled_table import given
+
+
+@entity(keys=["id"])
+def failing(state: Any, event: EntityEvent) -> Any:
+    if event.row["n"] is not None:
+        raise RuntimeError("\x1b[1maway")
+    return {}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A table with events 0 and 2 of the entity `a` parked, and 1 of `b`."""
+    (tmp_path / "flights.toml").write_text(PIPELINE)
+    url = f"sqlite:////{tmp_path}/entities.db"
+    table = HandledTable(
+        failing, url, table="flights", pipeline="flights", schema="id STRING, n BIGINT", state="id STRING"
+    )
+    batch, _ = given(1, 0, {"id": "a", "n": 1}, {"id": "b", "n": 2}, {"id": "a"}, {"id": "c"})
+    table.on_events(batch, SimpleNamespace(start=0, call_again=lambda seconds: None))  # type: ignore[arg-type]
+    table.sink.close()
+    return tmp_path
+
+
+def invoke(place: Path, *arguments: str) -> Result:
+    first, *rest = arguments
+    words = [first, str(place / "flights.toml")] if first else [str(place / "flights.toml")]
+    return CliRunner().invoke(app, ["parked", *words, *rest])
+
+
+def document(place: Path, *arguments: str) -> dict[str, Any]:
+    said = invoke(place, *arguments, "--json")
+    assert said.exit_code == 0, said.output
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
+
+
+def test_events_are_listed_with_and_without_the_word(place: Path) -> None:
+    assert invoke(place, "").stdout == invoke(place, "list").stdout
+    said = invoke(place, "").stdout
+    assert "3 parked events of flights" in said
+    assert "\x1b" not in said
+    rows = document(place, "")["parked"]
+    assert [(row["sequenceNumber"], row["key"], row["tries"], row["next"] is None) for row in rows] == [
+        (0, ["a"], 1, False),
+        (1, ["b"], 1, False),
+        (2, ["a"], 0, True),
+    ]
+    assert rows[0]["next"] > rows[0]["parkedAt"]
+    assert json.loads(rows[0]["body"]) == {"id": "a", "n": 1}
+    assert "the first 1 are listed" in invoke(place, "", "--limit", "1").stdout
+    assert "no such event is parked" in invoke(place, "", "--event", "0:9").stdout
+
+
+def test_an_event_is_shown_whole(place: Path) -> None:
+    said = invoke(place, "show", "--event", "0:0").stdout
+    assert 'partition 0, event 0, of ["a"]' in said
+    assert r"tried 1 time: RuntimeError: \x1b[1maway" in said
+    assert 'body: {"id": "a", "n": 1}' in said
+
+
+def test_events_are_to_be_tried_at_once(place: Path) -> None:
+    before = document(place, "")["parked"][1]["next"]
+    assert document(place, "retry", "--event", "0:1") == {"retried": 1}
+    assert document(place, "")["parked"][1]["next"] < before
+    assert document(place, "retry", "--all") == {"retried": 3}
+    for wrong in ([], ["--all", "--event", "0:1"]):
+        assert "say either which events" in invoke(place, "retry", *wrong).stderr
+
+
+def test_events_are_dropped_for_a_reason(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations.pieces, "__defaults__", (1,))
+    assert invoke(place, "drop", "--all").exit_code == 2
+    assert "not empty" in invoke(place, "drop", "--all", "--because", " ").stderr
+    assert document(place, "drop", "--reason-has", "away", "--because", "a test") == {"dropped": 2}
+    (left,) = document(place, "")["parked"]
+    assert (left["sequenceNumber"], left["next"] is None) == (2, False), "it is the first now"
+    assert document(place, "drop", "--all", "--because", "a test") == {"dropped": 1}
+    assert "nothing is parked" in invoke(place, "").stdout
+    said = CliRunner().invoke(app, ["rejected", "dropped", str(place / "flights.toml"), "--json"])
+    assert [row["sequenceNumber"] for row in json.loads(said.stdout)["dropped"]] == [2, 1, 0]
+
+
+def test_a_table_that_is_not_there(place: Path) -> None:
+    (place / "entities.db").unlink()
+    said = invoke(place, "")
+    assert (said.exit_code, "there is no table flights" in said.stderr) == (1, True)
+
+
+def test_a_table_without_handlers_has_nothing_parked(place: Path) -> None:
+    for file in place.glob("entities.db*"):
+        file.unlink()
+    from leasehold.sinks import TableSpec, open_sink
+    from tests.sinks.events import SCHEMA
+
+    sink = open_sink(f"sqlite:////{place}/entities.db", TableSpec(name="flights", pipeline="flights", keys=("tail",)))
+    sink.check(SCHEMA)
+    sink.close()
+    assert "nothing is parked" in invoke(place, "", "--set", 'sink.keys=["tail"]').output
