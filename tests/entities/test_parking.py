@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leasehold import Event
+from leasehold import Event, EventProcessor
 from leasehold.entities.handled_table import HandledTable, Retries
 from leasehold.entities.handlers import EntityEvent, Held, Reject, Retry, entity
 from leasehold.entities.parking import ALIKE, REMEMBERED, Outcomes, parked
@@ -25,6 +25,7 @@ from leasehold.sinks.forgetting import Forgets
 from leasehold.sinks.parking.listing import ListsParked
 from leasehold.sinks.set_aside import EventId, KeepsRejected, Selection
 from leasehold.testing.clock import ManualClock
+from tests.entities.handler_program import OFTEN, balance
 from tests.entities.test_handled_table import ROOT, body, given, rows, until
 from tests.sinks.conftest import place, postgres_server
 from tests.sinks.postgres import Place
@@ -327,6 +328,32 @@ def test_a_new_owner_takes_parked_events_along_and_the_former_one_changes_none(b
     assert bench.seen() == {"a": "0,1"}, "a former owner's events take no effect"
 
 
+def test_a_former_owner_asks_for_nothing_once_a_later_one_is_there(bench: Bench) -> None:
+    former, later = bench.table(), bench.table()
+    bench.fails["a"] = RuntimeError("down")
+    bench.give(former, 0, "a")
+    bench.give(later, 1, level=2)
+    bench.clock.advance(5.0)
+    asked, tried = len(bench.asked), len(bench.tries)
+    bench.give(former, 1)
+    assert (len(bench.asked), len(bench.tries)) == (asked, tried)
+
+
+def test_where_nothing_waits_a_batch_reads_the_watermark_once(bench: Bench) -> None:
+    table = bench.table()
+    bench.give(table, 0, "a")
+    read, reads = table.sink.watermarks, []
+
+    def counted(hub: str) -> Any:
+        reads.append(hub)
+        return read(hub)
+
+    table.sink.watermarks = counted  # type: ignore[method-assign]
+    bench.give(table, 1, "a")
+    table.sink.watermarks = read  # type: ignore[method-assign]
+    assert (reads, bench.asked) == (["h"], [])
+
+
 def test_events_that_come_again_are_not_parked_twice(bench: Bench) -> None:
     first, second = bench.table(), bench.table()
     bench.fails["a"] = RuntimeError("down")
@@ -473,6 +500,48 @@ def test_no_policy(tmp_path: Path) -> None:
 # Processes
 
 
+def test_poison_entities_end_as_dead_letters_and_all_others_come_out_right(tmp_path: Path) -> None:
+    hub = LogHub.create(tmp_path / "log.db", partitions=2)
+    bodies = [{"account": f"a{n}", "amount": n, "place": place} for place in range(4) for n in range(200)]
+    hub.send([Event(json.dumps(one).encode(), partition_key=str(one["account"])) for one in bodies])
+    hub.close()
+    poison = {"a50", "a150"}
+
+    @entity(keys=["account"])
+    def failing(state: Any, event: EntityEvent) -> Any:
+        if event.key in poison:
+            raise RuntimeError("poison")
+        return balance(state, event)
+
+    accounts = HandledTable(
+        failing,
+        f"sqlite:////{tmp_path}/table.db",
+        table="accounts",
+        pipeline="accounts",
+        schema="account STRING, amount BIGINT, place BIGINT",
+        state="account STRING, events BIGINT, total BIGINT",
+        retries=Retries(deliveries=3, first=0.05, longest=0.1),
+    )
+    made = EventProcessor(
+        f"log:////{tmp_path}/log.db",
+        f"sqlite:////{tmp_path}/store.db",
+        accounts.on_events,
+        on_partition_start=accounts.on_partition_start,
+        table=accounts.sink,
+        ownership=OFTEN,
+    )
+    accounts.level_of = made.recorded_owner_level
+    with made:
+        until(lambda: len(rows(tmp_path, "SELECT 1 FROM accounts_rejected")) == 4 * len(poison))
+        until(lambda: len(rows(tmp_path)) == 198 and {one[1] for one in rows(tmp_path)} == {4})
+    assert rows(tmp_path) == sorted((f"a{n}", 4, 4 * n) for n in range(200) if f"a{n}" not in poison)
+    dead = rows(tmp_path, "SELECT body, reason, json_extract(source, '$.deliveries') FROM accounts_rejected")
+    assert {(json.loads(one)["account"], reason, tries) for one, reason, tries in dead} == {
+        (name, "RuntimeError: poison", 3) for name in poison
+    }
+    assert rows(tmp_path, "SELECT 1 FROM leasehold_parked") == []
+
+
 def test_parked_events_outlive_killed_processes_and_are_tried_with_nothing_new_arriving(tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "log.db", partitions=1)
     bodies = [{"account": name, "amount": 1, "place": place} for place in range(5) for name in ("poison", "a", "b")]
@@ -493,7 +562,8 @@ def test_parked_events_outlive_killed_processes_and_are_tried_with_nothing_new_a
 
     running = start("one")
     try:
-        until(lambda: tried() > 2)
+        until(lambda: tried() > 2 and len(rows(tmp_path, "SELECT 1 FROM leasehold_parked")) == 5)
+        until(lambda: rows(tmp_path) == [("a", 5, 5), ("b", 5, 5)])
         running.kill()
         running.wait()
         assert rows(tmp_path) == [("a", 5, 5), ("b", 5, 5)]

@@ -228,25 +228,37 @@ class HandledTable:
         return self._computed(batch, new, deliveries, waiting=known.waiting or (), goes_on=self._on_failure != "wait")
 
     def _try_parked(self, batch: EventBatch, context: PartitionContext) -> None:
-        """Try the parked events of this partition that are due, and ask to be called when the next ones are."""
-        known, mark = self._known[batch.partition], self._watermark(batch)
-        waiting, now = self._waiting(batch, mark), self._clock.wall()
+        """Try the parked events of this partition that are due, and ask to be called when the next ones are.
+
+        After a batch of which nothing waits the watermark is not read once more: its commit has just compared it.
+        """
+        known, now = self._known[batch.partition], self._clock.wall()
+        if not batch or known.waiting is None or any(at <= now for at in known.waiting.values()):
+            mark = self._watermark(batch)
+            if mark.owner_level > batch.owner_level:
+                return  # a later owner tries them
+            self._try_due(batch, mark, now)
+        if known.waiting:
+            context.call_again(min(_LOOK, max(min(known.waiting.values()), known.not_before) - now))
+
+    def _try_due(self, batch: EventBatch, mark: Watermark, now: float) -> None:
+        """One commit of parked events that are due; what waits afterwards is known."""
+        known, waiting = self._known[batch.partition], self._waiting(batch, mark)
         due = sorted((at, key) for key, at in waiting.items() if at <= now)[:_AT_ONCE]
-        if due and known.not_before <= now:
-            events = self._parks.parked_events(batch.hub, batch.partition, [key for _, key in due], _AT_ONCE)
-            done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True)
-            if known.outcomes.outage(done.calls) is not None:
-                known.outages += 1
-                known.not_before = now + self._retries.pause(known.outages, self._rng.random())
-            else:
-                known.outages, known.not_before = 0, 0.0
-                parking = self._parking(batch, done, [event.sequence_number for event in events])
-                at = mark.sequence_number + 1
-                self._apply(done, batch, at, at, mark, parking)
-                known.waiting = None  # also where it was outdated
-                waiting = self._waiting(batch, self._watermark(batch))
-        if waiting:
-            context.call_again(min(_LOOK, max(min(waiting.values()), known.not_before) - now))
+        if not due or known.not_before > now:
+            return
+        events = self._parks.parked_events(batch.hub, batch.partition, [key for _, key in due], _AT_ONCE)
+        done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True)
+        if known.outcomes.outage(done.calls) is not None:
+            known.outages += 1
+            known.not_before = now + self._retries.pause(known.outages, self._rng.random())
+            return
+        known.outages, known.not_before = 0, 0.0
+        parking = self._parking(batch, done, [event.sequence_number for event in events])
+        at = mark.sequence_number + 1
+        self._apply(done, batch, at, at, mark, parking)
+        known.waiting = None  # also where it was outdated
+        self._waiting(batch, self._watermark(batch))
 
     def _computed(
         self,
