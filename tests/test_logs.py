@@ -37,6 +37,7 @@ ACTIONS = [
     "cycle-ended",
     "events-received",
     "batch-done",
+    "table-applied",
     "batch-retried",
 ]
 """What people search their log stores for: a name here is never changed."""

@@ -27,6 +27,7 @@ from leasehold.notices import (
     RecordSkipped,
     StartDelayed,
     StoreCalled,
+    TableApplied,
     WorkStalled,
 )
 from leasehold.testing.stores.groups import at_once
@@ -48,6 +49,7 @@ ALL: tuple[Notice, ...] = (
     CycleEnded("a/1", 0.1, 10.0, {"0": 29.0}, 4, settled=True, failed=False, stalled=False, stall_timeout=600.0),
     EventsReceived("0", 10, 0.1),
     BatchDone(10, {"handle": 0.5}),
+    TableApplied("flights", {"applied": 10}, 0.2, {"stage": 0.1}),
     BatchRetried("away"),
 )
 

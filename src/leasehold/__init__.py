@@ -82,6 +82,7 @@ from leasehold.notices import (
     RecordSkipped,
     StartDelayed,
     StoreCalled,
+    TableApplied,
     WorkStalled,
 )
 from leasehold.ownership import PartitionManager
@@ -185,6 +186,7 @@ __all__ = [
     "StoreCalled",
     "StoreError",
     "StoreUnavailable",
+    "TableApplied",
     "UsageError",
     "WorkStalled",
     "__version__",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
@@ -36,6 +36,7 @@ __all__ = [
     "RecordSkipped",
     "StartDelayed",
     "StoreCalled",
+    "TableApplied",
     "WorkStalled",
 ]
 
@@ -229,6 +230,9 @@ class BatchDone(Measurement):
     Of the first two there is more: `batch_id`; `elapsed`, the seconds from the beginning of its planning on, which has
     its waiting for the batch before it too; and, where tracing has asked for them, `producers`: the pairs of
     `traceparent` and `tracestate` that its events carry, at most 128.
+
+    `parts` are seconds within a phase: `read`, the longest that a task of Spark has waited for the hub, where tasks can
+    tell (not over Spark Connect). The transform is done in the same tasks meanwhile, and has no time of its own.
     """
 
     events: int
@@ -237,6 +241,21 @@ class BatchDone(Measurement):
     batch_id: str = ""
     elapsed: float = 0.0
     producers: tuple[tuple[str, str], ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableApplied(Measurement):
+    """An entity table has applied rows of a batch, in a transaction of `seconds`.
+
+    `rows` says of how many each thing came: `applied`, `replayed`, `refused`, `superseded`, `rejected`; and
+    `duplicates` of how many events (`BatchResult`). `parts` has seconds within the transaction: `stage` and `merge`.
+    """
+
+    table: str
+    rows: Mapping[str, int]
+    seconds: float
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from leasehold.notices import (
     OwnershipLost,
     OwnershipRelinquished,
     StoreCalled,
+    TableApplied,
     WorkStalled,
 )
 from leasehold.processor import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
@@ -89,7 +90,8 @@ def test_everything_that_is_known_to_come_begins_at_zero(scene: Scene) -> None:
 
 def test_what_notices_say_is_counted(scene: Scene) -> None:
     publish = scene.notices.publish
-    publish(BatchDone(100, {"plan": 0.01, "compute": 2.0, "write": 0.5}, rejected=3))
+    publish(BatchDone(100, {"plan": 0.01, "compute": 2.0, "write": 0.5}, rejected=3, parts={"read": 0.7}))
+    publish(TableApplied("flights", {"applied": 97, "rejected": 3}, 0.5, {"stage": 0.1, "merge": 0.2}))
     publish(BatchRetried("away"))
     publish(StoreCalled("claim_ownership", 0.002, 5, 3))
     publish(StoreCalled("renew_ownership", 0.002, 8, 8))
@@ -106,6 +108,12 @@ def test_what_notices_say_is_counted(scene: Scene) -> None:
         "rejected_events_total": 3,
         'batch_retries_total{reason="away"}': 1,
         'batch_phase_seconds_sum{phase="compute"}': 2.0,
+        'batch_part_seconds_sum{part="read"}': 0.7,
+        'batch_part_seconds_sum{part="merge"}': 0.2,
+        'table_rows_total{outcome="applied"}': 97,
+        'table_rows_total{outcome="rejected"}': 3,
+        'table_rows_total{outcome="replayed"}': 0,
+        'table_transaction_seconds_sum{table="flights"}': 0.5,
         'claims_total{outcome="won"}': 3,
         'claims_total{outcome="lost"}': 2,
         "renewals_total": 8,

@@ -66,6 +66,12 @@ def test_a_run_is_served_and_traced(tmp_path: Path) -> None:
         assert (told("events_total"), told("rejected_events_total")) == (12, 2)
         for phase in ("plan", "compute", "write"):
             assert told(f'batch_phase_seconds_sum{{phase="{phase}"}}') > 0
+        for part in ("read", "stage", "merge"):
+            assert told(f'batch_part_seconds_sum{{part="{part}"}}') > 0
+        assert told('batch_part_seconds_sum{part="read"}') <= told('batch_phase_seconds_sum{phase="compute"}')
+        inside = sum(told(f'batch_part_seconds_sum{{part="{part}"}}') for part in ("stage", "merge"))
+        assert inside <= told('table_transaction_seconds_sum{table="entities"}')
+        assert told('table_rows_total{outcome="rejected"}') == 2
         assert told("partitions") == 2
         plain.until(lambda: get(f"{url[0]}/readyz")[0] == 200, "it to be ready")
         process.send_signal(signal.SIGTERM)

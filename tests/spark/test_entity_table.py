@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.errors import ConfigError, OwnerLevelWentBack, SchemaMismatch
 from leasehold.model import ConsumerGroup, Ownership, OwnershipListing
+from leasehold.notices import TableApplied
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult
 from leasehold.spark.table.entity_table import EntityTable
@@ -163,7 +164,11 @@ def test_rejected_events_are_set_aside_in_the_same_transaction(spark: SparkSessi
 def test_rows_with_a_reason_are_rejected_in_the_one_action(spark: SparkSession, tmp_path: Path) -> None:
     entities = table(tmp_path, reject_by="IF(n < 0, concat('below zero: ', n), NULL)")
     df = events(spark, "tail STRING, n INT", ("a", 1), ("b", -2), ("c", 3), ("d", -4))
+    told: list[TableApplied] = []
+    entities.notices.subscribe(told.append, TableApplied)
     assert entities.apply_batch(df) == BatchResult(applied=2, rejected=2)
+    assert [(one.table, one.rows["applied"], one.rows["rejected"]) for one in told] == [("flights", 2, 2)]
+    assert sum(told[0].parts.values()) < told[0].seconds
     assert look(tmp_path) == [("a", 1), ("c", 3)]
     query = "SELECT sequence_number, body, reason FROM flights_rejected ORDER BY 1"
     assert look(tmp_path, query) == [

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.errors import ConfigError, DataLoss, EventsMissing, StaleBatch, UsageError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.notices import BatchDone
+from leasehold.notices import BatchDone, TableApplied
 from leasehold.spark import EntityTable, MicroBatch, MicroBatches, read_json
 from leasehold.stores.sqlite.store import SqliteStore
 
@@ -91,6 +91,9 @@ def test_batches_hold_what_they_say_and_are_recorded(place: Place) -> None:
     told: list[BatchDone] = []
     counted_batches = place.batches(max_events_per_trigger=20)
     counted_batches.notices.subscribe(told.append, BatchDone)
+    applied: list[TableApplied] = []
+    counted_batches.notices.subscribe(applied.append, TableApplied)
+    table.notices.subscribe(lambda notice: pytest.fail("a loop tells its own subscribers"), TableApplied)
     with counted_batches as batches:
         for batch in batches:
             seen.append((batch.id, sum(len(one) for one in batch.ranges), batch.events.count()))
@@ -100,6 +103,9 @@ def test_batches_hold_what_they_say_and_are_recorded(place: Place) -> None:
     assert [(planned, counted) for _, planned, counted in seen] == [(20, 20), (20, 20), (10, 10)]
     assert [(done.events, set(done.seconds)) for done in told] == [(n, {"plan", "body"}) for n in (20, 20, 10)]
     assert all(seconds > 0 for done in told for seconds in done.seconds.values())
+    assert all(0 < done.parts["read"] < done.seconds["body"] for done in told)
+    assert [(one.table, one.rows["applied"]) for one in applied] == [("events", n) for n in (20, 20, 10)]
+    assert all(sum(one.parts.values()) < one.seconds and set(one.parts) == {"stage", "merge"} for one in applied)
     assert len({name for name, _, _ in seen}) == 3
     assert place.rows() == [(n,) for n in range(50)]
     assert place.checkpoints() == {"0": 25, "1": 25}

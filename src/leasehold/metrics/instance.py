@@ -12,7 +12,7 @@ Notices come in any thread; a scrape may come in between. What a notice costs is
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -33,9 +33,12 @@ from leasehold.notices import (
     OwnershipLost,
     OwnershipRelinquished,
     StoreCalled,
+    TableApplied,
 )
 
 PHASES = ("plan", "compute", "write", "body", "handle")
+PARTS = ("read", "stage", "merge")
+ROWS = ("applied", "replayed", "refused", "superseded", "rejected", "duplicates")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The buckets of batches: from a handler's millisecond to a hung transform."""
 STORE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -65,6 +68,16 @@ class InstanceMetrics:
         self._retries = counter("batch_retries", "Batches and tasks that failed and are tried again.", "reason")
         self._lost_events = counter("lost_events", "Events that were gone before they were read.")
         self._phases = histogram("batch_phase_seconds", "How long the phases of batches take.", "phase", SECONDS)
+        self._parts = histogram(
+            "batch_part_seconds",
+            "How long parts of the phases take, as far as they can be told apart.",
+            "part",
+            SECONDS,
+        )
+        self._table = histogram(
+            "table_transaction_seconds", "How long an entity table takes for a batch.", "table", SECONDS
+        )
+        self._rows = counter("table_rows", "Rows that an entity table was given, by what came of them.", "outcome")
         self._last_batch = Gauge(
             "leasehold_instance_last_batch_timestamp_seconds",
             "When the last batch was done; 0 before the first.",
@@ -85,6 +98,10 @@ class InstanceMetrics:
         """What is known to come has its series from the beginning, so that its first increase is one."""
         for phase in PHASES:
             self._phases.labels(phase)
+        for part in PARTS:
+            self._parts.labels(part)
+        for outcome in ROWS:
+            self._rows.labels(outcome)
         for operation in OPERATIONS:
             self._calls.labels(operation)
             self._errors.labels(operation)
@@ -132,6 +149,12 @@ class InstanceMetrics:
                 self._last_batch.set(self._clock.wall())
                 for phase, seconds in notice.seconds.items():
                     self._phases.labels(phase).observe(seconds)
+                self._observe_parts(notice.parts)
+            case TableApplied():
+                self._table.labels(notice.table).observe(notice.seconds)
+                for outcome, count in notice.rows.items():
+                    self._rows.labels(outcome).inc(count)
+                self._observe_parts(notice.parts)
             case BatchRetried():
                 self._retries.labels(notice.reason).inc()
             case CycleEnded():
@@ -143,6 +166,10 @@ class InstanceMetrics:
                 self._given.labels("successor" if notice.successor else "anybody").inc()
             case EventsLost():
                 self._lost_events.inc(notice.end - notice.start)
+
+    def _observe_parts(self, parts: Mapping[str, float]) -> None:
+        for part, seconds in parts.items():
+            self._parts.labels(part).observe(seconds)
 
     def _store_called(self, call: StoreCalled) -> None:
         self._calls.labels(call.operation).observe(call.seconds)

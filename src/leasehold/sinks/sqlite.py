@@ -16,6 +16,7 @@ owner's batch starts where the watermark says; killed after COMMIT, its batch co
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -315,7 +316,9 @@ class _SqliteTransaction:
     def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
         connection, spec, checked = self._connection, self._spec, self.checked
         assert checked is not None
+        began = time.monotonic()
         content = content_of(batch, checked.layout, kept)
+        staged = time.monotonic()
         row_order = content.order(
             lambda keys: bookkeeping.known_claims(connection, spec, keys, by_value=order.kind is not None),
             keyed=bool(spec.keys),
@@ -328,7 +331,8 @@ class _SqliteTransaction:
         if remembered := list(content.remembered(row_order)):
             bookkeeping.remember_keys(connection, spec, remembered)
             bookkeeping.record_order(connection, spec, order)
-        return Outcome(written.applied, written.superseded, len(set_aside))
+        seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
+        return Outcome(written.applied, written.superseded, len(set_aside), seconds)
 
 
 def _text_of(time: float) -> str:

@@ -8,8 +8,8 @@ that was exploded into three rows counts three times.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from leasehold.errors import ConfigError
 
@@ -57,8 +57,8 @@ class TableSpec:
     sequence_by: str | None = None
 
     def __post_init__(self) -> None:
-        for field, value in (("table", self.name), ("pipeline", self.pipeline)):
-            _check_name(field, value)
+        for setting, value in (("table", self.name), ("pipeline", self.pipeline)):
+            _check_name(setting, value)
         _check_name("consumer_group", self.consumer_group)
         if folded(self.name).startswith(("leasehold_", "sqlite_")):
             raise ConfigError(
@@ -66,14 +66,14 @@ class TableSpec:
             )
         if self.mode not in MODES:
             raise ConfigError("mode", self.mode, f"one of {', '.join(MODES)}", "upsert is the default")
-        for field, names in (("keys", self.keys), ("keep", self.keep)):
+        for setting, names in (("keys", self.keys), ("keep", self.keep)):
             if isinstance(names, str):
-                raise ConfigError(field, names, "a list of column names", f"Write {field}=({names!r},)")
+                raise ConfigError(setting, names, "a list of column names", f"Write {setting}=({names!r},)")
             for name in names:
-                _check_name(field, name)
+                _check_name(setting, name)
             if twice := repeated(names):
-                raise ConfigError(field, tuple(names), f"{twice[0]} is named twice", "Name each column once")
-            object.__setattr__(self, field, tuple(names))
+                raise ConfigError(setting, tuple(names), f"{twice[0]} is named twice", "Name each column once")
+            object.__setattr__(self, setting, tuple(names))
         if self.sequence_by is not None:
             object.__setattr__(self, "sequence_by", _spaced(self.sequence_by))
         self._check_columns()
@@ -183,6 +183,8 @@ class BatchResult:
     rejected    set aside in the table of rejected events, with a reason
     duplicates  events dropped, each with its rows: a producer has sent them before
     outdated    nothing was applied: the batch was computed from rows that may have changed since. Compute it again
+    seconds     how long parts of the transaction took: `stage` (rows brought into the database's form, and in Postgres
+                into a temporary table) and `merge` (written); locks, watermarks and the commit are in neither
     """
 
     applied: int = 0
@@ -192,6 +194,7 @@ class BatchResult:
     rejected: int = 0
     duplicates: int = 0
     outdated: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def refused_rows(self) -> int:
@@ -202,6 +205,18 @@ class BatchResult:
     def only_rejects(self) -> bool:
         """Whether there were rows, and each of them was rejected: the transform or the schema may be wrong."""
         return bool(self.rejected) and not (self.applied or self.replayed or self.refused or self.superseded)
+
+
+def counts_of(result: BatchResult) -> dict[str, int]:
+    """How many rows, and of duplicates events, each thing came of."""
+    return {
+        "applied": result.applied,
+        "replayed": result.replayed,
+        "refused": result.refused_rows,
+        "superseded": result.superseded,
+        "rejected": result.rejected,
+        "duplicates": result.duplicates,
+    }
 
 
 @dataclass(frozen=True, slots=True)

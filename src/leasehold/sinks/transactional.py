@@ -256,7 +256,15 @@ class TransactionalSink(ABC, Generic[T]):
             for each in plan.refused
         )
         dropped = 0 if verdict is None else len(verdict.dropped)
-        return BatchResult(written.applied, kept.replayed, refused, written.superseded, written.rejected, dropped)
+        return BatchResult(
+            written.applied,
+            kept.replayed,
+            refused,
+            written.superseded,
+            written.rejected,
+            dropped,
+            seconds=written.seconds,
+        )
 
     def _duplicates(self, transaction: T, identities: Identities, plan: fence.Plan) -> duplicates.Verdict:
         """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for."""

@@ -7,7 +7,7 @@ way. Every method runs inside the transaction, and what `lock_watermarks` has lo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from leasehold.sinks.fence import Lane, Plan, Watermark
@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many rows were written or deleted, were older than what is known of their key, and were set aside."""
+    """How many rows were written or deleted, were older than what is known of their key, and were set aside.
+
+    `seconds` as in `BatchResult`.
+    """
 
     applied: int
     superseded: int
     rejected: int
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class TableTransaction(Protocol):

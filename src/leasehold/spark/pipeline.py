@@ -265,7 +265,7 @@ class PipelineRun:
     def _write(self, evaluated: Evaluated) -> BatchResult:
         self._confirm_binding()
         assert self._share is not None
-        result = self._table.write(evaluated.batch, level_of=self._share.level_of)
+        result = self._table.write(evaluated.batch, level_of=self._share.level_of, tell=self.notices.publish)
         if self._clearing is not None:
             self._clearing.step(self._share.clock.wall())
         return result

@@ -65,6 +65,7 @@ class PostgresTransaction:
         self.bookkeeping = Bookkeeping(session)
         self.checked = checked
         self.staged_as = staged_as
+        self._seconds: dict[str, float] = {}
         self.claim = self.bookkeeping.claim
         self.recorded_order = self.bookkeeping.recorded_order
         self.reader_beside = self.bookkeeping.reader_beside
@@ -183,12 +184,13 @@ class PostgresTransaction:
     def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
         written = self.write_rows(batch, kept, order, past=False)
         rejected.replace(self._session, plan.admitted, written.rejected, now)
-        return Outcome(written.applied, written.superseded, len(written.rejected))
+        return Outcome(written.applied, written.superseded, len(written.rejected), self._seconds)
 
     def write_rows(self, batch: Batch, kept: Kept, order: TableOrder, *, past: bool) -> Tried:
         """Write the rows that are kept and the memory of their keys; `past` if their events are tried again."""
         assert self.checked is not None
         layout, session = self.checked.layout, self._session
+        began = time.monotonic()
         staging = Staging(session, layout)
         if self.staged_as != staging.signature:
             staging.make()
@@ -200,9 +202,12 @@ class PostgresTransaction:
         merged = Merged()
         if staged.num_rows:
             staging.fill(staged)
+        filled = time.monotonic()
+        if staged.num_rows:
             merged = self._merged(layout, batch, order, staged.num_rows, past=past)
         if layout.keys and merged.applied:
             self.bookkeeping.record_order(order)
+        self._seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
         return Tried(merged.applied, merged.superseded, rows.rejected(merged.broken))
 
     def _cleared(self) -> dict[int, int]:

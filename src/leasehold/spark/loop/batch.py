@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
+from leasehold.notices import Notice
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import folded
 from leasehold.spark.loop.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import sizes
+from leasehold.spark.loop.tasks import parts, sizes
 from leasehold.spark.table.foreach import applied_already
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class MicroBatch:
         level_of: Callable[[str, str], int | None],
         meet: Callable[[MetTable], None],
         stopping: Callable[[BaseException], bool] = lambda error: False,
+        tell: Callable[[Notice], None] = lambda notice: None,
     ) -> None:
         self.events = events
         self.ranges: tuple[EventRange, ...] = order.ranges
@@ -84,6 +86,8 @@ class MicroBatch:
         """The owner level in the ownership record of a partition of a hub, None if there is no record."""
         self.failure: Failure | None = None
         """Why it was abandoned, None if it was not."""
+        self.tell = tell
+        """Publishes a notice of what is done with the batch."""
         self._order, self._jobs, self._meet, self._stopping = order, jobs, meet, stopping
         self._applied: list[MetTable] = []
 
@@ -106,6 +110,13 @@ class MicroBatch:
         try:
             return sizes(self.receipts() or {})
         except StaleBatch:  # its user has not evaluated all of it
+            return {}
+
+    def parts(self) -> dict[str, float]:
+        """What tasks tell of the time that its reading took, in seconds (`BatchDone.parts`)."""
+        try:
+            return parts((self.receipts() or {}).values())
+        except StaleBatch:
             return {}
 
     def producers(self) -> tuple[tuple[str, str], ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
@@ -23,7 +23,7 @@ from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import CARRIED, REASON, sizes
+from leasehold.spark.loop.tasks import CARRIED, REASON, parts, sizes
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import identities_of
@@ -36,13 +36,15 @@ Transform = Callable[[DataFrame], DataFrame]
 class Evaluated:
     """The rows of a batch, and what an event of each partition weighs in bytes, as far as it was told.
 
-    `seconds` is how long reading and transforming took, `producers` the trace contexts of its events, where asked for.
+    `seconds` is how long reading and transforming took, `parts` what tasks can tell of it, `producers` the trace
+    contexts of its events, where asked for.
     """
 
     batch: Batch
     weights: dict[str, float]
     seconds: float = 0.0
     producers: tuple[tuple[str, str], ...] = ()
+    parts: dict[str, float] = field(default_factory=dict)
 
 
 class Evaluation:
@@ -82,7 +84,8 @@ class Evaluation:
             batch = with_rejected(batch, set_aside)
         told = receipts or {}
         producers = put_together(receipt.producers for receipt in told.values())
-        return Evaluated(replace(batch, ranges=order.ranges), sizes(told), producers=producers)
+        rows = replace(batch, ranges=order.ranges)
+        return Evaluated(rows, sizes(told), producers=producers, parts=parts(told.values()))
 
     def _plan(self, order: Order, events: DataFrame) -> Prepared:
         tasks = len(order.tasks)

@@ -266,7 +266,13 @@ class MicroBatches:
         order = feed.order(ranges, self._jobs.cores)
         events = self._jobs.events(order)
         batch = MicroBatch(
-            events, order, self._jobs, level_of=share.level_of, meet=self._meet, stopping=self._ends_early
+            events,
+            order,
+            self._jobs,
+            level_of=share.level_of,
+            meet=self._meet,
+            stopping=self._ends_early,
+            tell=self.notices.publish,
         )
         name = share.options.pipeline or share.group.name
         self._jobs.begin(order, batch.id, f"leasehold {name}: {len(batch):,} events ({describe(ranges)[:200]})")
@@ -313,7 +319,14 @@ class MicroBatches:
         (begun, given), now = self._times, share.clock.monotonic()
         seconds = {"plan": given - begun, "body": now - given}
         self.notices.publish(
-            BatchDone(len(batch), seconds, batch_id=batch.id, elapsed=now - begun, producers=batch.producers())
+            BatchDone(
+                len(batch),
+                seconds,
+                batch_id=batch.id,
+                elapsed=now - begun,
+                producers=batch.producers(),
+                parts=batch.parts(),
+            )
         )
 
     def _meet(self, table: MetTable) -> None:

@@ -63,7 +63,7 @@ class Receipt:
     """What a task has read, to the end of each of its ranges: events and their bytes by partition.
 
     `rejected` are the events whose bodies it could not read, as an Arrow stream, None if there are none; `producers`
-    the trace contexts of its events, where the loop has asked for them.
+    the trace contexts of its events, where the loop has asked for them. It has waited `reading` seconds for the hub.
     """
 
     token: str
@@ -72,6 +72,7 @@ class Receipt:
     size: Mapping[str, int]
     rejected: bytes | None = None
     producers: tuple[tuple[str, str], ...] = ()
+    reading: float = 0.0
 
 
 def check_receipts(order: Order, receipts: Iterable[Receipt]) -> dict[int, Receipt]:

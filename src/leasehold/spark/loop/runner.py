@@ -259,6 +259,7 @@ class BatchRunner:
                 batch_id=batch_id(ahead.ranges),
                 elapsed=ahead.elapsed(written),
                 producers=evaluated.producers,
+                parts=evaluated.parts,
             )
         )
         counts = self.counts

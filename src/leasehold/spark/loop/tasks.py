@@ -17,7 +17,7 @@ import functools
 import gc
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,7 @@ class Tally:
     size: dict[str, int]
     rejected: list[pa.RecordBatch]
     producers: Producers = field(default_factory=dict)
+    reading: float = 0.0
 
 
 def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -77,13 +78,24 @@ def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.Reco
     hub = shared_hub(spec.url, order.hub)
     for one in order.ranges:
         rows = 0
-        for batch in _events(hub, spec, one, order.mean.get(one.partition)):
+        for batch in _timed(_events(hub, spec, one, order.mean.get(one.partition)), tally):
             rows += batch.num_rows
             _weigh(batch, one, order, tally)
             if spec.links:
                 note_producers(batch.column("properties"), tally.producers)
             yield from _out(spec, batch, one.owner_level, tally)
         _check_whole(hub, one, rows)
+
+
+def _timed(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
+    """The batches, with the time counted for which they are waited for."""
+    while True:
+        started = time.monotonic()
+        batch = next(batches, None)
+        tally.reading += time.monotonic() - started
+        if batch is None:
+            return
+        yield batch
 
 
 def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:
@@ -95,7 +107,7 @@ def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:
             for batch in tally.rejected:
                 writer.write_batch(batch)
         rejected = stream.getvalue().to_pybytes()
-    return Receipt(order.token, order.task, tally.events, tally.size, rejected, tuple(tally.producers))
+    return Receipt(order.token, order.task, tally.events, tally.size, rejected, tuple(tally.producers), tally.reading)
 
 
 def _events(hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None) -> Iterator[pa.RecordBatch]:
@@ -184,6 +196,12 @@ def _set_aside_imports() -> None:
     """What is imported stays: without this, each task ends with a collection that goes through all of it."""
     gc.collect()
     gc.freeze()
+
+
+def parts(receipts: Iterable[Receipt]) -> dict[str, float]:
+    """What tasks can tell of a batch's time: the longest that one of them has waited for the hub, as `read`."""
+    reading = [receipt.reading for receipt in receipts]
+    return {"read": max(reading)} if reading else {}
 
 
 def sizes(receipts: Mapping[int, Receipt]) -> dict[str, float]:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
-from leasehold.printable import printable
+from leasehold.notices import Notice, Notices
 from leasehold.sinks import open_sink
 from leasehold.sinks.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.content import kind_of_order
@@ -47,6 +47,7 @@ from leasehold.spark.table.foreach import APPLIED, STALL, run_of, say_what_canno
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
 from leasehold.spark.table.records import Records, check_records
 from leasehold.spark.table.stream_tables import Origin, check_origin, options_of, origin_of
+from leasehold.spark.table.telling import apply_and_tell, say_all_rejected
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 from leasehold.spark.versions import check_release, schema_of, to_arrow
 from leasehold.stores import OwnershipStore, open_store
@@ -152,6 +153,8 @@ class EntityTable:
         self._records = None if opened is None or group is None else Records(opened, group)
         self._sink = open_sink(url, spec, base=base, timeout=timeout)
         self._met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
+        self.notices = Notices()
+        """Who hears of each batch of a query that is applied (`TableApplied`). A loop tells its own subscribers."""
         self._totals = Totals()
         self._only_rejects = False
         self._lock = threading.Lock()
@@ -231,7 +234,7 @@ class EntityTable:
         """Apply rows of a batch of `MicroBatches`; zeros where it is abandoned."""
 
         def apply() -> BatchResult:
-            result = self.write(rows(), None, batch.level_of)
+            result = self.write(rows(), None, batch.level_of, batch.tell)
             batch.end_apply(self._met_by_loop)
             return result
 
@@ -320,10 +323,12 @@ class EntityTable:
         batch: Batch,
         receipts: Mapping[int, Receipt] | None = None,
         level_of: Callable[[str, str], int | None] | None = None,
+        tell: Callable[[Notice], None] | None = None,
     ) -> BatchResult:
         """Apply an evaluated batch in one transaction, with the events that its tasks have set aside.
 
-        `level_of` gives the owner level in the ownership record of a partition of a hub.
+        `level_of` gives the owner level in the ownership record of a partition of a hub. `tell` is told what became of
+        it, in place of the subscribers of `notices`.
         """
         set_aside = rejected_of(dict(receipts or {}))
         if set_aside is not None:
@@ -331,18 +336,12 @@ class EntityTable:
         if self._records is not None:
             self._records.check_hub(batch)
             level_of = level_of or self._records.owner_level
-        result = self._sink.apply(batch, level_of)
+        result = apply_and_tell(self._sink, batch, level_of, tell or self.notices.publish)
         with self._lock:
             self._totals = self._totals.plus(result)
             began, self._only_rejects = self._only_rejects, result.only_rejects
         if result.only_rejects and not began:
-            logger.warning(
-                "table %s: all %d rows of a batch were rejected, and none was applied; %s has them, with the reasons%s",
-                self._sink.spec.name,
-                result.rejected,
-                self._sink.spec.rejected,
-                "" if batch.rejected is None else f" (the first: {printable(str(batch.rejected['reason'][0]))})",
-            )
+            say_all_rejected(self._sink.spec, batch, result)
         return result
 
     def check(self, df: DataFrame) -> None:
