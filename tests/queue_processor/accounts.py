@@ -1,4 +1,4 @@
-"""A processor whose table is a log: python -m tests.queue_processor.accounts URL FOLDER NAME [POLICY [WHAT]].
+"""A processor whose table is a log: python -m tests.queue_processor.accounts URL FOLDER SINK NAME POLICY WHAT.
 
 Each message is `{"account": …, "n": …}`, and an account's state has the numbers that were applied to it, in order. WHAT
 is `die`, to be killed between a commit and its completion, or `hang`, to wait in the handler until the file `go` is
@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,21 @@ Before = Callable[[EntityEvent], object]
 LEASE = 3.0
 
 
-def processor(url: str, folder: Path, name: str, before: Before = lambda event: None, **options: Any) -> QueueProcessor:
-    """A processor on the table in `folder`; `before` is called in the handler, for each message."""
+def sqlite_in(folder: Path) -> str:
+    """The URL of the table in `folder`."""
+    return f"sqlite:////{folder}/table.db"
+
+
+def processor(
+    url: str,
+    folder: Path,
+    name: str,
+    before: Before = lambda event: None,
+    *,
+    sink: str | None = None,
+    **options: Any,
+) -> QueueProcessor:
+    """A processor on the table in `folder`, or in `sink`; `before` is called in the handler, for each message."""
 
     @entity(keys=["account"])
     def account(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
@@ -41,7 +54,7 @@ def processor(url: str, folder: Path, name: str, before: Before = lambda event: 
         url,
         f"sqlite:////{folder}/leases.db",
         account,
-        sink=f"sqlite:////{folder}/table.db",
+        sink=sink or sqlite_in(folder),
         table="accounts",
         pipeline="accounts",
         schema="account STRING, n BIGINT",
@@ -52,16 +65,21 @@ def processor(url: str, folder: Path, name: str, before: Before = lambda event: 
     )
 
 
+LOGS = "SELECT account, log FROM accounts"
+
+
+def read_logs(rows: Iterable[tuple[str, str]]) -> dict[str, list[int]]:
+    """What the rows of `LOGS` say."""
+    return {key: [int(n) for n in log.split()] for key, log in rows}
+
+
 def logs(folder: Path) -> dict[str, list[int]]:
     """What was applied to each account, in order."""
     if not (folder / "table.db").exists():
         return {}
     with closing(sqlite3.connect(folder / "table.db", timeout=20)) as connection:
         try:
-            return {
-                key: [int(n) for n in log.split()]
-                for key, log in connection.execute("SELECT account, log FROM accounts")
-            }
+            return read_logs(connection.execute(LOGS))
         except sqlite3.OperationalError:
             return {}  # not made yet
 
@@ -82,9 +100,10 @@ def _die(self: ServiceBusQueue, messages: Sequence[QueueMessage]) -> list[QueueM
 
 
 if __name__ == "__main__":
-    url, folder, name, policy, what = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
+    url, folder, sink, name, policy, what = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
     if what == "die":
         ServiceBusQueue.complete = _die  # type: ignore[method-assign]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
     before = _hang(folder) if what == "hang" else lambda event: None
-    processor(url, folder, name, before, delivery=QueueDelivery(busy=policy, most=20, workers=4)).run()
+    delivery = QueueDelivery(busy=policy, most=20, workers=4)
+    processor(url, folder, name, before, sink=sink, delivery=delivery).run()

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from leasehold.queues.service_bus.url import Address
+from tests.queue_processor.accounts import LOGS, logs, read_logs, sqlite_in
 from tests.queues.conftest import server
 from tests.service_bus.servers import FAST, servicebus
+from tests.sinks.conftest import place
+from tests.sinks.postgres import Place
+from tests.stores.servers import postgres_server
 
-__all__ = ["server"]
+__all__ = ["place", "postgres_server", "server"]
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """A table of accounts: the sink's URL, and what was applied to each account, in order."""
+
+    sink: str
+    logs: Callable[[], dict[str, list[int]]]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Accounts:
+    """A table in each of the databases."""
+    if request.param == "sqlite":
+        return Accounts(sqlite_in(tmp_path), lambda: logs(tmp_path))
+    schema: Place = request.getfixturevalue("place")
+
+    def look() -> dict[str, list[int]]:
+        try:
+            return read_logs(schema.look(LOGS))
+        except psycopg.errors.UndefinedTable:
+            return {}  # not made yet
+
+    return Accounts(schema.url, look)
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queue_processor.content import Content, ContentReader
 from leasehold.queues import QueueMessage, open_queue
 from tests.queue_processor.accounts import logs, processor
+from tests.queue_processor.conftest import Accounts
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
 
@@ -63,7 +64,7 @@ def bodies(*numbers: int, account: str = "a") -> list[str]:
 
 
 def test_messages_of_an_entity_take_effect_once_and_in_order_also_when_one_fails(
-    server: ServiceBusServer, tmp_path: Path
+    server: ServiceBusServer, tmp_path: Path, table: Accounts
 ) -> None:
     failing = {3: 2, 17: 1}
     at_once: list[str] = []
@@ -78,10 +79,10 @@ def test_messages_of_an_entity_take_effect_once_and_in_order_also_when_one_fails
             raise Retry("later")
 
     server.send("orders", *(json.dumps({"account": f"a{n % 4}", "n": n}) for n in range(40)))
-    made = processor(url(server), tmp_path, "one", before, delivery=QueueDelivery(**QUICK))
+    made = processor(url(server), tmp_path, "one", before, sink=table.sink, delivery=QueueDelivery(**QUICK))
     with running(made):
         until(lambda: server.count("orders") == 0)
-    assert logs(tmp_path) == {f"a{key}": list(range(key, 40, 4)) for key in range(4)}
+    assert table.logs() == {f"a{key}": list(range(key, 40, 4)) for key in range(4)}
     assert overlaps == []
     assert made.counts == {
         **{"received": 40, "applied": 40, "repeated": 0, "failed": 3, "busy": 0, "away": 0},

@@ -117,6 +117,12 @@ class TestDuplicatesOnPostgres(OnPostgres, DuplicatesContract):
     pass
 
 
+class TestMessagesOnPostgres(OnPostgres, MessagesContract):
+    @pytest.fixture
+    def aged(self, place: Place) -> Callable[[float], object]:
+        return lambda seconds: place.run(f"UPDATE leasehold_message SET done_at = done_at - {seconds}")
+
+
 class TestStatesOnPostgres(OnPostgres, StatesContract):
     @pytest.fixture
     def constrain(self, place: Place) -> Callable[[], object]:

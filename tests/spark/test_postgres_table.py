@@ -47,7 +47,10 @@ def test_rows_come_through_spark_and_the_commands_know_them(spark: SparkSession,
     assert place.look(
         "SELECT tablename FROM pg_tables WHERE tablename LIKE 'leasehold%' AND schemaname = "
         f"'{place.schema}' ORDER BY 1"
-    ) == [(f"leasehold_{name}",) for name in ("cleared", "dropped", "parked", "place", "table", "watermark")]
+    ) == [
+        (f"leasehold_{name}",)
+        for name in ("cleared", "dropped", "message", "message_entity", "parked", "place", "table", "watermark")
+    ]
     hub = LogHub.create(tmp_path / "hub.db", partitions=2)
     for partition in ("0", "1"):
         bodies = [json.dumps({"id": f"{partition}-{n % 3}", "n": n}).encode() for n in range(10)]

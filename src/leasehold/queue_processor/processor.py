@@ -81,7 +81,7 @@ class QueueProcessor:
     url          of the queue: `servicebus://NAMESPACE/QUEUE`, or `…/TOPIC/subscriptions/NAME`
     lease_store  where entities are leased: a URL, or a `LeaseStore`
     handler      what `entity` has made of a function
-    sink         URL of the sink that keeps states and what is done: `sqlite:///PATH`
+    sink         URL of the sink that keeps states and what is done: `sqlite:///PATH` or `postgresql://…`
     table, pipeline, schema, state    as of a `HandledTable`. One queue fills a table, or several do; a hub does not
     key          where a message's entity is named: `session`, `partition-key`, `message-id`, a property's name, or a
                  function of the message. Default: the handler's keys in the body
@@ -128,7 +128,7 @@ class QueueProcessor:
         self._reader = ContentReader(handler, BodyReader(read_columns(schema, "schema")), columns, key, check)
         self._sink: Sink = open_sink(sink, TableSpec(name=table, pipeline=pipeline, keys=handler.keys), base=base)
         if not isinstance(self._sink, KeepsMessages):
-            raise ConfigError("sink", sink, "this sink keeps no messages of queues", "SQLite does: sqlite:///PATH")
+            raise ConfigError("sink", sink, "this sink keeps no messages of queues", "SQLite and Postgres do")
         kept: KeepsMessages = self._sink
         kept.check_messages(columns)
         self._leases = EntityLeases(lease_store, scope=scope, holder=holder, duration=lease_duration)

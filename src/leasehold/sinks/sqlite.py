@@ -38,6 +38,7 @@ from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.messages.rows import fenced
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.parking import ParkedEvent, Parking
 from leasehold.sinks.parking.listing import ParkedRow
@@ -153,7 +154,7 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
 
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""
-        self.check(messages.fenced(schema))
+        self.check(fenced(schema))
         with self._claimed() as transaction:
             messages.check(transaction.connection, self.spec)
 
@@ -165,7 +166,7 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
     def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
         """See `KeepsMessages`."""
         with self._claimed() as transaction:
-            layout, now = transaction.layout(messages.fenced(schema)), self._clock.wall()
+            layout, now = transaction.layout(fenced(schema)), self._clock.wall()
             return messages.apply(transaction.connection, self.spec, schema, layout, change, now, remember)
 
     @property

@@ -8,6 +8,7 @@ Owns these tables, and their SQL:
     leasehold_dropped      one row a rejected row that a person has dropped (`rejected_rows`)
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
+    leasehold_message, leasehold_message_entity  messages of queues that are done, and versions of entities (`messages`)
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
     <table>_rejected       the events that were set aside (`rejected`)
 
@@ -71,6 +72,14 @@ SCHEMA = (
         body bytea NOT NULL, enqueued_time double precision NOT NULL, deliveries integer NOT NULL,
         next_at double precision NOT NULL, error text NOT NULL, parked_at double precision NOT NULL,
         PRIMARY KEY (pipeline, entity_table, hub, partition, sequence_number))""",
+    """CREATE TABLE IF NOT EXISTS {message} (pipeline text COLLATE "C", entity_table text COLLATE "C",
+        queue text COLLATE "C", message text COLLATE "C", done_at double precision NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, queue, message))""",
+    "CREATE INDEX IF NOT EXISTS leasehold_message_done_at ON {message} (pipeline, entity_table, done_at)",
+    """CREATE TABLE IF NOT EXISTS {message_entity} (pipeline text COLLATE "C", entity_table text COLLATE "C",
+        key text COLLATE "C", version bigint NOT NULL, queue text COLLATE "C" NOT NULL,
+        sequence_number bigint NOT NULL, enqueued_time double precision NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",
 )
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"
 _LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partition)"

@@ -23,7 +23,10 @@ PLACE, CLEARED = "leasehold_place", "leasehold_cleared"
 PARKED = "leasehold_parked"
 """Events that wait until their handler is tried again."""
 
-SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED)
+MESSAGE, MESSAGE_ENTITY = "leasehold_message", "leasehold_message_entity"
+"""Which messages of queues are done, and at which version each entity's state is."""
+
+SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, MESSAGE, MESSAGE_ENTITY)
 """The tables that all entity tables of a schema share."""
 
 LONGEST_NAME = 63 - len("leasehold_identity_")

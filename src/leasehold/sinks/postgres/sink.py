@@ -37,13 +37,25 @@ from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, TableContents
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
+from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.messages.rows import fenced
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.parking import ParkedEvent
 from leasehold.sinks.parking.listing import ParkedRow
-from leasehold.sinks.postgres import forgetting, parked, states
+from leasehold.sinks.postgres import forgetting, messages, parked, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
-from leasehold.sinks.postgres.names import CLEARED, DROPPED, NEEDED, PARKED, PLACE, SHARED, check_name
+from leasehold.sinks.postgres.names import (
+    CLEARED,
+    DROPPED,
+    MESSAGE,
+    MESSAGE_ENTITY,
+    NEEDED,
+    PARKED,
+    PLACE,
+    SHARED,
+    check_name,
+)
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
@@ -147,7 +159,8 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 transaction.bookkeeping.count_change()
                 found = forgetting.forget(transaction.session, key)
                 waiting = parked.forget(transaction.session, key) if transaction.has(PARKED) else 0
-                return replace(found, rejected=found.rejected + waiting)
+                versions = messages.forget(transaction.session, key) if transaction.has(MESSAGE_ENTITY) else 0
+                return replace(found, memories=found.memories + versions, rejected=found.rejected + waiting)
 
         return self._again(once)
 
@@ -224,6 +237,35 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 transaction.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
                 transaction.bookkeeping.count_change(lanes)
                 return change(transaction.session, events)
+
+        return self._again(once)
+
+    def check_messages(self, schema: pa.Schema) -> None:
+        """See `KeepsMessages`."""
+        self.check_states()
+        self.check(fenced(schema))
+        with self._claimed() as transaction:
+            transaction.need(MESSAGE, MESSAGE_ENTITY)
+            messages.check(transaction.session)
+
+    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
+        """See `KeepsMessages`."""
+
+        def once() -> KnownOfMessage:
+            with self._using() as session, session.connection.transaction():
+                session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                check_tables(session, [self.spec.name, MESSAGE, MESSAGE_ENTITY], self._connections.shown)
+                return messages.read(session, schema, key, message)
+
+        return self._again(once)
+
+    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
+        """See `KeepsMessages`."""
+
+        def once() -> MessageOutcome:
+            with self._claimed() as transaction:
+                layout, now = transaction.layout(fenced(schema)), self._clock.wall()
+                return messages.apply(transaction.session, schema, layout, change, now, remember)
 
         return self._again(once)
 

@@ -181,6 +181,12 @@ class PostgresTransaction:
         self.bookkeeping.note_made(made=True)
         self.checked = Checked(state_of(session, self._mine), schema, layout)
 
+    def layout(self, schema: pa.Schema) -> Layout:
+        """How rows of this schema are written, after `fit`."""
+        self.fit(schema)
+        assert self.checked is not None
+        return self.checked.layout
+
     def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
         written = self.write_rows(batch, kept, order, past=False)
         rejected.replace(self._session, plan.admitted, written.rejected, now)

@@ -7,21 +7,16 @@ inside a transaction of the caller's; `read` in one that only reads.
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from itertools import product
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from leasehold.errors import ConfigError, UsageError
-from leasehold.sinks.forgetting import candidates
-from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.shape import Layout, exists
 from leasehold.sinks.sqlite_beside import states
-from leasehold.sinks.table import FENCE_COLUMNS, OWNER_LEVEL, SEQUENCE_NUMBER, TableSpec, ordered_keys
+from leasehold.sinks.table import TableSpec
 from leasehold.sinks.values import convert
 
 SCHEMA = (
@@ -34,26 +29,15 @@ SCHEMA = (
         sequence_number INTEGER NOT NULL, enqueued_time REAL NOT NULL,
         PRIMARY KEY (pipeline, entity_table, key)) WITHOUT ROWID""",
 )
-_FORGOTTEN_AT_ONCE = 10
-_FENCE = [
-    pa.field(name, pa.int64() if name in (SEQUENCE_NUMBER, OWNER_LEVEL) else pa.string()) for name in FENCE_COLUMNS
-]
-
-
-def fenced(schema: pa.Schema) -> pa.Schema:
-    """The schema with the columns by which a hub's events are fenced, which every table is asked about."""
-    return pa.schema([*schema, *_FENCE])
 
 
 def check(connection: sqlite3.Connection, spec: TableSpec) -> None:
     """Make both tables, and refuse an entity table that a hub's events fill: neither would see the other's changes."""
     states.check(connection, spec)
-    if spec.keep:
-        raise ConfigError("keep", spec.keep, "messages of a queue have no such columns", "Leave it out")
+    rows.check_spec(spec)
     query = "SELECT hub FROM leasehold_watermark WHERE pipeline = ? AND entity_table = ? LIMIT 1"
     if (found := connection.execute(query, (spec.pipeline, spec.name)).fetchone()) is not None:
-        rule = f"it is filled with events of the hub {found[0]}, and a table has one way to be filled"
-        raise ConfigError("table", spec.name, rule, "Give the queue's messages a table of their own")
+        raise rows.filled_by_hub(spec, found[0])
     for statement in SCHEMA:
         connection.execute(statement)
 
@@ -93,7 +77,7 @@ def apply(
     place = (version + 1, message.queue, number, enqueued)
     connection.execute(
         "INSERT OR REPLACE INTO leasehold_message_entity VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (*reader, _text(spec, change.key), *place),
+        (*reader, rows.key_text(spec, change.key), *place),
     )
     connection.execute(
         "INSERT INTO leasehold_message VALUES (?, ?, ?, ?, ?)", (*reader, message.queue, message.identity, now)
@@ -102,7 +86,7 @@ def apply(
         "DELETE FROM leasehold_message WHERE (pipeline, entity_table, queue, message) IN (SELECT pipeline, "
         "entity_table, queue, message FROM leasehold_message WHERE pipeline = ? AND entity_table = ? AND done_at < ? "
         "ORDER BY done_at LIMIT ?)",
-        (*reader, now - remember, _FORGOTTEN_AT_ONCE),
+        (*reader, now - remember, rows.FORGOTTEN_AT_ONCE),
     )
     return MessageOutcome.APPLIED
 
@@ -112,10 +96,10 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, st
     if not exists(connection, "leasehold_message_entity"):
         return 0
     count = 0
-    for values in product(*(candidates(key[name]) for name in ordered_keys(spec))):
+    for text in rows.key_texts(spec, key):
         count += connection.execute(
             "DELETE FROM leasehold_message_entity WHERE pipeline = ? AND entity_table = ? AND key = ?",
-            (spec.pipeline, spec.name, json.dumps(values)),
+            (spec.pipeline, spec.name, text),
         ).rowcount
     return count
 
@@ -125,18 +109,13 @@ def _write(
 ) -> None:
     if change.state is None:
         assert layout.delete is not None
-        connection.execute(layout.delete, _ordered(spec, change.key))
+        connection.execute(layout.delete, rows.ordered(spec, change.key))
         return
-    try:
-        row = pa.Table.from_pylist([dict(change.state)], schema)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"the state of {change.key} does not fit the table {spec.name}: {error}") from error
+    row = rows.row_of(spec, schema, change)
     columns = {name: convert(row[name]) for name in layout.columns}
     for name, column in columns.items():
         if column.problems:
-            raise UsageError(
-                f"the state of {change.key} does not fit the table {spec.name}: {name} {column.problems[0]}"
-            )
+            raise rows.misfit(spec, change, f"{name} {column.problems[0]}")
     connection.execute(layout.upsert, [column.values[0] for column in columns.values()])
 
 
@@ -151,19 +130,9 @@ def _place(connection: sqlite3.Connection, spec: TableSpec, key: Key, queue: str
     row = connection.execute(
         "SELECT version, queue, sequence_number, enqueued_time FROM leasehold_message_entity "
         "WHERE pipeline = ? AND entity_table = ? AND key = ?",
-        (spec.pipeline, spec.name, _text(spec, key)),
+        (spec.pipeline, spec.name, rows.key_text(spec, key)),
     ).fetchone()
     if row is None:
         return 0, -1, 0.0
     version, of, number, enqueued = row
     return (version, number, enqueued) if of == queue else (version, -1, 0.0)
-
-
-def _ordered(spec: TableSpec, key: Key) -> Sequence[Any]:
-    """The key's values in the order of the statements, however the spec writes its columns."""
-    values = dict(zip(spec.keys, key, strict=True))
-    return [values[name] for name in ordered_keys(spec)]
-
-
-def _text(spec: TableSpec, key: Key) -> str:
-    return json.dumps(_ordered(spec, key))

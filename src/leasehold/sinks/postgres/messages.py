@@ -1,0 +1,158 @@
+"""Messages of queues in Postgres: the tables `leasehold_message` and `leasehold_message_entity`.
+
+Owns their SQL; they are made as all tables that a schema shares are (`bookkeeping`). The rules are in `sinks.messages`.
+Every function here runs inside a transaction of the caller's; `read` in one that sees one moment.
+
+Concurrency: any number of threads and processes apply messages at once. Those of one entity follow one another by the
+lock on its row of `leasehold_message_entity`, taken first; so a version that was compared stays until the end. Two
+that bring one message under two keys follow one another by the row of `leasehold_message`, which the second does not
+insert. Nobody takes two locks of one kind, so nobody waits in a circle. What is forgotten leaves out what others have
+locked. A process that stops in here keeps those waiting that want its entity, until the server ends its transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import psycopg
+import pyarrow as pa
+
+from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, rows
+from leasehold.sinks.ordering import Key
+from leasehold.sinks.postgres import states
+from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.names import MESSAGE, MESSAGE_ENTITY, quoted
+from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
+from leasehold.sinks.postgres.staging import encode
+
+_OF_TABLE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
+_OF_ENTITY = f"{_OF_TABLE} AND key = %(key)s"
+_NEVER = (0, -1, 0.0)
+
+
+def check(session: Session) -> None:
+    """Refuse an entity table that a hub's events fill: neither would see the other's changes."""
+    rows.check_spec(session.spec)
+    query = f"SELECT hub FROM {session.names.of('leasehold_watermark')} WHERE {_OF_TABLE} LIMIT 1"
+    if (hub := session.one(query, **_mine(session))) is not None:
+        raise rows.filled_by_hub(session.spec, hub)
+
+
+def read(session: Session, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
+    """What is known of a message and its entity."""
+    version, number, enqueued = _place(session, key, message.queue)
+    return KnownOfMessage(
+        done=_is_done(session, message),
+        state=states.read(session, schema, [key]).get(key),
+        version=version,
+        late=number > message.sequence_number and enqueued >= message.enqueued_time,
+    )
+
+
+def apply(
+    session: Session, schema: pa.Schema, layout: Layout, change: MessageChange, now: float, remember: float
+) -> MessageOutcome:
+    """Apply a change, unless the message is done or the entity has another version."""
+    message, mine = change.message, _mine(session)
+    entities, messages = session.names.of(MESSAGE_ENTITY), session.names.of(MESSAGE)
+    if _is_done(session, message):
+        return MessageOutcome.DONE_BEFORE
+    of_entity = {**mine, "key": rows.key_text(session.spec, change.key)}
+    session.run(
+        f"INSERT INTO {entities} VALUES (%(pipeline)s, %(name)s, %(key)s, 0, '', -1, 0) ON CONFLICT DO NOTHING",
+        **of_entity,
+    )
+    session.run(f"SELECT 1 FROM {entities} WHERE {_OF_ENTITY} FOR UPDATE", **of_entity)
+    if _is_done(session, message):  # while this waited for the lock
+        return MessageOutcome.DONE_BEFORE
+    version, number, enqueued = _place(session, change.key, message.queue)
+    if version != change.version:
+        return MessageOutcome.OVERTAKEN
+    noted = session.run(
+        f"INSERT INTO {messages} VALUES (%(pipeline)s, %(name)s, %(queue)s, %(message)s, %(now)s) "
+        "ON CONFLICT DO NOTHING",
+        **mine,
+        queue=message.queue,
+        message=message.identity,
+        now=now,
+    )
+    if not noted:  # under another key
+        return MessageOutcome.DONE_BEFORE
+    if change.changes:
+        _write(session, schema, layout, change)
+    enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
+    session.run(
+        f"UPDATE {entities} SET version = version + 1, queue = %(queue)s, sequence_number = %(number)s, "
+        f"enqueued_time = %(enqueued)s WHERE {_OF_ENTITY}",
+        **of_entity,
+        queue=message.queue,
+        number=number,
+        enqueued=enqueued,
+    )
+    session.run(
+        f"DELETE FROM {messages} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {messages} WHERE {_OF_TABLE} "
+        "AND done_at < %(before)s ORDER BY done_at LIMIT %(at_most)s FOR UPDATE SKIP LOCKED))",
+        **mine,
+        before=now - remember,
+        at_most=rows.FORGOTTEN_AT_ONCE,
+    )
+    return MessageOutcome.APPLIED
+
+
+def forget(session: Session, key: Mapping[str, str]) -> int:
+    """Forget an entity, by its key as text; how many there were. The table is there."""
+    return session.run(
+        f"DELETE FROM {session.names.of(MESSAGE_ENTITY)} WHERE {_OF_TABLE} AND key = ANY(%(keys)s::text[])",
+        **_mine(session),
+        keys=[*rows.key_texts(session.spec, key)],
+    )
+
+
+def _write(session: Session, schema: pa.Schema, layout: Layout, change: MessageChange) -> None:
+    """Write or delete the row. What the table says of it is told as what it is: the state's fault."""
+    spec, table = session.spec, session.names.table
+    if change.state is None:
+        given = {f"k{place}": value for place, value in enumerate(rows.ordered(spec, change.key))}
+        terms = []
+        for place, target in enumerate(layout.key_targets):
+            staged = f"%(k{place})s::{target.carrier}"
+            terms.append(f"{quoted(target.name)} = {target.held(staged)}")
+        session.run(f"DELETE FROM {table} WHERE {' AND '.join(terms)}", **given)
+        return
+    row = rows.row_of(spec, schema, change)
+    given = {}
+    for place, name in enumerate(layout.columns):
+        encoded = encode(row[name])
+        if encoded.problems:
+            raise rows.misfit(spec, change, f"{name} {encoded.problems[0]}")
+        given[f"c{place}"] = encoded.values[0].as_py()
+    columns = ", ".join(f"%(c{place})s::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
+    try:
+        session.run(layout.insert(table, f"(SELECT {columns}) AS s"), **given)
+    except psycopg.Error as error:
+        if not breaks_a_rule(error):
+            raise
+        raise rows.misfit(spec, change, reason_of(error)) from error
+
+
+def _is_done(session: Session, message: MessageName) -> bool:
+    query = f"SELECT 1 FROM {session.names.of(MESSAGE)} WHERE {_OF_TABLE} AND queue = %(queue)s AND message = %(it)s"
+    return session.one(query, **_mine(session), queue=message.queue, it=message.identity) is not None
+
+
+def _place(session: Session, key: Key, queue: str) -> tuple[int, int, float]:
+    """The entity's version, and where its last message stands in this queue."""
+    found = session.rows(
+        f"SELECT version, queue, sequence_number, enqueued_time FROM {session.names.of(MESSAGE_ENTITY)} "
+        f"WHERE {_OF_ENTITY}",
+        **_mine(session),
+        key=rows.key_text(session.spec, key),
+    )
+    if not found:
+        return _NEVER
+    [(version, of, number, enqueued)] = found
+    return (version, number, enqueued) if of == queue else (version, *_NEVER[1:])
+
+
+def _mine(session: Session) -> dict[str, str]:
+    return {"pipeline": session.spec.pipeline, "name": session.spec.name}
