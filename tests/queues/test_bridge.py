@@ -287,6 +287,20 @@ def test_a_queue_that_is_away_is_waited_for_and_that_is_said_once(log: LogHub, m
     assert [row["body"] for row in rows(log)] == [b"a"]
 
 
+def test_a_queue_that_stays_away_ends_a_bridge_that_waits_for_some_time_only(
+    log: LogHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.cli.queues.bridge._PAUSE", 0.05)
+    with ServiceBusServer({"orders": QueueSettings()}) as server:
+        source, string = url(server), server.connection_string()
+    monkeypatch.setenv("LEASEHOLD_SERVICE_BUS_CONNECTION_STRING", string)
+    arguments = ["bridge", source, log.url, "--key", "session", "--until-empty", "--wait", "0.01"]
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == 1, ran.output
+    assert "Waiting for it" in ran.stderr, "once it was tried again"
+    assert "What was not completed stays in the queue" in ran.stderr
+
+
 def test_what_cannot_be_bridged_is_refused(server: ServiceBusServer, log: LogHub) -> None:
     for arguments, match in (
         ([url(server), "log:///none.db", "--key", "a"], "there is no log"),

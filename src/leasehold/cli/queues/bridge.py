@@ -39,7 +39,13 @@ _REPORT_EVERY = 10.0
 @click.option(
     "--until-empty",
     is_flag=True,
-    help="End when nothing has come for a second; else run until Ctrl-C. A queue that is away is waited for.",
+    help="End when nothing has come for a second; else run until Ctrl-C.",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to wait for a queue that is away, each time; then it is an error. Default: until it is there.",
 )
 @click.option(
     "--remember-days",
@@ -51,7 +57,14 @@ _REPORT_EVERY = 10.0
 )
 @output_option
 def bridge(
-    queue: str, hub: str, stated: str, most: int, until_empty: bool, remember_days: float, output: Output
+    queue: str,
+    hub: str,
+    stated: str,
+    most: int,
+    until_empty: bool,
+    wait: float | None,
+    remember_days: float,
+    output: Output,
 ) -> None:
     """Drain a queue into a hub, each message completed after it is there.
 
@@ -81,6 +94,7 @@ def bridge(
 
     away: set[str] = set()
     """Why the queue is away, as far as it has been said; empty while it is there."""
+    away_since = 0.0
 
     try:
         mover = Bridge(source, target, key_of=key_of, say=say, pause=stop.wait, remember=remember_days * 86_400)
@@ -88,7 +102,9 @@ def bridge(
             try:
                 moved = mover.step(most, _WAIT)
             except QueueUnavailable as error:
-                if not may_pass(error):
+                now = time.monotonic()
+                away_since = away_since if away else now
+                if not may_pass(error) or (wait is not None and now - away_since >= wait):
                     raise
                 if str(error) not in away:
                     say(error)
