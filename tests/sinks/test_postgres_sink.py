@@ -15,7 +15,7 @@ import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch, SinkError, SinkUnavailable, UsageError
 from leasehold.sinks import Batch, BatchResult, TableSpec, open_sink
-from leasehold.sinks.postgres import transaction
+from leasehold.sinks.postgres import rows
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staging import Staging, encode
@@ -350,8 +350,8 @@ def test_a_batch_that_takes_long_to_convert_is_not_ended_meanwhile(
         time.sleep(0.03 * len(column))
         return encode(column)
 
-    monkeypatch.setattr(transaction, "encode", slow)
-    monkeypatch.setattr(transaction, "_PIECE", 1)
+    monkeypatch.setattr(rows, "encode", slow)
+    monkeypatch.setattr(rows, "_PIECE", 1)
     sink = place.sink(TableSpec(name="slow", pipeline="p", mode="append"), timeout=2.0)
     values = [str(number) if number != 50 else "\0" for number in range(60)]
     assert sink.apply(of({"v": pa.array(values)})) == BatchResult(applied=59, rejected=1)

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.errors import ConfigError
 from leasehold.model import Event
 from leasehold.pipeline_file import read_pipeline_file
+from leasehold.sinks.batch import Batch
 from leasehold.sinks.table import BatchResult
 from leasehold.spark import EntityTable
 from leasehold.spark.batch import BatchTransform
@@ -119,6 +120,7 @@ def test_a_pipeline_file_reads_what_the_identity_needs(place: Place) -> None:
     one = ReadRange("0", 0, 5, 1)
     order = Order(place.hub.identity, (), ((one,),))
     batch = evaluation(order).batch
+    assert isinstance(batch, Batch)
     assert batch.identities is not None
     assert batch.identities.rows["identity"].to_pylist() == ["a:1", "a:1", "a:2", "b:1"]
 

@@ -49,7 +49,10 @@ def test_rows_come_through_spark_and_the_commands_know_them(spark: SparkSession,
         f"'{place.schema}' ORDER BY 1"
     ) == [
         (f"leasehold_{name}",)
-        for name in ("cleared", "dropped", "message", "message_entity", "parked", "place", "table", "watermark")
+        for name in (
+            *("cleared", "dropped", "message", "message_entity", "parked", "place"),
+            *("staged", "table", "watermark"),
+        )
     ]
     hub = LogHub.create(tmp_path / "hub.db", partitions=2)
     for partition in ("0", "1"):

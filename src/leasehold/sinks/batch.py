@@ -123,10 +123,10 @@ def arrange(batch: Batch) -> Arrangement:
 
     Raises `SchemaMismatch` for rows that do not say where they come from, `StaleBatch` for rows outside `batch.ranges`.
     """
-    fence = _fence(batch.rows, "the DataFrame")
+    fence = fence_of(batch.rows, "the DataFrame")
     if batch.rejected is not None:
         _check_rejected(batch.rejected)
-        fence = pa.concat_tables([fence, _fence(batch.rejected, "the DataFrame of rejected events")])
+        fence = pa.concat_tables([fence, fence_of(batch.rejected, "the DataFrame of rejected events")])
     made_of_rows = _in_order(fence)
     if batch.parking is not None and batch.parking.retried:
         return _parked(made_of_rows, batch.ranges or ())
@@ -236,7 +236,8 @@ def check_fence_names(names: Sequence[str]) -> None:
         )
 
 
-def _fence(table: pa.Table, what: str) -> pa.Table:
+def fence_of(table: pa.Table, what: str) -> pa.Table:
+    """The columns of the fence, by their names. Raises `SchemaMismatch` that says `what` lacks them."""
     check_names(table.schema.names)
     check_fence_names(table.schema.names)
     columns = {}

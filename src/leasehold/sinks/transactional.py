@@ -28,7 +28,7 @@ from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
 from leasehold.sinks import claims, duplicates, fence
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.batch import Arrangement, Batch, Identities, arrange
+from leasehold.sinks.batch import Arrangement, Batch, Identities, Kept, arrange
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.parking import Parking, ParksEvents
@@ -74,11 +74,13 @@ class TransactionalSink(ABC, Generic[T]):
         raises `OwnerLevelWentBack`; without `level_of` it is dropped with a warning. Raises `SchemaMismatch`,
         `KeyFromTwoPartitions`, `StaleBatch` and `EventsMissing` with nothing applied.
         """
+        return self._apply_arranged(batch, arrange(batch), level_of)
+
+    def _apply_arranged(self, batch: Batch, arrangement: Arrangement, level_of: LevelOf | None) -> BatchResult:
         if not self.spec.keys and (batch.sequence_by is not None or batch.delete is not None):
             raise ConfigError(
                 "mode", self.spec.mode, "appended events have no order and are never deleted", "Use upsert"
             )
-        arrangement = arrange(batch)
         fitted = self._fitted
         if not arrangement.stretches and self._none_whole and fitted and fitted.equals(batch.rows.schema):
             return BatchResult()  # nothing to write, so no writer to wait for
@@ -237,7 +239,7 @@ class TransactionalSink(ABC, Generic[T]):
         }
         transaction.set_watermarks(raised)
 
-        kept = arrangement.admitted(plan)
+        kept = self._kept(transaction, arrangement, plan)
         verdict = None if batch.identities is None else self._duplicates(transaction, batch.identities, plan)
         if verdict is not None:
             kept = duplicates.without(kept, verdict.dropped)
@@ -265,6 +267,10 @@ class TransactionalSink(ABC, Generic[T]):
             dropped,
             seconds=written.seconds,
         )
+
+    def _kept(self, transaction: T, arrangement: Arrangement, plan: fence.Plan) -> Kept:
+        """The rows that `plan` lets through."""
+        return arrangement.admitted(plan)
 
     def _duplicates(self, transaction: T, identities: Identities, plan: fence.Plan) -> duplicates.Verdict:
         """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for."""

@@ -119,7 +119,7 @@ def convert(column: Column) -> Converted:
 def as_json(columns: Mapping[str, Column]) -> list[str]:
     """The rows of these columns as JSON objects; bytes that are not UTF-8 show as replacement characters."""
     plain = [_plain(column, lossy=True) for column in columns.values()]
-    return [_dumps(dict(zip(columns, row, strict=True))) for row in zip(*plain, strict=True)]
+    return [dumps(dict(zip(columns, row, strict=True))) for row in zip(*plain, strict=True)]
 
 
 def order_kind(type_: pa.DataType) -> str | None:
@@ -146,7 +146,7 @@ def order_values(column: Column) -> Converted:
 def stored(column: Column) -> list[Any]:
     kind = kind_of(column.type)
     if kind is Kind.JSON:
-        return [None if value is None else _dumps(value) for value in _plain(column, lossy=False)]
+        return [None if value is None else dumps(value) for value in _plain(column, lossy=False)]
     if kind is Kind.INTEGER and types.is_boolean(column.type):
         column = column.cast(pa.int8())
     return _scalars(column, lossy=False)
@@ -215,7 +215,7 @@ def _plain(column: Column, *, lossy: bool) -> list[Any]:
         return _with_nulls(column, rows)
     if types.is_map(type_):
         keys, items = _plain(column.keys, lossy=lossy), _plain(column.items, lossy=lossy)
-        pairs = [(key if isinstance(key, str) else _dumps(key), item) for key, item in zip(keys, items, strict=True)]
+        pairs = [(key if isinstance(key, str) else dumps(key), item) for key, item in zip(keys, items, strict=True)]
         offsets = column.offsets.to_pylist()
         return _with_nulls(column, [dict(pairs[a:b]) for a, b in pairwise(offsets)])
     if types.is_nested(type_):
@@ -243,5 +243,6 @@ def _finite(value: float | None) -> float | str | None:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
-def _dumps(value: object) -> str:
+def dumps(value: object) -> str:
+    """A value as JSON, in the one form in which all of it is kept."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

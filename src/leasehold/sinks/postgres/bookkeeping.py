@@ -9,6 +9,7 @@ Owns these tables, and their SQL:
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
     leasehold_message, leasehold_message_entity  messages of queues that are done, and versions of entities (`messages`)
+    leasehold_staged       rows on their way from tasks (`staged.table`)
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
     <table>_rejected       the events that were set aside (`rejected`)
 
@@ -38,6 +39,7 @@ from leasehold.sinks.claims import TableRecord
 from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.postgres.names import NEEDED, SHARED
 from leasehold.sinks.postgres.session import Session, reason_of
+from leasehold.sinks.postgres.staged import table as staged_table
 from leasehold.sinks.remembered_order import TableOrder
 
 FORMAT = 2
@@ -80,6 +82,7 @@ SCHEMA = (
         key text COLLATE "C", version bigint NOT NULL, queue text COLLATE "C" NOT NULL,
         sequence_number bigint NOT NULL, enqueued_time double precision NOT NULL,
         PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",
+    *staged_table.SCHEMA,
 )
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"
 _LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partition)"

@@ -26,7 +26,10 @@ PARKED = "leasehold_parked"
 MESSAGE, MESSAGE_ENTITY = "leasehold_message", "leasehold_message_entity"
 """Which messages of queues are done, and at which version each entity's state is."""
 
-SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, MESSAGE, MESSAGE_ENTITY)
+STAGED = "leasehold_staged"
+"""Where tasks put the rows of a batch, for the driver to merge."""
+
+SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, MESSAGE, MESSAGE_ENTITY, STAGED)
 """The tables that all entity tables of a schema share."""
 
 LONGEST_NAME = 63 - len("leasehold_identity_")

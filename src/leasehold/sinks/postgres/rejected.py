@@ -79,7 +79,7 @@ def insert(session: Session, rows: Sequence[Rejected], now: float) -> None:
         [
             (
                 *(row.hub, row.partition, row.sequence_number, row.place),
-                *_bytes(row.body),
+                *as_bytes(row.body),
                 row.reason.replace("\0", "\\0"),
                 row.source,
                 now,
@@ -89,7 +89,8 @@ def insert(session: Session, rows: Sequence[Rejected], now: float) -> None:
     )
 
 
-def _bytes(body: object) -> tuple[bytes | None, bool]:
+def as_bytes(body: object) -> tuple[bytes | None, bool]:
+    """A body as it is kept, and whether it is text."""
     if body is None or isinstance(body, bytes):
         return body, False
     return str(body).encode("utf-8", "replace"), True

@@ -34,8 +34,9 @@ from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable, UsageError
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
-from leasehold.sinks.base import LevelOf, Sink, TableContents
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
+from leasehold.sinks.batch import Arrangement, Batch, Kept
+from leasehold.sinks.fence import Plan
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.messages.rows import fenced
@@ -58,9 +59,13 @@ from leasehold.sinks.postgres.names import (
 )
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.staged.rows import replayed
+from leasehold.sinks.postgres.staged.stager import offered_stager
+from leasehold.sinks.postgres.staged.table import LeftBehind, clear_old, discard
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.remembered_order import check_spec
 from leasehold.sinks.set_aside import EventId, RejectedRows, Selection
+from leasehold.sinks.staged import StagedArrangement, StagedBatch, StagedRowsGone, arranged
 from leasehold.sinks.table import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 
@@ -112,7 +117,8 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
             },
         )
         super().__init__(spec, self._connections.shown, clock)
-        self._timeout = timeout
+        self._url, self._timeout = url, timeout
+        self._left_behind = LeftBehind()
         self._checked: Checked | None = None  # replaced whole, so threads may race for it
         self._staged: WeakKeyDictionary[Connection, object] = WeakKeyDictionary()
         self._backends: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
@@ -121,6 +127,37 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
         """Apply what is new in `batch`, in one transaction. See `TransactionalSink`."""
         return self._again(lambda: super(PostgresSink, self).apply(batch, level_of))
+
+    def stager(self) -> Stager | None:
+        """See `StagesRows`."""
+        return offered_stager(self._claimed, self._url, self._timeout, self.spec)
+
+    def apply_staged(self, batch: StagedBatch, level_of: LevelOf | None = None) -> BatchResult:
+        """See `StagesRows`."""
+        try:
+            result = self._again(lambda: self._apply_arranged(batch.shape, arranged(batch), level_of))
+        except BaseException as error:
+            if not isinstance(error, StagedRowsGone):
+                with suppress(SinkError):  # what is left will be cleared
+                    self.discard_staged(batch.batch)
+            raise
+        if self._left_behind.is_due(time.monotonic()):
+            with suppress(SinkError), self._using() as session:
+                clear_old(session)
+        return result
+
+    def _kept(self, transaction: PostgresTransaction, arrangement: Arrangement, plan: Plan) -> Kept:
+        if not isinstance(arrangement, StagedArrangement):
+            return super()._kept(transaction, arrangement, plan)
+        dropped, split = arrangement.replayed(plan)
+        if split:
+            dropped += replayed(transaction.session, arrangement.staged, split)
+        return arrangement.kept(plan, dropped)
+
+    def discard_staged(self, batch: str) -> None:
+        """See `StagesRows`."""
+        with self._using() as session:
+            discard(session, batch)
 
     def _again(self, act: Callable[[], T]) -> T:
         """Do what is one transaction, and again if the server undoes it for others' sake."""

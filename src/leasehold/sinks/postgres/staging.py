@@ -177,4 +177,8 @@ class Staging:
                 view = text.getbuffer()
                 for start in range(0, len(view), _BYTES):
                     copy.write(view[start : start + _BYTES])
+        self.analyze()
+
+    def analyze(self) -> None:
+        """Have the server look at what is in the staging table."""
         self._session.run(f"ANALYZE {STAGE} (place, kid, lane)")  # what it is joined by

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from leasehold.postgres.connections import ROLLED_BACK
 from leasehold.postgres.place import check_relations
 from leasehold.sinks import claims
 from leasehold.sinks.batch import Batch, Kept
-from leasehold.sinks.content import SetAside, bodies_of, identified, parted, unfit_rows
 from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.parking import Parking
@@ -28,17 +25,16 @@ from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, sta
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
 from leasehold.sinks.postgres.names import CLEARED, PARKED, PLACE
+from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.postgres.staging import NUL, Encoded, Staging, encode, key_numbers
+from leasehold.sinks.postgres.staged.rows import StagedRows
+from leasehold.sinks.postgres.staging import Staging
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside.trying import Tried
+from leasehold.sinks.staged import StagedKept
 from leasehold.sinks.transactions import Outcome
-from leasehold.sinks.values import Converted, order_values
 
 _LONGEST_PAUSE = 0.5
-_PIECE = 20_000
-"""Values that are brought into their form at once; a transaction in which nothing is said for long is ended."""
-_SILENCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,18 +199,20 @@ class PostgresTransaction:
             self.staged_as = staging.signature
         else:
             staging.empty()
-        rows = _Rows(batch, layout, kept, session)
-        staged = rows.staged(self.bookkeeping)
-        merged = Merged()
-        if staged.num_rows:
-            staging.fill(staged)
+        rows: BatchRows | StagedRows
+        if isinstance(kept, StagedKept):
+            rows = StagedRows(session, layout, kept)
+        else:
+            rows = BatchRows(batch, layout, kept, session)
+        count = rows.fill(staging, self.bookkeeping)
         filled = time.monotonic()
-        if staged.num_rows:
-            merged = self._merged(layout, batch, order, staged.num_rows, past=past)
+        merged = self._merged(layout, batch, order, count, past=past) if count else Merged()
         if layout.keys and merged.applied:
             self.bookkeeping.record_order(order)
         self._seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
-        return Tried(merged.applied, merged.superseded, rows.rejected(merged.broken))
+        rejected = rows.rejected(merged.broken)
+        rows.end()
+        return Tried(merged.applied, merged.superseded, rejected)
 
     def _cleared(self) -> dict[int, int]:
         """Up to which sequence number memories may have been cleared, by the partition's number."""
@@ -240,108 +238,3 @@ class PostgresTransaction:
                     raise
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(pause * 2, _LONGEST_PAUSE)
-
-
-class _Rows:
-    """The new rows of a batch in order: those that can be stored, and those that are set aside before any write."""
-
-    def __init__(self, batch: Batch, layout: Layout, kept: Kept, session: Session) -> None:
-        self._kept = kept
-        self._layout = layout
-        self._at, source, self._unparsed = parted(batch, kept)
-        self._data = batch.rows.take(source).select(layout.columns)
-        self._encoded = _encoded([self._data[name] for name in layout.columns], session)
-        rows = self._data.num_rows
-        gone: Any = pa.array([False] * rows, pa.bool_())
-        if batch.delete is not None:
-            gone = pc.fill_null(batch.delete.take(source), False)
-        self._gone = _flat(gone)
-        ordering = None if batch.sequence_by is None else _ordering(batch.sequence_by.take(source))
-        self._order = None if ordering is None else list(ordering.values)
-        self._unfit = unfit_rows(
-            layout,
-            [_converted(one, is_key=place in layout.keys) for place, one in enumerate(self._encoded)],
-            None if batch.delete is None else self._gone.to_pylist(),
-            ordering,
-        )
-        self._places = [place for place in range(rows) if place not in self._unfit]
-
-    def staged(self, bookkeeping: Bookkeeping) -> pa.Table:
-        """What goes into staging."""
-        taken = pa.array(self._places, pa.int64())
-        count = len(self._places)
-        lanes = [self._kept.lanes[self._at[place]] for place in self._places]
-        numbers = [self._kept.numbers[self._at[place]] for place in self._places]
-        distinct = sorted(set(lanes), key=lambda lane: (lane[1], lane[0]))
-        ranks = {lane: rank for rank, lane in enumerate(distinct)}
-        ids = bookkeeping.lane_ids(distinct)
-        values = [_flat(one.values).take(taken) for one in self._encoded]
-        ordered = [None] * count if self._order is None else [self._order[place] for place in self._places]
-        by_text = bool(ordered) and isinstance(ordered[0], str)
-        columns: list[Any] = [
-            pa.array(range(count), pa.int32()),
-            key_numbers([values[place] for place in self._layout.keys], count),
-            pa.array([ids[lane] for lane in lanes], pa.int64()),
-            pa.array([ranks[lane] for lane in lanes], pa.int32()),
-            pa.array(numbers, pa.int64()),
-            _numbers([] if by_text else ordered, count),
-            pa.array(ordered if by_text else [None] * count, pa.string()),
-            self._gone.take(taken),
-            *values,
-        ]
-        return pa.table(columns, names=[str(place) for place in range(len(columns))])
-
-    def rejected(self, broken: Mapping[int, str]) -> list[Any]:
-        """All rows to set aside, in the order of the batch; `broken` are those that the table refused."""
-        reasons = {**self._unfit, **{self._places[index]: reason for index, reason in broken.items()}}
-        places = sorted(reasons)
-        bodies = bodies_of(self._data.take(pa.array(places, pa.int64())))
-        found = [
-            SetAside(self._at[place], body, reasons[place], None) for place, body in zip(places, bodies, strict=True)
-        ]
-        return list(identified(sorted([*self._unparsed, *found], key=lambda one: one.at), self._kept))
-
-
-def _encoded(columns: Iterable[Any], session: Session) -> list[Encoded]:
-    """The columns as they travel; the server is told meanwhile that the transaction goes on."""
-    found, said = [], time.monotonic()
-    for column in columns:
-        pieces: list[Any] = []
-        problems: dict[int, str] = {}
-        for start in range(0, max(len(column), 1), _PIECE):
-            one = encode(column.take(pa.array(range(start, min(start + _PIECE, len(column))), pa.int64())))
-            pieces.append(_flat(one.values))
-            problems |= {start + index: problem for index, problem in one.problems.items()}
-            if time.monotonic() - said > _SILENCE:
-                session.one("SELECT 1")
-                said = time.monotonic()
-        found.append(Encoded(pa.chunked_array(pieces), problems))
-    return found
-
-
-def _flat(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _converted(encoded: Encoded, *, is_key: bool) -> Converted:
-    values = _flat(encoded.values)
-    return Converted(values.to_pylist() if is_key and values.null_count else (), encoded.problems)
-
-
-def _ordering(column: Any) -> Converted:
-    """Values of `sequence_by`; text with a NUL has no place in the order."""
-    found = order_values(column)
-    nul = {place: NUL for place, value in enumerate(found.values) if isinstance(value, str) and "\0" in value}
-    return Converted(found.values, {**nul, **found.problems}) if nul else found
-
-
-def _numbers(values: list[Any], count: int) -> Any:
-    """Numbers as text, with all their digits: a double as the number that it is."""
-    texts = [None if value is None else format(_exact(value)) for value in values] or [None] * count
-    return pa.array(texts, pa.string())
-
-
-def _exact(value: Any) -> Any:
-    from decimal import Decimal
-
-    return Decimal(value) if isinstance(value, float) else value

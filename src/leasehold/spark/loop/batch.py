@@ -105,6 +105,12 @@ class MicroBatch:
         """After `df` has given no row: read the events, if Spark has not. Those that are rejected are among them."""
         self._jobs.read_what_is_left_out(self.events, df)
 
+    def rejected(self, df: DataFrame, rows: int) -> pa.Table | None:
+        """After `df` has given so many rows: the events that the tasks have set aside. Raises `StaleBatch`."""
+        if not rows:
+            self.read_what_is_left_out(df)
+        return rejected_of(self.receipts())
+
     def weights(self) -> dict[str, float]:
         """What an event of each partition weighs in bytes, as far as the tasks have told."""
         try:

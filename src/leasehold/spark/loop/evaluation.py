@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
 from leasehold.logs import about
 from leasehold.sinks.batch import Batch
+from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
@@ -40,7 +42,7 @@ class Evaluated:
     contexts of its events, where asked for.
     """
 
-    batch: Batch
+    batch: Batch | StagedBatch
     weights: dict[str, float]
     seconds: float = 0.0
     producers: tuple[tuple[str, str], ...] = ()
@@ -73,19 +75,29 @@ class Evaluation:
         inline = REASON in source.columns
         good = source.where(F.col(REASON).isNull()).drop(REASON) if inline else source
         prepared = self._plan(order, good)
+
+        def rejected(rows: int) -> pa.Table | None:
+            if not rows:
+                self._jobs.read_what_is_left_out(source, prepared.df)
+            return rejected_of(self._jobs.receipts(order))
+
+        staged = self._table.staged(prepared, order.ranges, rejected) if order.may_stage and not inline else None
+        if staged is not None:
+            return self._told(staged, order)
         batch = replace(self._table.evaluate(prepared), identities=identities_of(self._table.deduplication, good))
-        if not batch.rows.num_rows:
-            self._jobs.read_what_is_left_out(source, prepared.df)
+        set_aside = rejected(batch.rows.num_rows)
         if inline:  # without receipts: read again, whole or not at all
             bad = source.where(F.col(REASON).isNotNull()).select(*CARRIED, "body", F.col(REASON).alias("reason"))
             batch = with_rejected(batch, to_arrow(bad))
-        receipts = self._jobs.receipts(order)
-        if (set_aside := rejected_of(receipts)) is not None:
+        if set_aside is not None:
             batch = with_rejected(batch, set_aside)
-        told = receipts or {}
+        return self._told(replace(batch, ranges=order.ranges), order)
+
+    def _told(self, batch: Batch | StagedBatch, order: Order) -> Evaluated:
+        """The rows of a batch, with what its tasks have told beside."""
+        told = self._jobs.receipts(order) or {}
         producers = put_together(receipt.producers for receipt in told.values())
-        rows = replace(batch, ranges=order.ranges)
-        return Evaluated(rows, sizes(told), producers=producers, parts=parts(told.values()))
+        return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()))
 
     def _plan(self, order: Order, events: DataFrame) -> Prepared:
         tasks = len(order.tasks)

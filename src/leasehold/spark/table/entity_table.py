@@ -13,7 +13,6 @@ there holds up nobody, and finds out in its transaction whether it still counts.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,30 +23,33 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
-from leasehold.model import ConsumerGroup
+from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice, Notices
 from leasehold.sinks import open_sink
+from leasehold.sinks.base import LevelOf
 from leasehold.sinks.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.staged import StagedBatch
 from leasehold.sinks.table import HUB, BatchResult, TableSpec, Totals, folded
 from leasehold.spark.empty import no_rows
-from leasehold.spark.loop.batch import MetTable, MicroBatch, rejected_of
-from leasehold.spark.loop.orders import Receipt
+from leasehold.spark.loop.batch import MetTable, MicroBatch
+from leasehold.spark.table.counting import Counting
 from leasehold.spark.table.expressions import (
     Prepared,
+    Reading,
     check_expressions,
     check_text,
     check_types,
-    parted,
     with_expression,
     with_rejected,
 )
 from leasehold.spark.table.foreach import APPLIED, STALL, run_of, say_what_cannot_be_computed, watched
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
 from leasehold.spark.table.records import Records, check_records
+from leasehold.spark.table.staging import STAGE_FROM, Staging, check_stage_from
 from leasehold.spark.table.stream_tables import Origin, check_origin, options_of, origin_of
-from leasehold.spark.table.telling import apply_and_tell, say_all_rejected
+from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 from leasehold.spark.versions import check_release, schema_of, to_arrow
 from leasehold.stores import OwnershipStore, open_store
@@ -86,6 +88,9 @@ class EntityTable:
                     DataFrame): an event for which an earlier one gave the same value, not null, is dropped
     deduplicate_for if they were enqueued at most so long after one another: seconds, or a text such as "10m"
 
+    stage_from      in Postgres: batches of `MicroBatches` of at least so many events are brought into the database by
+                    Spark's tasks, and do not pass through the driver; None for no batch
+
     Raises `ConfigError` at once for settings that do not go together.
     """
 
@@ -108,6 +113,7 @@ class EntityTable:
         timeout: float = 10.0,
         deduplicate_by: str | None = None,
         deduplicate_for: float | str | None = None,
+        stage_from: int | None = STAGE_FROM,
     ) -> None:
         self._again = partial(
             EntityTable,
@@ -127,6 +133,7 @@ class EntityTable:
             timeout=timeout,
             deduplicate_by=deduplicate_by,
             deduplicate_for=deduplicate_for,
+            stage_from=stage_from,
         )
         check_release()
         spec = TableSpec(
@@ -140,6 +147,7 @@ class EntityTable:
         )
         check_expressions(mode, sequence_by=sequence_by, delete_when=delete_when)
         check_text("reject_by", reject_by)
+        check_stage_from(stage_from)
         if not timeout > 0:
             raise ConfigError("timeout", timeout, "a number of seconds above zero", "10 is the default")
         check_records(store, group, consumer_group)
@@ -155,9 +163,8 @@ class EntityTable:
         self._met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
         self.notices = Notices()
         """Who hears of each batch of a query that is applied (`TableApplied`). A loop tells its own subscribers."""
-        self._totals = Totals()
-        self._only_rejects = False
-        self._lock = threading.Lock()
+        self._staging = Staging(self._sink, stage_from)
+        self._counting = Counting(spec)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark Connect sends the function of `foreachBatch` to its server; totals start anew there."""
@@ -166,8 +173,7 @@ class EntityTable:
     @property
     def totals(self) -> Totals:
         """The sum of what has become of all batches that this object has applied."""
-        with self._lock:
-            return self._totals
+        return self._counting.totals
 
     @overload
     def apply(self, df: DataFrame, batch: MicroBatch) -> BatchResult: ...
@@ -194,7 +200,7 @@ class EntityTable:
                 done()
             logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch, result)
             return None
-        return self._apply_of_loop(lambda: self._evaluated(df, batch), batch)
+        return self._apply_of_loop(lambda: self._rows(df, batch), batch)
 
     def unseen(self, df: DataFrame, batch: MicroBatch | int) -> Unseen:
         """What of `df` the table has not seen, evaluated now, for another sink beside the table.
@@ -221,7 +227,7 @@ class EntityTable:
 
     def _unseen_of_loop(self, df: DataFrame, batch: MicroBatch) -> Unseen:
         def look() -> tuple[Batch, tuple[Piece, ...]]:
-            rows = self._evaluated(df, batch)
+            rows = self._evaluated(self.prepare(df), batch)
             return rows, pieces_of(rows, self._sink)
 
         found = self._with_batch_of_loop(batch, look)
@@ -230,11 +236,11 @@ class EntityTable:
         rows, pieces = found
         return Unseen(pieces, lambda: self._apply_of_loop(lambda: rows, batch))
 
-    def _apply_of_loop(self, rows: Callable[[], Batch], batch: MicroBatch) -> BatchResult:
+    def _apply_of_loop(self, rows: Callable[[], Batch | StagedBatch], batch: MicroBatch) -> BatchResult:
         """Apply rows of a batch of `MicroBatches`; zeros where it is abandoned."""
 
         def apply() -> BatchResult:
-            result = self.write(rows(), None, batch.level_of, batch.tell)
+            result = self.write(rows(), batch.level_of, batch.tell)
             batch.end_apply(self._met_by_loop)
             return result
 
@@ -251,13 +257,16 @@ class EntityTable:
             logger.info("batch %s is given up and planned again: %s", batch.id, batch.failure)
             return None
 
-    def _evaluated(self, df: DataFrame, batch: MicroBatch) -> Batch:
-        """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
+    def _rows(self, df: DataFrame, batch: MicroBatch) -> Batch | StagedBatch:
+        """The rows of a batch of `MicroBatches`, staged by its tasks, or here. Raises `StaleBatch`."""
         prepared = self.prepare(df)
+        staged = self.staged(prepared, batch.ranges, partial(batch.rejected, prepared.df))
+        return self._evaluated(prepared, batch) if staged is None else staged
+
+    def _evaluated(self, prepared: Prepared, batch: MicroBatch) -> Batch:
+        """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
         rows = replace(self.evaluate(prepared), identities=identities_of(self.deduplication, batch.events))
-        if not rows.rows.num_rows:
-            batch.read_what_is_left_out(prepared.df)
-        set_aside = rejected_of(dict(batch.receipts() or {}))
+        set_aside = batch.rejected(prepared.df, rows.rows.num_rows)
         return replace(rows if set_aside is None else with_rejected(rows, set_aside), ranges=batch.ranges)
 
     @contextmanager
@@ -308,41 +317,33 @@ class EntityTable:
 
     def evaluate(self, prepared: Prepared) -> Batch:
         """Compute the rows: the one action of a batch."""
-        table = to_arrow(prepared.df)
-        width = table.num_columns - len(prepared.added)
-        extra = {setting: table.column(width + place) for place, setting in enumerate(prepared.added)}
-        if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
-            raise ConfigError("delete_when", self._delete_when, "not a condition", "It has to be true or false")
-        stored = [place for place in range(width) if folded(table.schema.names[place]) != folded(self._reject_by or "")]
-        rows = table.select(stored)
-        batch = Batch(rows, None, extra.get("sequence_by"), extra.get("delete_when"))
-        return batch if "reject_by" not in extra else parted(batch, extra["reject_by"], self._reject_by)
+        return self._reading(prepared).batch_of(to_arrow(prepared.df))
+
+    def staged(
+        self, prepared: Prepared, ranges: Sequence[EventRange], rejected: Callable[[int], pa.Table | None]
+    ) -> StagedBatch | None:
+        """Have the tasks compute the rows of these ranges and stage them: in place of `evaluate`, if not None."""
+        if self.deduplication is not None or self._records is not None:
+            return None
+        if not self._staging.takes(prepared.df.sparkSession, sum(map(len, ranges))):
+            return None
+        return self._staging.stage(prepared, self._reading(prepared), ranges, rejected)
+
+    def _reading(self, prepared: Prepared) -> Reading:
+        return Reading(prepared.added, self._delete_when, self._reject_by)
 
     def write(
-        self,
-        batch: Batch,
-        receipts: Mapping[int, Receipt] | None = None,
-        level_of: Callable[[str, str], int | None] | None = None,
-        tell: Callable[[Notice], None] | None = None,
+        self, batch: Batch | StagedBatch, level_of: LevelOf | None = None, tell: Callable[[Notice], None] | None = None
     ) -> BatchResult:
-        """Apply an evaluated batch in one transaction, with the events that its tasks have set aside.
+        """Apply a batch that was evaluated or staged, in one transaction.
 
         `level_of` gives the owner level in the ownership record of a partition of a hub. `tell` is told what became of
         it, in place of the subscribers of `notices`.
         """
-        set_aside = rejected_of(dict(receipts or {}))
-        if set_aside is not None:
-            batch = with_rejected(batch, set_aside)
-        if self._records is not None:
+        if self._records is not None and not isinstance(batch, StagedBatch):
             self._records.check_hub(batch)
             level_of = level_of or self._records.owner_level
-        result = apply_and_tell(self._sink, batch, level_of, tell or self.notices.publish)
-        with self._lock:
-            self._totals = self._totals.plus(result)
-            began, self._only_rejects = self._only_rejects, result.only_rejects
-        if result.only_rejects and not began:
-            say_all_rejected(self._sink.spec, batch, result)
-        return result
+        return self._counting.add(apply_and_tell(self._sink, batch, level_of, tell or self.notices.publish), batch)
 
     def check(self, df: DataFrame) -> None:
         """Check what a query is going to apply before it is started; `df` may be a stream.

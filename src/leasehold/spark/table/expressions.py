@@ -17,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812 -- likewise
 
 from leasehold.errors import ConfigError, SchemaMismatch
 from leasehold.sinks.batch import Batch, find
-from leasehold.sinks.table import FENCE_COLUMNS
+from leasehold.sinks.table import FENCE_COLUMNS, folded
 from leasehold.sinks.values import Column as Values
 from leasehold.sinks.values import as_json
 from leasehold.spark.versions import schema_of, types_named
@@ -37,6 +37,26 @@ class Prepared:
 
     df: DataFrame
     added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the rows of a prepared DataFrame are read, in the driver as in a task."""
+
+    added: tuple[str, ...]
+    delete_when: str | None
+    reject_by: str | None
+
+    def batch_of(self, table: pa.Table) -> Batch:
+        """These rows, with the values of the expressions. Raises `ConfigError` for those of a wrong type."""
+        width = table.num_columns - len(self.added)
+        extra = {setting: table.column(width + place) for place, setting in enumerate(self.added)}
+        if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
+            raise ConfigError("delete_when", self.delete_when, "not a condition", "It has to be true or false")
+        reject_by = folded(self.reject_by or "")
+        rows = table.select([place for place in range(width) if folded(table.schema.names[place]) != reject_by])
+        batch = Batch(rows, None, extra.get("sequence_by"), extra.get("delete_when"))
+        return batch if "reject_by" not in extra else parted(batch, extra["reject_by"], self.reject_by)
 
 
 def with_rejected(batch: Batch, rejected: pa.Table) -> Batch:

@@ -12,17 +12,24 @@ from collections.abc import Callable
 
 from leasehold.notices import Notice, TableApplied
 from leasehold.printable import printable
-from leasehold.sinks.base import LevelOf, Sink
+from leasehold.sinks.base import LevelOf, Sink, StagesRows
 from leasehold.sinks.batch import Batch
+from leasehold.sinks.staged import StagedBatch
 from leasehold.sinks.table import BatchResult, TableSpec, counts_of
 
 logger = logging.getLogger(__name__)
 
 
-def apply_and_tell(sink: Sink, batch: Batch, level_of: LevelOf | None, tell: Callable[[Notice], None]) -> BatchResult:
+def apply_and_tell(
+    sink: Sink, batch: Batch | StagedBatch, level_of: LevelOf | None, tell: Callable[[Notice], None]
+) -> BatchResult:
     """Apply a batch, and tell what became of it and how long it took, with what was waited for."""
     started = time.monotonic()
-    result = sink.apply(batch, level_of)
+    if isinstance(batch, StagedBatch):
+        assert isinstance(sink, StagesRows)
+        result = sink.apply_staged(batch, level_of)
+    else:
+        result = sink.apply(batch, level_of)
     tell(TableApplied(sink.spec.name, counts_of(result), time.monotonic() - started, result.seconds))
     return result
 

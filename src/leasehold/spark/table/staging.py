@@ -1,0 +1,145 @@
+"""Tasks bring the rows of a large batch into the table's database by themselves; the driver gets their receipts.
+
+Owns the line from which on a batch goes this way, and the way back: wherever it does not work out (tasks that cannot
+reach the database, a user who may not, rows that do not fit), the batch is evaluated once more and its rows pass
+through the driver, which finds the error, if it is one, and says it. Then tasks are left alone for some minutes.
+
+Concurrency: Spark may run a task several times, at once or later, and kill it at any line: see
+`leasehold.sinks.staged`. A receipt that Spark returns is of an attempt that has committed all of its rows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from leasehold.errors import ConfigError, LeaseholdError, SinkError
+from leasehold.model import EventRange
+from leasehold.sinks.base import Sink, Stager, StagesRows
+from leasehold.sinks.staged import StagedBatch, new_token, receipt_of, shape_of
+from leasehold.spark.loop.jobs import is_connect
+from leasehold.spark.table.expressions import Prepared, Reading
+from leasehold.spark.versions import arrow_schema, schema_of, to_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+STAGE_FROM = 10_000
+"""Events, from which on it is worth while to begin another way: below, a job of its own costs more than it spares."""
+PAUSE = 300.0
+"""Seconds for which no task stages anything after one could not."""
+_LONGEST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a task tells: its receipt, or why there is none. As JSON text."""
+
+    receipt: str | None
+    failure: str | None = None
+
+    def text(self) -> str:
+        return json.dumps([self.receipt, self.failure])
+
+
+class Staging:
+    """Stages the batches of one table that have at least `stage_from` events. May be used by several threads."""
+
+    def __init__(self, sink: Sink, stage_from: int | None, now: Callable[[], float] = time.monotonic) -> None:
+        self._sink, self._stage_from, self._now = sink, stage_from, now
+        self._stager: Stager | None = None
+        self._paused_until = float("-inf")
+
+    def takes(self, spark: SparkSession, events: int) -> bool:
+        """Whether a batch of so many events is to be staged, if the database lets us."""
+        wanted = self._stage_from is not None and events >= self._stage_from and isinstance(self._sink, StagesRows)
+        return wanted and self._now() >= self._paused_until and not is_connect(spark)
+
+    def stage(
+        self,
+        prepared: Prepared,
+        reading: Reading,
+        ranges: Sequence[EventRange],
+        rejected: Callable[[int], pa.Table | None],
+    ) -> StagedBatch | None:
+        """Evaluate rows and stage them, as the one action of a batch; None where that does not work out.
+
+        `rejected` is asked then, with the number of rows, for the events that the batch sets aside beside them; the
+        driver stages those. Raises what the evaluation and `rejected` raise.
+        """
+        sink = self._sink
+        assert isinstance(sink, StagesRows)
+        stager = self._stager = self._stager or sink.stager()
+        if stager is None:
+            self._paused_until = self._now() + PAUSE
+            return None
+        token = new_token()
+        try:
+            work = prepared.df.mapInArrow(_task(stager, token, reading, tuple(ranges)), "told string")
+            told = [_Told(*json.loads(text)) for text in to_arrow(work).column(0).to_pylist()]
+            if failures := [one.failure for one in told if one.failure is not None]:
+                self._pause(failures, len(told))
+                self._discard(token)
+                return None
+            schema = arrow_schema(schema_of(prepared.df))
+            shape = shape_of(replace(reading.batch_of(schema.empty_table()), ranges=tuple(ranges)))
+            receipts = [receipt_of(one.receipt) for one in told if one.receipt is not None]
+            if (others := rejected(sum(one.rows for one in receipts))) is not None:
+                task = 1 + max((one.task for one in receipts), default=-1)
+                receipts.append(stager.stage(token, task, [replace(shape, rejected=others)]))
+        except BaseException:
+            self._discard(token)
+            raise
+        return StagedBatch(token, shape, tuple(receipts))
+
+    def _pause(self, failures: Sequence[str], tasks: int) -> None:
+        self._stager, self._paused_until = None, self._now() + PAUSE
+        logger.warning(
+            "%d of %d tasks could not stage their rows, which pass through the driver for the next %d s: %s",
+            len(failures),
+            tasks,
+            PAUSE,
+            failures[0],
+        )
+
+    def _discard(self, token: str) -> None:
+        """Remove what was staged under this token, as far as that can be done now."""
+        if isinstance(self._sink, StagesRows):
+            with suppress(SinkError):
+                self._sink.discard_staged(token)
+
+
+def check_stage_from(stage_from: int | None) -> None:
+    """Refuse what is no number of events. Raises `ConfigError`."""
+    if stage_from is not None and (isinstance(stage_from, bool) or not isinstance(stage_from, int) or stage_from < 0):
+        raise ConfigError("stage_from", stage_from, "a number of events, or None", f"{STAGE_FROM} is the default")
+
+
+def _task(stager: Stager, token: str, reading: Reading, ranges: tuple[EventRange, ...]) -> Any:
+    """What a task does with the rows it has computed."""
+    given = pickle.dumps(stager)  # read below: what it needs to import may not be there
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        pieces = (replace(reading.batch_of(pa.Table.from_batches([one])), ranges=ranges) for one in batches)
+        try:
+            mine: Stager = pickle.loads(given)  # noqa: S301 - the driver's own
+            told = _Told(mine.stage(token, context.partitionId(), pieces).text())
+        except (LeaseholdError, pa.ArrowException, OSError, ImportError) as error:
+            told = _Told(None, f"{type(error).__name__}: {error}"[:_LONGEST])
+        yield pa.RecordBatch.from_arrays([pa.array([told.text()], pa.string())], names=["told"])
+
+    return stage

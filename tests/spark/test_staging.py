@@ -1,0 +1,211 @@
+"""Batches whose rows Spark's tasks bring into Postgres by themselves: rows, rejects, and what happens to tasks."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event, EventRange
+from leasehold.pipeline_file import read_pipeline_file
+from leasehold.sinks.base import Stager
+from leasehold.sinks.batch import Batch
+from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.staged import StagedBatch
+from leasehold.sinks.table import BatchResult
+from leasehold.spark import EntityTable, MicroBatches
+from leasehold.spark.batch import BatchTransform
+from leasehold.spark.loop.evaluation import Evaluation
+from leasehold.spark.loop.jobs import jobs_on
+from leasehold.spark.loop.orders import Order
+from leasehold.spark.loop.tasks import ReadSpec
+from leasehold.spark.offsets import ReadRange
+from leasehold.spark.table.of_file import table_of
+from tests.sinks.conftest import place, postgres_server
+from tests.sinks.postgres import Place
+from tests.spark.stagers import CutOff, Killed, Twice, WithoutDriver
+from tests.spark.test_micro_batches import FENCE, QUICK
+
+__all__ = ["place", "postgres_server"]
+
+pytestmark = pytest.mark.timeout(240)
+KEPT = [(f"{partition}-{key}", n) for partition in "01" for key, n in ((0, 9), (1, 7), (2, 8))]
+LEFT = "SELECT count(*) FROM leasehold_staged"
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[LogHub]:
+    """Ten events and one that cannot be read in each of two partitions."""
+    made = LogHub.create(tmp_path / "hub.db", partitions=2)
+    for partition in ("0", "1"):
+        bodies = [json.dumps({"id": f"{partition}-{n % 3}", "n": n}).encode() for n in range(10)]
+        made.send([Event(body) for body in (*bodies, b"?")], partition=partition)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows were staged of each batch that was applied."""
+    seen: list[int] = []
+    apply_staged = PostgresSink.apply_staged
+
+    def noted(self: PostgresSink, batch: StagedBatch, *others: Any) -> BatchResult:
+        seen.append(batch.rows)
+        return apply_staged(self, batch, *others)
+
+    monkeypatch.setattr(PostgresSink, "apply_staged", noted)
+    return seen
+
+
+@contextmanager
+def staging_by(monkeypatch: pytest.MonkeyPatch, made: Callable[[Stager], Stager]) -> Iterator[None]:
+    """Tasks stage by what is made of the sink's own stager."""
+    stager = PostgresSink.stager
+
+    def other(self: PostgresSink) -> Stager | None:
+        found = stager(self)
+        return None if found is None else made(found)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresSink, "stager", other)
+        yield
+
+
+def applied(
+    spark: SparkSession, place: Place, hub: LogHub, folder: Path, select: str = "n", **settings: Any
+) -> EntityTable:
+    """The table, after a loop over all events."""
+    given = {"keys": ["id"], "pipeline": "flights", "stage_from": 1, **settings}
+    table = EntityTable(place.url, "flights", **given)
+    options = {**QUICK, "available_now": True, "pipeline": "flights", "schema": "id STRING, n BIGINT"}
+    with MicroBatches(spark, hub.url, store=f"sqlite:///{folder}/stores.db", **options) as batches:
+        for batch in batches:
+            table.apply(batch.events.selectExpr("id", f"{select} AS n", *FENCE), batch)
+    return table
+
+
+def test_rows_and_rejects_come_from_tasks_and_a_small_batch_from_the_driver(
+    spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, staged: list[int]
+) -> None:
+    applied(
+        spark, place, hub, tmp_path, reject_by="IF(n = 4, 'four', NULL)", delete_when="n = 9", sequence_by="n"
+    ).close()
+    assert sum(staged) == 22
+    assert place.look("SELECT id, n FROM flights ORDER BY id") == [one for one in KEPT if one[1] != 9]
+    aside = "SELECT partition, sequence_number, body, reason FROM flights_rejected ORDER BY 1, 2"
+    rejected = place.look(aside)
+    assert [(one[0], one[1]) for one in rejected] == [("0", 4), ("0", 10), ("1", 4), ("1", 10)]
+    assert [one[3] for one in rejected][::2] == ["four", "four"]
+    assert json.loads(rejected[0][2]) == {"id": "0-1", "n": 4}
+    assert bytes(rejected[1][2]) == b"?"
+    assert place.look(LEFT) == [(0,)]
+    hub.send([Event(b'{"id": "0-0", "n": 11}')], partition="0")
+    again = {"reject_by": "IF(n = 4, 'four', NULL)", "delete_when": "n = 9", "sequence_by": "n"}
+    applied(spark, place, hub, tmp_path, **again, stage_from=2).close()
+    assert sum(staged) == 22
+    assert place.look("SELECT n FROM flights WHERE id = '0-0'") == [(11,)]
+
+
+def test_a_second_attempt_of_each_task_changes_nothing(
+    spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, staged: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with staging_by(monkeypatch, Twice):
+        applied(spark, place, hub, tmp_path).close()
+    assert sum(staged) == 22
+    assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
+    assert place.look(LEFT) == [(0,)]
+
+
+def test_a_worker_that_is_killed_behind_its_copy_leaves_nothing(
+    spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, staged: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with staging_by(monkeypatch, lambda stager: Killed(stager, tmp_path / "killed")):
+        applied(spark, place, hub, tmp_path).close()
+    assert (tmp_path / "killed").exists()
+    assert sum(staged) == 22
+    assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
+    assert place.look(LEFT) == [(0,)]
+
+
+@pytest.mark.parametrize("kind", [CutOff, WithoutDriver])
+def test_where_tasks_do_not_reach_the_database_rows_pass_through_the_driver(
+    spark: SparkSession,
+    place: Place,
+    hub: LogHub,
+    tmp_path: Path,
+    staged: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: Callable[[Stager], Stager],
+) -> None:
+    with staging_by(monkeypatch, kind), caplog.at_level(logging.WARNING):
+        applied(spark, place, hub, tmp_path).close()
+    assert not staged
+    assert "could not stage their rows, which pass through the driver" in caplog.text
+    assert "no route to the database" in caplog.text
+    assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
+
+
+PIPELINE = """
+name = "flights"
+[source]
+hub = "log:///hub.db"
+[ownership]
+store = "sqlite:///stores.db"
+load_balancing_interval = "400ms"
+partition_expiration = "3s"
+request_timeout = "1s"
+margin = "300ms"
+[transform]
+schema = "id STRING, n BIGINT"
+sql = "SELECT id, 100 DIV (n - 5) AS n, hub, partition, sequenceNumber, ownerLevel FROM events"
+[sink]
+url = "{url}"
+table = "flights"
+keys = ["id"]
+stage_from = 1
+"""
+
+
+def test_a_batch_of_a_pipeline_file_is_staged_unless_it_is_to_be_looked_into(
+    spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path
+) -> None:
+    path = tmp_path / "flights.toml"
+    path.write_text(PIPELINE.format(url=place.url))
+    file = read_pipeline_file(path)
+    table, transform = table_of(file), BatchTransform(file, spark)
+    spec = ReadSpec(file.hub_url, FENCE, 1000, None, transform.bodies())
+    jobs = jobs_on(spark, spec, transform.read_schema(FENCE, inline=False))
+    evaluation = Evaluation(jobs, transform, table, name="flights", lasting=True)
+
+    def order(begin: int, end: int, **settings: Any) -> Order:
+        ranges = tuple(EventRange(hub.identity, partition, 1, begin, end) for partition in "01")
+        tasks = tuple((ReadRange(one.partition, begin, end, 1),) for one in ranges)
+        return Order(hub.identity, ranges, tasks, **settings)
+
+    first = evaluation(order(0, 5)).batch
+    assert isinstance(first, StagedBatch)
+    assert first.rows == 10
+    assert table.write(first) == BatchResult(applied=10)
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        evaluation(order(5, 6))
+    assert place.look(LEFT) == [(0,)]
+    nothing = evaluation(order(5, 5, may_stage=False)).batch
+    assert isinstance(nothing, Batch)
+    table.write(replace(nothing, ranges=order(5, 6).ranges))
+    last = evaluation(order(6, 11)).batch
+    assert isinstance(last, StagedBatch)
+    assert table.write(last) == BatchResult(applied=8, rejected=2)
+    assert place.look(LEFT) == [(0,)]
+    assert place.look("SELECT id, n FROM flights ORDER BY id") == [(key, 100 // (n - 5)) for key, n in KEPT]
+    table.close()
