@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -209,3 +211,14 @@ def test_a_batch_of_a_pipeline_file_is_staged_unless_it_is_to_be_looked_into(
     assert place.look(LEFT) == [(0,)]
     assert place.look("SELECT id, n FROM flights ORDER BY id") == [(key, 100 // (n - 5)) for key, n in KEPT]
     table.close()
+
+
+@pytest.mark.soak
+def test_where_spark_tries_a_task_again_the_batch_does_not_notice(place: Place, hub: LogHub, tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "tests.spark.retried_program", place.url, hub.url, str(tmp_path)]
+    ended = subprocess.run(program, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True, timeout=200)
+    assert ended.returncode == 0
+    assert set(ended.stdout.splitlines()) == {"failure: None"}
+    assert (tmp_path / "killed").exists()
+    assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
+    assert place.look(LEFT) == [(0,)]
