@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import click
@@ -135,11 +137,51 @@ def test_an_unforeseen_error_has_no_traceback_but_says_how_to_get_one(failing: d
     assert "Traceback" not in result.stderr
 
 
+@pytest.fixture
+def interrupts_of_pytest() -> Iterator[None]:
+    """What Ctrl-C does to the tests themselves is given back."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts_of_pytest")
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
 def test_ctrl_c_exits_with_130(failing: dict[str, BaseException], error: BaseException) -> None:
     failing["error"] = error
     result = CliRunner().invoke(app, ["fail"])
     assert (result.exit_code, result.stderr) == (130, "leasehold: interrupted\n")
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from types import SimpleNamespace
+import click
+from leasehold.cli import app
+
+@click.command
+def slow():
+    threading.Thread(target=threading.Event().wait).start()  # Python waits for it at its end
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+
+sys.modules["slow"] = SimpleNamespace(slow=slow)
+app.COMMANDS["slow"] = ("slow:slow", "Be slow.")
+sys.argv = ["leasehold", "slow"]
+app.main()
+"""
+
+
+def test_a_second_ctrl_c_ends_at_once_without_a_traceback() -> None:
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert process.stderr.readline() == "leasehold: interrupted\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("code", [0, 3])

@@ -18,6 +18,7 @@ import click
 
 from leasehold._version import __version__
 from leasehold.cli.options.logs import logger, logs_json
+from leasehold.cli.stop_signals import end_at_next_interrupt
 from leasehold.errors import LeaseholdError
 from leasehold.logs import of_error
 from leasehold.printable import printable_lines
@@ -89,6 +90,7 @@ class App(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except (KeyboardInterrupt, click.Abort) as interrupt:
+            end_at_next_interrupt()
             _print(ctx, "interrupted", interrupt)
             ctx.exit(130)
         except LeaseholdError as error:

@@ -1,7 +1,11 @@
-"""The first SIGTERM or Ctrl-C asks a command to stop, a second one ends the process at once."""
+"""The first SIGTERM or Ctrl-C asks a command to stop, a second one ends the process at once.
+
+Where a command does not ask, the first Ctrl-C raises `KeyboardInterrupt`; `end_at_next_interrupt` sees to the second.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 
@@ -20,3 +24,12 @@ def stop_on_signals() -> threading.Event:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, ask)
     return stop
+
+
+def end_at_next_interrupt() -> None:
+    """From now on Ctrl-C ends the process at once with exit code 130, and prints nothing: it is ending already.
+
+    Without it, Ctrl-C while Python waits for its threads prints a traceback. Does nothing beside the main thread.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, lambda signum, frame: os._exit(130))
