@@ -223,6 +223,38 @@ def test_the_key_may_be_in_the_body_the_session_or_come_from_a_function() -> Non
     assert key("session", session_id="s", body=b"[") == "Unreadable"
 
 
+def test_what_a_sender_sent_twice_has_one_effect(server: ServiceBusServer, tmp_path: Path, table: Accounts) -> None:
+    def sent(n: int, **options: Any) -> Any:
+        return Message(bodies(n)[0], **options)
+
+    def once(by: str) -> list[int]:
+        delivery = QueueDelivery(**QUICK, deduplicate_by=by)
+        made = processor(url(server), tmp_path, by, sink=table.sink, delivery=delivery)
+        with running(made):
+            until(lambda: server.count("orders") == 0)
+        assert server.count("orders", dead=True) == 0
+        assert made.counts["applied"] + made.counts["repeated"] == made.counts["received"]
+        return table.logs()["a"]
+
+    with connected(server) as client:
+        send(
+            client,
+            "orders",
+            sent(1, message_id="x"),
+            sent(2),
+            sent(3, message_id="x"),
+            sent(4),
+            sent(5, message_id="y"),
+        )
+        assert once("message_id") == [1, 2, 4, 5]
+        send(client, "orders", sent(6, message_id="x"), sent(7, message_id="z"))
+        assert once("message_id") == [1, 2, 4, 5, 7]
+        same: dict[str, Any] = {"application_properties": {"order": "n 1"}}
+        empty: dict[str, Any] = {"application_properties": {"order": ""}}
+        send(client, "orders", sent(8, message_id="x", **same), sent(9, **same), sent(10, **empty), sent(11, **empty))
+        assert once("order") == [1, 2, 4, 5, 7, 8, 10, 11]
+
+
 def test_a_stop_gives_back_what_waits_and_finishes_what_is_at_work(server: ServiceBusServer, tmp_path: Path) -> None:
     begun, go = threading.Event(), threading.Event()
 
@@ -259,6 +291,13 @@ def test_what_cannot_be_processed_is_refused(server: ServiceBusServer, tmp_path:
         processor(url(server), tmp_path, "one", key="")
     with pytest.raises(ConfigError, match="without sessions"):
         processor(f"{url(server)}?sessions=true", tmp_path, "one")
-    for settings in ({"busy": "panic"}, {"most": 0}, {"remember": -1}, {"longest_pause": 0.01}):
+    for settings in (
+        {"busy": "panic"},
+        {"most": 0},
+        {"remember": -1},
+        {"deduplicate_by": ""},
+        {"deduplicate_for": 0},
+        {"longest_pause": 0.01},
+    ):
         with pytest.raises(ConfigError, match=next(iter(settings))):
             QueueDelivery(**settings)

@@ -58,7 +58,8 @@ class TestMessagesOnSqlite(OnSqlite, MessagesContract):
     def aged(self, tmp_path: Path) -> Callable[[float], object]:
         def make(seconds: float) -> None:
             with closing(sqlite3.connect(tmp_path / "table.db")) as connection, connection:
-                connection.execute("UPDATE leasehold_message SET done_at = done_at - ?", (seconds,))
+                for name in ("leasehold_message", "leasehold_message_sent"):
+                    connection.execute(f"UPDATE {name} SET done_at = done_at - ?", (seconds,))
 
         return make
 
@@ -120,7 +121,8 @@ class TestDuplicatesOnPostgres(OnPostgres, DuplicatesContract):
 class TestMessagesOnPostgres(OnPostgres, MessagesContract):
     @pytest.fixture
     def aged(self, place: Place) -> Callable[[float], object]:
-        return lambda seconds: place.run(f"UPDATE leasehold_message SET done_at = done_at - {seconds}")
+        names = ("leasehold_message", "leasehold_message_sent")
+        return lambda seconds: place.run(*(f"UPDATE {name} SET done_at = done_at - {seconds}" for name in names))
 
 
 class TestStatesOnPostgres(OnPostgres, StatesContract):

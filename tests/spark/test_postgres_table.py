@@ -50,7 +50,7 @@ def test_rows_come_through_spark_and_the_commands_know_them(spark: SparkSession,
     ) == [
         (f"leasehold_{name}",)
         for name in (
-            *("cleared", "dropped", "message", "message_entity", "parked", "place"),
+            *("cleared", "dropped", "message", "message_entity", "message_sent", "parked", "place"),
             *("staged", "table", "watermark"),
         )
     ]

@@ -5,6 +5,7 @@ A message that cannot be read, or has no key, is `Unfit`: it never raises, and i
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from leasehold.errors import ConfigError
 from leasehold.formats.bodies import BodyReader
 from leasehold.queues.base import QueueMessage
 from leasehold.queues.keys import KeyOf, key_by
+from leasehold.sinks.messages import SentAs
 
 NO_BYTES, UNREADABLE, NO_KEY = "NoBytes", "Unreadable", "NoKey"
 
@@ -36,6 +38,16 @@ class Unfit:
 
     reason: str
     description: str
+
+
+def sent_as(message: QueueMessage, by: str | None, remember: float) -> SentAs | None:
+    """What its sender names the message by, where `by` says that it stands; None where it stands nowhere."""
+    if by is None:
+        return None
+    stated = message.message_id if by == "message_id" else message.properties.get(by)
+    if not stated:
+        return None
+    return SentAs(hashlib.sha256(stated.encode("utf-8", "surrogatepass")).hexdigest(), remember)
 
 
 class ContentReader:

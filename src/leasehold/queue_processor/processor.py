@@ -135,7 +135,7 @@ class QueueProcessor:
         self._queue: Queue = open_queue(url, base=base)
         self._work = Work(
             *(self._queue.name, handler, self._leases, kept, columns),
-            remember=self._settings.remember,
+            settings=self._settings,
             clock=self._clock,
         )
         self._room = Room(self._settings, self._rng)
@@ -148,9 +148,9 @@ class QueueProcessor:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What has happened so far: messages `received`, those that were `applied`, `repeated` (done before), tries
-        that `failed`, found the entity `busy` or a store `away`, and messages `dead_lettered`, `given_back` or `lost`
-        (their lock ended before they were completed, so that they come again)."""
+        """What has happened so far: messages `received`, those that were `applied`, `repeated` (done before, or sent
+        twice), tries that `failed`, found the entity `busy` or a store `away`, and messages `dead_lettered`,
+        `given_back` or `lost` (their lock ended before they were completed, so that they come again)."""
         names = ("received", *Ending, "dead_lettered", "given_back", "lost")
         counted = {str(name): self._counts[name] for name in names if name is not Ending.REJECTED}
         return counted | {"lost": counted["lost"] + self._room.lost}

@@ -35,6 +35,9 @@ class QueueDelivery:
     longest_pause   what the pause grows to (30)
     at_once         messages of one entity that are worked through under one lease (50)
     remember        for how long the sink remembers what is done: longer than the queue keeps a message (14 days)
+    deduplicate_by  what a sender names a message by that it may send twice: `message_id`, or a property's name. The
+                    second has no effect; a message without it, or with an empty one, is never a duplicate (None)
+    deduplicate_for for how long after the first a second one is a duplicate (14 days)
 
     Raises `ConfigError`.
     """
@@ -48,6 +51,8 @@ class QueueDelivery:
     longest_pause: float = 30.0
     at_once: int = 50
     remember: float = REMEMBER
+    deduplicate_by: str | None = None
+    deduplicate_for: float = REMEMBER
 
     def __post_init__(self) -> None:
         if self.busy not in tuple(BusyPolicy):
@@ -56,9 +61,11 @@ class QueueDelivery:
         for name in ("most", "workers", "max_deliveries", "at_once"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(name, getattr(self, name), "a whole number from 1", "Leave it out for the default")
-        for name in ("wait_at_most", "first_pause", "longest_pause", "remember"):
+        for name in ("wait_at_most", "first_pause", "longest_pause", "remember", "deduplicate_for"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(name, getattr(self, name), "seconds above 0", "Leave it out for the default")
+        if self.deduplicate_by == "":
+            raise ConfigError("deduplicate_by", "", "message_id, or the name of a property", "Leave it out for none")
         if self.longest_pause < self.first_pause:
             rule = f"at least first_pause ({self.first_pause:g})"
             raise ConfigError("longest_pause", self.longest_pause, rule, "Make it longer, or first_pause shorter")

@@ -21,8 +21,9 @@ from leasehold.entities import EntityLease, EntityLeases
 from leasehold.entities.columns import columns_of
 from leasehold.entities.handlers import EntityEvent, EntityHandler, compute
 from leasehold.errors import LeaseholdError, LeaseLost, UsageError, may_pass
-from leasehold.queue_processor.content import Content
+from leasehold.queue_processor.content import Content, sent_as
 from leasehold.queue_processor.room import Ending, HeldMessage, Result, Start
+from leasehold.queue_processor.settings import QueueDelivery
 from leasehold.queues.base import QueueMessage
 from leasehold.sinks.messages import KeepsMessages, MessageChange, MessageName, MessageOutcome
 
@@ -42,12 +43,12 @@ class Work:
         sink: KeepsMessages,
         state: pa.Schema,
         *,
-        remember: float,
+        settings: QueueDelivery,
         clock: Clock,
     ) -> None:
         self._queue, self._handler, self._leases, self._sink = queue, handler, leases, sink
         self._state, self._columns = state, columns_of(state)
-        self._remember, self._clock = remember, clock
+        self._settings, self._clock = settings, clock
 
     def work(self, start: Start, report: Report, stopping: Callable[[], bool]) -> None:
         """Work through the messages until one does not go on, and report each that was tried.
@@ -87,7 +88,8 @@ class Work:
 
     def _applied(self, message: QueueMessage, content: Content, delivery: int, lease: EntityLease) -> Result:
         key, handler = content.key, self._handler
-        name = MessageName(self._queue, message.identity, message.sequence_number, message.enqueued_time)
+        sent = sent_as(message, self._settings.deduplicate_by, self._settings.deduplicate_for)
+        name = MessageName(self._queue, message.identity, message.sequence_number, message.enqueued_time, sent)
         known = self._sink.read_message(self._state, key, name)
         if known.done:
             return Result(Ending.REPEATED)
@@ -115,7 +117,9 @@ class Work:
         state = None if change is None else change.state
         lease.check()
         outcome = self._sink.apply_message(
-            self._state, MessageChange(name, key, known.version, state, changes=change is not None), self._remember
+            self._state,
+            MessageChange(name, key, known.version, state, changes=change is not None),
+            self._settings.remember,
         )
         if outcome is MessageOutcome.OVERTAKEN:
             return Result(Ending.BUSY)

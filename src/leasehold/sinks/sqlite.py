@@ -161,7 +161,7 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
     def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
         """See `KeepsMessages`."""
         with self._explained(), self._file.reading() as connection, self._inner():
-            return messages.read(connection, self.spec, schema, key, message)
+            return messages.read(connection, self.spec, schema, key, message, self._clock.wall())
 
     def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
         """See `KeepsMessages`."""

@@ -5,6 +5,8 @@ Owns the contract of an entity's step from one state to the next by one message:
 1. `read_message` gives the entity's state, its version and whether the message is done, as of one moment.
 2. `apply_message` writes the new state, the next version and that the message is done, in one transaction, and only if
    the message is not done and the version is still the one that was read.
+3. A message of the queue that was `sent_as` one that is done counts as done, for as long as that says. Both see it:
+   what the message was sent as is noted in the transaction of rule 2, by the first that takes effect.
 
 So a message takes effect once, however often and wherever it comes, and what was computed from a state is applied to no
 other. Any number of threads and processes may do both at once. Who stops between the two has done nothing; what it
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KeepsMessages", "KnownOfMessage", "MessageChange", "MessageName", "MessageOutcome"]
+__all__ = ["KeepsMessages", "KnownOfMessage", "MessageChange", "MessageName", "MessageOutcome", "SentAs"]
 
 
 class MessageOutcome(StrEnum):
@@ -35,8 +37,21 @@ class MessageOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SentAs:
+    """What its sender names a message by, as a digest, and for how many seconds another one of that name is the same.
+
+    The seconds are counted from when the first took effect.
+    """
+
+    digest: str
+    remember: float
+
+
+@dataclass(frozen=True, slots=True)
 class MessageName:
     """Names a message for good. `identity` is unique in the queue; the others say where it stands there.
+
+    `sent_as` is None for a message that is no other's duplicate.
 
     `enqueued_time` is in seconds since the epoch, by the service's clock.
     """
@@ -45,6 +60,7 @@ class MessageName:
     identity: str
     sequence_number: int
     enqueued_time: float
+    sent_as: SentAs | None = None
 
 
 @dataclass(frozen=True, slots=True)

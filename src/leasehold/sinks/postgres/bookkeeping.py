@@ -8,7 +8,8 @@ Owns these tables, and their SQL:
     leasehold_dropped      one row a rejected row that a person has dropped (`rejected_rows`)
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
-    leasehold_message, leasehold_message_entity  messages of queues that are done, and versions of entities (`messages`)
+    leasehold_message, leasehold_message_sent, leasehold_message_entity  messages of queues that
+                           are done, what they were sent as, and versions of entities (`messages`)
     leasehold_staged       rows on their way from tasks (`staged.table`)
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
     <table>_rejected       the events that were set aside (`rejected`)
@@ -78,6 +79,10 @@ SCHEMA = (
         queue text COLLATE "C", message text COLLATE "C", done_at double precision NOT NULL,
         PRIMARY KEY (pipeline, entity_table, queue, message))""",
     "CREATE INDEX IF NOT EXISTS leasehold_message_done_at ON {message} (pipeline, entity_table, done_at)",
+    """CREATE TABLE IF NOT EXISTS {message_sent} (pipeline text COLLATE "C", entity_table text COLLATE "C",
+        queue text COLLATE "C", sent_as text COLLATE "C", done_at double precision NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, queue, sent_as))""",
+    "CREATE INDEX IF NOT EXISTS leasehold_message_sent_done_at ON {message_sent} (pipeline, entity_table, done_at)",
     """CREATE TABLE IF NOT EXISTS {message_entity} (pipeline text COLLATE "C", entity_table text COLLATE "C",
         key text COLLATE "C", version bigint NOT NULL, queue text COLLATE "C" NOT NULL,
         sequence_number bigint NOT NULL, enqueued_time double precision NOT NULL,

@@ -1,4 +1,4 @@
-"""Messages of queues in Postgres: the tables `leasehold_message` and `leasehold_message_entity`.
+"""Messages of queues in Postgres: the tables `leasehold_message`, `leasehold_message_sent` and `…_entity`.
 
 Owns their SQL; they are made as all tables that a schema shares are (`bookkeeping`). The rules are in `sinks.messages`.
 Every function here runs inside a transaction of the caller's; `read` in one that sees one moment.
@@ -6,8 +6,9 @@ Every function here runs inside a transaction of the caller's; `read` in one tha
 Concurrency: any number of threads and processes apply messages at once. Those of one entity follow one another by the
 lock on its row of `leasehold_message_entity`, taken first; so a version that was compared stays until the end. Two
 that bring one message under two keys follow one another by the row of `leasehold_message`, which the second does not
-insert. Nobody takes two locks of one kind, so nobody waits in a circle. What is forgotten leaves out what others have
-locked. A process that stops in here keeps those waiting that want its entity, until the server ends its transaction.
+insert; so do two that were sent as one, by that of `leasehold_message_sent`. Nobody takes two locks of one kind, so
+nobody waits in a circle. What is forgotten leaves out what others have locked. A process that stops in here keeps
+those waiting that want its entity, until the server ends its transaction.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from collections.abc import Mapping
 import psycopg
 import pyarrow as pa
 
-from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, rows
+from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs, rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.layout import Layout
-from leasehold.sinks.postgres.names import MESSAGE, MESSAGE_ENTITY, quoted
+from leasehold.sinks.postgres.names import MESSAGE, MESSAGE_ENTITY, MESSAGE_SENT, quoted
 from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
 from leasehold.sinks.postgres.staging import encode
 
@@ -38,11 +39,11 @@ def check(session: Session) -> None:
         raise rows.filled_by_hub(session.spec, hub)
 
 
-def read(session: Session, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
+def read(session: Session, schema: pa.Schema, key: Key, message: MessageName, now: float) -> KnownOfMessage:
     """What is known of a message and its entity."""
     version, number, enqueued = _place(session, key, message.queue)
     return KnownOfMessage(
-        done=_is_done(session, message),
+        done=_is_done(session, message, now),
         state=states.read(session, schema, [key]).get(key),
         version=version,
         late=number > message.sequence_number and enqueued >= message.enqueued_time,
@@ -55,7 +56,7 @@ def apply(
     """Apply a change, unless the message is done or the entity has another version."""
     message, mine = change.message, _mine(session)
     entities, messages = session.names.of(MESSAGE_ENTITY), session.names.of(MESSAGE)
-    if _is_done(session, message):
+    if _is_done(session, message, now):
         return MessageOutcome.DONE_BEFORE
     of_entity = {**mine, "key": rows.key_text(session.spec, change.key)}
     session.run(
@@ -63,7 +64,7 @@ def apply(
         **of_entity,
     )
     session.run(f"SELECT 1 FROM {entities} WHERE {_OF_ENTITY} FOR UPDATE", **of_entity)
-    if _is_done(session, message):  # while this waited for the lock
+    if _is_done(session, message, now):  # while this waited for the lock
         return MessageOutcome.DONE_BEFORE
     version, number, enqueued = _place(session, change.key, message.queue)
     if version != change.version:
@@ -78,6 +79,8 @@ def apply(
     )
     if not noted:  # under another key
         return MessageOutcome.DONE_BEFORE
+    if message.sent_as is not None and not _noted_sent(session, message.queue, message.sent_as, now):
+        return MessageOutcome.DONE_BEFORE  # another of its name has come between; that this one is done stays noted
     if change.changes:
         _write(session, schema, layout, change)
     enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
@@ -89,13 +92,7 @@ def apply(
         number=number,
         enqueued=enqueued,
     )
-    session.run(
-        f"DELETE FROM {messages} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {messages} WHERE {_OF_TABLE} "
-        "AND done_at < %(before)s ORDER BY done_at LIMIT %(at_most)s FOR UPDATE SKIP LOCKED))",
-        **mine,
-        before=now - remember,
-        at_most=rows.FORGOTTEN_AT_ONCE,
-    )
+    _forget_old(session, messages, now - remember)
     return MessageOutcome.APPLIED
 
 
@@ -135,9 +132,45 @@ def _write(session: Session, schema: pa.Schema, layout: Layout, change: MessageC
         raise rows.misfit(spec, change, reason_of(error)) from error
 
 
-def _is_done(session: Session, message: MessageName) -> bool:
+def _noted_sent(session: Session, queue: str, sent_as: SentAs, now: float) -> bool:
+    """Note what a message was sent as, and forget some of what is old; whether nobody else has noted it."""
+    sent, before = session.names.of(MESSAGE_SENT), now - sent_as.remember
+    noted = session.run(
+        f"INSERT INTO {sent} AS was VALUES (%(pipeline)s, %(name)s, %(queue)s, %(sent_as)s, %(now)s) "
+        "ON CONFLICT (pipeline, entity_table, queue, sent_as) DO UPDATE SET done_at = excluded.done_at "
+        "WHERE was.done_at < %(before)s",
+        **_mine(session),
+        queue=queue,
+        sent_as=sent_as.digest,
+        now=now,
+        before=before,
+    )
+    _forget_old(session, sent, before)
+    return noted > 0
+
+
+def _forget_old(session: Session, table: str, before: float) -> None:
+    session.run(
+        f"DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {_OF_TABLE} "
+        "AND done_at < %(before)s ORDER BY done_at LIMIT %(at_most)s FOR UPDATE SKIP LOCKED))",
+        **_mine(session),
+        before=before,
+        at_most=rows.FORGOTTEN_AT_ONCE,
+    )
+
+
+def _is_done(session: Session, message: MessageName, now: float) -> bool:
     query = f"SELECT 1 FROM {session.names.of(MESSAGE)} WHERE {_OF_TABLE} AND queue = %(queue)s AND message = %(it)s"
-    return session.one(query, **_mine(session), queue=message.queue, it=message.identity) is not None
+    named = {**_mine(session), "queue": message.queue}
+    if session.one(query, **named, it=message.identity) is not None:
+        return True
+    if (sent_as := message.sent_as) is None:
+        return False
+    query = (
+        f"SELECT 1 FROM {session.names.of(MESSAGE_SENT)} WHERE {_OF_TABLE} AND queue = %(queue)s "
+        "AND sent_as = %(it)s AND done_at >= %(since)s"
+    )
+    return session.one(query, **named, it=sent_as.digest, since=now - sent_as.remember) is not None
 
 
 def _place(session: Session, key: Key, queue: str) -> tuple[int, int, float]:

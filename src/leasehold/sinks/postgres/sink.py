@@ -51,6 +51,7 @@ from leasehold.sinks.postgres.names import (
     DROPPED,
     MESSAGE,
     MESSAGE_ENTITY,
+    MESSAGE_SENT,
     NEEDED,
     PARKED,
     PLACE,
@@ -282,7 +283,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self.check_states()
         self.check(fenced(schema))
         with self._claimed() as transaction:
-            transaction.need(MESSAGE, MESSAGE_ENTITY)
+            transaction.need(MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY)
             messages.check(transaction.session)
 
     def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
@@ -291,8 +292,8 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         def once() -> KnownOfMessage:
             with self._using() as session, session.connection.transaction():
                 session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                check_tables(session, [self.spec.name, MESSAGE, MESSAGE_ENTITY], self._connections.shown)
-                return messages.read(session, schema, key, message)
+                check_tables(session, [self.spec.name, MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY], self._connections.shown)
+                return messages.read(session, schema, key, message, self._clock.wall())
 
         return self._again(once)
 

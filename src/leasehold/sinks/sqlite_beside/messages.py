@@ -1,8 +1,8 @@
-"""Messages of queues in SQLite: the tables `leasehold_message` and `leasehold_message_entity`.
+"""Messages of queues in SQLite: the tables `leasehold_message`, `leasehold_message_sent` and `…_entity`.
 
-Owns both, each for all entity tables of a database, and made by `check`: the messages that are done, and for each
-entity its version and the last message that it was given. The rules are in `sinks.messages`. Every function here runs
-inside a transaction of the caller's; `read` in one that only reads.
+Owns them, each for all entity tables of a database, and made by `check`: the messages that are done, what they were
+sent as, and for each entity its version and the last message that it was given. The rules are in `sinks.messages`.
+Every function here runs inside a transaction of the caller's; `read` in one that only reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, rows
+from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs, rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.shape import Layout, exists
 from leasehold.sinks.sqlite_beside import states
@@ -24,6 +24,11 @@ SCHEMA = (
         pipeline TEXT, entity_table TEXT COLLATE NOCASE, queue TEXT, message TEXT, done_at REAL NOT NULL,
         PRIMARY KEY (pipeline, entity_table, queue, message)) WITHOUT ROWID""",
     """CREATE INDEX IF NOT EXISTS leasehold_message_done_at ON leasehold_message (pipeline, entity_table, done_at)""",
+    """CREATE TABLE IF NOT EXISTS leasehold_message_sent (
+        pipeline TEXT, entity_table TEXT COLLATE NOCASE, queue TEXT, sent_as TEXT, done_at REAL NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, queue, sent_as)) WITHOUT ROWID""",
+    """CREATE INDEX IF NOT EXISTS leasehold_message_sent_done_at
+        ON leasehold_message_sent (pipeline, entity_table, done_at)""",
     """CREATE TABLE IF NOT EXISTS leasehold_message_entity (
         pipeline TEXT, entity_table TEXT COLLATE NOCASE, key TEXT, version INTEGER NOT NULL, queue TEXT NOT NULL,
         sequence_number INTEGER NOT NULL, enqueued_time REAL NOT NULL,
@@ -32,7 +37,7 @@ SCHEMA = (
 
 
 def check(connection: sqlite3.Connection, spec: TableSpec) -> None:
-    """Make both tables, and refuse an entity table that a hub's events fill: neither would see the other's changes."""
+    """Make the tables, and refuse an entity table that a hub's events fill: neither would see the other's changes."""
     states.check(connection, spec)
     rows.check_spec(spec)
     query = "SELECT hub FROM leasehold_watermark WHERE pipeline = ? AND entity_table = ? LIMIT 1"
@@ -43,12 +48,12 @@ def check(connection: sqlite3.Connection, spec: TableSpec) -> None:
 
 
 def read(
-    connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema, key: Key, message: MessageName
+    connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema, key: Key, message: MessageName, now: float
 ) -> KnownOfMessage:
     """What is known of a message and its entity."""
     version, number, enqueued = _place(connection, spec, key, message.queue)
     return KnownOfMessage(
-        done=_is_done(connection, spec, message),
+        done=_is_done(connection, spec, message, now),
         state=states.read(connection, spec, schema, [key]).get(key),
         version=version,
         late=number > message.sequence_number and enqueued >= message.enqueued_time,
@@ -66,7 +71,7 @@ def apply(
 ) -> MessageOutcome:
     """Apply a change, unless the message is done or the entity has another version."""
     message, reader = change.message, (spec.pipeline, spec.name)
-    if _is_done(connection, spec, message):
+    if _is_done(connection, spec, message, now):
         return MessageOutcome.DONE_BEFORE
     version, number, enqueued = _place(connection, spec, change.key, message.queue)
     if version != change.version:
@@ -82,6 +87,8 @@ def apply(
     connection.execute(
         "INSERT INTO leasehold_message VALUES (?, ?, ?, ?, ?)", (*reader, message.queue, message.identity, now)
     )
+    if message.sent_as is not None:
+        _note_sent(connection, reader, message.queue, message.sent_as, now)
     connection.execute(
         "DELETE FROM leasehold_message WHERE (pipeline, entity_table, queue, message) IN (SELECT pipeline, "
         "entity_table, queue, message FROM leasehold_message WHERE pipeline = ? AND entity_table = ? AND done_at < ? "
@@ -119,10 +126,33 @@ def _write(
     connection.execute(layout.upsert, [column.values[0] for column in columns.values()])
 
 
-def _is_done(connection: sqlite3.Connection, spec: TableSpec, message: MessageName) -> bool:
+def _note_sent(
+    connection: sqlite3.Connection, reader: tuple[str, str], queue: str, sent_as: SentAs, now: float
+) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO leasehold_message_sent VALUES (?, ?, ?, ?, ?)", (*reader, queue, sent_as.digest, now)
+    )
+    connection.execute(
+        "DELETE FROM leasehold_message_sent WHERE (pipeline, entity_table, queue, sent_as) IN (SELECT pipeline, "
+        "entity_table, queue, sent_as FROM leasehold_message_sent WHERE pipeline = ? AND entity_table = ? "
+        "AND done_at < ? ORDER BY done_at LIMIT ?)",
+        (*reader, now - sent_as.remember, rows.FORGOTTEN_AT_ONCE),
+    )
+
+
+def _is_done(connection: sqlite3.Connection, spec: TableSpec, message: MessageName, now: float) -> bool:
     query = "SELECT 1 FROM leasehold_message WHERE pipeline = ? AND entity_table = ? AND queue = ? AND message = ?"
     named = (spec.pipeline, spec.name, message.queue, message.identity)
-    return connection.execute(query, named).fetchone() is not None
+    if connection.execute(query, named).fetchone() is not None:
+        return True
+    if (sent_as := message.sent_as) is None:
+        return False
+    query = (
+        "SELECT 1 FROM leasehold_message_sent WHERE pipeline = ? AND entity_table = ? AND queue = ? AND sent_as = ? "
+        "AND done_at >= ?"
+    )
+    named = (spec.pipeline, spec.name, message.queue, sent_as.digest)
+    return connection.execute(query, (*named, now - sent_as.remember)).fetchone() is not None
 
 
 def _place(connection: sqlite3.Connection, spec: TableSpec, key: Key, queue: str) -> tuple[int, int, float]:

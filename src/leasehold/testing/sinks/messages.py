@@ -15,7 +15,7 @@ import pytest
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.messages import KeepsMessages, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.messages import KeepsMessages, MessageChange, MessageName, MessageOutcome, SentAs
 from leasehold.sinks.table import TableSpec
 from leasehold.testing.sinks.fixtures import UPSERT, Row, SinkFixtures, batch
 
@@ -98,6 +98,36 @@ class MessagesContract(SinkFixtures):
         keeping.apply_message(STATES, change(3, "c", 0, 1), REMEMBER)
         done = {n: keeping.read_message(STATES, ("a",), message(n)).done for n in (1, 2, 3)}
         assert done == {1: False, 2: True, 3: True}
+
+    def test_what_was_sent_twice_is_done_once_for_a_time(
+        self, keeping: Any, contents: Callable[[], object], aged: Callable[[float], object]
+    ) -> None:
+        def name(number: int, sent_as: str | None, queue: str = "shop/orders") -> MessageName:
+            sent = None if sent_as is None else SentAs(sent_as, REMEMBER)
+            return MessageName(queue, f"{number}@0.0", number, 0.0, sent)
+
+        def apply(name: MessageName, entity: str) -> MessageOutcome:
+            known = keeping.read_message(STATES, (entity,), name)
+            state = {"entity": entity, "value": (known.state["value"] if known.state else 0) + 1}
+            outcome = keeping.apply_message(STATES, MessageChange(name, (entity,), known.version, state), REMEMBER * 9)
+            assert known.done is (outcome is MessageOutcome.DONE_BEFORE)
+            return MessageOutcome(outcome)
+
+        applied, before = MessageOutcome.APPLIED, MessageOutcome.DONE_BEFORE
+        assert apply(name(1, "x"), "a") is applied
+        assert [apply(name(2, "x"), "a"), apply(name(3, "x"), "b")] == [before, before]
+        assert [apply(name(1, "x"), "a"), apply(name(4, "y"), "a")] == [before, applied]
+        assert [apply(name(5, None), "a"), apply(name(6, None), "a")] == [applied, applied]
+        assert apply(name(2, "x", queue="shop/returns"), "c") is applied
+        aged(REMEMBER / 2)
+        assert apply(name(7, "x"), "a") is before
+        aged(REMEMBER * 0.6)
+        assert [apply(name(8, "x"), "d"), apply(name(9, "x"), "d"), apply(name(1, "x"), "a")] == [
+            applied,
+            before,
+            before,
+        ]
+        assert contents() == [("a", 4), ("c", 1), ("d", 1)]
 
     def test_a_state_that_does_not_fit_changes_nothing(self, keeping: Any, contents: Callable[[], object]) -> None:
         wrong = MessageChange(message(1), ("a",), 0, {"entity": "a", "value": "many"})
