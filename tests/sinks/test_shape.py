@@ -153,6 +153,9 @@ def test_a_missing_column_of_the_fence_shows_how_to_carry_it(tmp_path: Path, mis
         ("sequenceNumber", pa.array(["1"]), "sequenceNumber is of type string.*a long"),
         ("partition", pa.array([1]), "partition is of type int64.*a string"),
         ("sequenceNumber", pa.array([-1]), "sequenceNumber -1"),
+        ("ownerLevel", pa.array([-1]), "ownerLevel -1: levels begin at 0.*keep the columns of the source"),
+        ("partition", pa.array([" "]), "partition is empty in some rows.*keep the columns of the source"),
+        ("hub", pa.array([""]), "hub is empty in some rows"),
     ],
 )
 def test_a_fence_that_says_nothing_is_refused(tmp_path: Path, column: str, value: Any, words: str) -> None:

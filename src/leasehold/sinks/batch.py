@@ -156,10 +156,6 @@ def _in_order(fence: pa.Table) -> Arrangement:
         hub, partition = divmod(rest, len(ranks[1]))
         # The ranks hold what the columns hold: text, text and an integer.
         range_ = Range(ranks[0][hub], ranks[1][partition], ranks[2][level], numbers[begin], numbers[end - 1])
-        if range_.first < 0:
-            raise SchemaMismatch(
-                f"the DataFrame has the {SEQUENCE_NUMBER} {range_.first}: the first event of a hub is 0"
-            )
         stretches.append(Stretch(range_, begin, end))
     return Arrangement(source, numbers, tuple(stretches))
 
@@ -254,7 +250,25 @@ def fence_of(table: pa.Table, what: str) -> pa.Table:
                 "from. Is there an outer join? The transform has to keep the columns of the source as they are"
             )
         columns[name] = column.cast(pa.string() if wanted is Kind.TEXT else pa.int64())
+    _check_values(columns, what)
     return pa.table(columns)
+
+
+def _check_values(columns: Mapping[str, Column], what: str) -> None:
+    """Refuse values that no hub and no store gives: the watermark of such a partition or level would be nobody's."""
+    for name in (HUB, PARTITION):
+        if pc.any(pc.equal(pc.utf8_trim_whitespace(columns[name]), "")).as_py():
+            raise SchemaMismatch(
+                f"{what}: {name} is empty in some rows, so it cannot be told which events they come from. The "
+                "transform has to keep the columns of the source as they are"
+            )
+    for name, first in ((SEQUENCE_NUMBER, "the first event of a hub is 0"), (OWNER_LEVEL, "levels begin at 0")):
+        lowest = pc.min(columns[name]).as_py()
+        if lowest is not None and lowest < 0:
+            raise SchemaMismatch(
+                f"{what} has the {name} {lowest}: {first}. "
+                "The transform has to keep the columns of the source as they are"
+            )
 
 
 def _wanted(kind: Kind) -> str:
