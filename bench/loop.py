@@ -43,9 +43,9 @@ def run(quick: bool) -> list[Row]:
             batches = WARM + (2 if quick else 5 if size == 100_000 else 12)
             place = path / str(size)
             place.mkdir()
-            _fill(place, size * batches)
+            fill(place, size * batches)
             query = _query(spark, place, size)
-            loop = _loop(spark, place, size)
+            loop = speed_of_loop(spark, place, size)
             rows.append((f"query and foreachBatch, {size:,} a batch", query, "events/s", None, ""))
             rows.append((f"loop, {size:,} a batch", loop, "events/s", loop / query, goal))
         rows += _latency(spark, path)
@@ -53,7 +53,8 @@ def run(quick: bool) -> list[Row]:
     return rows
 
 
-def _fill(place: Path, events: int) -> None:
+def fill(place: Path, events: int) -> None:
+    """A log of flights that `PIPELINE` reads."""
     hub = LogHub.create(place / "flights-hub.db", partitions=PARTITIONS)
     sent = FlightEvents(events)
     for table in sent.tables():
@@ -61,8 +62,8 @@ def _fill(place: Path, events: int) -> None:
     hub.close()
 
 
-def _file(place: Path, size: int) -> PipelineFile:
-    text = PIPELINE.replace("max_events_per_trigger = 25000", f"max_events_per_trigger = {size}")
+def _file(place: Path, size: int, text: str = PIPELINE) -> PipelineFile:
+    text = text.replace("max_events_per_trigger = 25000", f"max_events_per_trigger = {size}")
     (place / "flights.toml").write_text(text)
     return read_pipeline_file(place / "flights.toml")
 
@@ -86,10 +87,11 @@ class Marks:
         return (after - before) / (ended - begun)
 
 
-def _loop(spark: SparkSession, place: Path, size: int) -> float:
+def speed_of_loop(spark: SparkSession, place: Path, size: int, text: str = PIPELINE) -> float:
+    """Events a second of `leasehold run` in batches of `size`, without the first of them."""
     marks = Marks()
     made = PipelineRun(
-        _file(place, size), available_now=True, report=lambda told: marks.note(told.totals.applied), rng=Random(1)
+        _file(place, size, text), available_now=True, report=lambda told: marks.note(told.totals.applied), rng=Random(1)
     )
     made._session = lambda stop: _Kept(spark)  # type: ignore[method-assign,assignment,return-value]  # it stays
     made.run(threading.Event())
@@ -133,7 +135,7 @@ def _latency(spark: SparkSession, path: Path) -> list[Row]:
     """Seconds from an append of 2,000 events to their commit in the table, and what an idle instance costs."""
     place = path / "latency"
     place.mkdir()
-    _fill(place, 2_000)
+    fill(place, 2_000)
     _file(place, 25_000)
     process = subprocess.Popen(
         [sys.executable, "-m", "leasehold.cli.app", "run", "flights.toml"],

@@ -28,6 +28,7 @@ BENCHMARKS = (
     "hubs",
     "pipeline",
     "loop",
+    "postgres_table",
 )
 
 

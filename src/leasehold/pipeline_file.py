@@ -129,7 +129,7 @@ class SinkSection(_Section):
     sequence_by: Name | None = None
     delete_when: Name | None = None
     keep: tuple[Name, ...] = Field(default=(), strict=False)
-    stage_from: Annotated[int, Field(ge=0)] = 10_000
+    stage_from: Annotated[int, Field(ge=0)] | None = None
     rejected_retention: Duration | None = None
     memory_retention: Duration | None = None
     tombstone_retention: Duration | None = None

@@ -47,7 +47,7 @@ from leasehold.spark.table.expressions import (
 from leasehold.spark.table.foreach import APPLIED, STALL, run_of, say_what_cannot_be_computed, watched
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
 from leasehold.spark.table.records import Records, check_records
-from leasehold.spark.table.staging import STAGE_FROM, Staging, check_stage_from
+from leasehold.spark.table.staging import Staging, check_stage_from
 from leasehold.spark.table.stream_tables import Origin, check_origin, options_of, origin_of
 from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
@@ -89,7 +89,8 @@ class EntityTable:
     deduplicate_for if they were enqueued at most so long after one another: seconds, or a text such as "10m"
 
     stage_from      in Postgres: batches of `MicroBatches` of at least so many events are brought into the database by
-                    Spark's tasks, and do not pass through the driver; None for no batch
+                    Spark's tasks, and do not pass through the driver. Default: no batch, which is quicker where
+                    the driver keeps up
 
     Raises `ConfigError` at once for settings that do not go together.
     """
@@ -113,7 +114,7 @@ class EntityTable:
         timeout: float = 10.0,
         deduplicate_by: str | None = None,
         deduplicate_for: float | str | None = None,
-        stage_from: int | None = STAGE_FROM,
+        stage_from: int | None = None,
     ) -> None:
         self._again = partial(
             EntityTable,

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STAGE_FROM = 10_000
-"""Events, from which on it is worth while to begin another way: below, a job of its own costs more than it spares."""
 PAUSE = 300.0
 """Seconds for which no task stages anything after one could not."""
 _LONGEST = 500
@@ -122,7 +120,7 @@ class Staging:
 def check_stage_from(stage_from: int | None) -> None:
     """Refuse what is no number of events. Raises `ConfigError`."""
     if stage_from is not None and (isinstance(stage_from, bool) or not isinstance(stage_from, int) or stage_from < 0):
-        raise ConfigError("stage_from", stage_from, "a number of events, or None", f"{STAGE_FROM} is the default")
+        raise ConfigError("stage_from", stage_from, "a number of events, or None", "Leave it out")
 
 
 def _task(stager: Stager, token: str, reading: Reading, ranges: tuple[EventRange, ...]) -> Any:
