@@ -11,6 +11,8 @@ import pytest
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
+LOCK = 3.0
+"""Seconds that locks of the `brief` queues last: short to wait for, and long enough for a busy machine to renew."""
 
 
 @pytest.fixture
@@ -21,7 +23,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceBusServer]:
         "steady": QueueSettings(lock_duration=2.0),
         "short": QueueSettings(lock_duration=1.0),
         "sessions": QueueSettings(requires_session=True),
-        "short-sessions": QueueSettings(requires_session=True, lock_duration=1.0),
+        "brief": QueueSettings(lock_duration=LOCK),
+        "brief-sessions": QueueSettings(requires_session=True, lock_duration=LOCK),
         "twice": QueueSettings(max_delivery_count=2, duplicate_window=60.0),
     }
     with ServiceBusServer(queues, {"news": TopicSettings({"all": QueueSettings()})}) as server:

@@ -11,8 +11,8 @@ import pytest
 from leasehold.backends import masked
 from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.errors import ConfigError, QueueUnavailable, may_pass
-from leasehold.queues import Queue, open_queue
-from tests.queues.conftest import url
+from leasehold.queues import Queue, QueueMessage, open_queue
+from tests.queues.conftest import LOCK, url
 from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
 
 pytestmark = LEAVES_SOCKETS
@@ -28,6 +28,24 @@ def orders(server: ServiceBusServer) -> Iterator[Queue]:
 
 def bodies(messages: object) -> list[bytes | None]:
     return [message.body for message in messages]  # type: ignore[attr-defined]
+
+
+def received(queue: Queue, count: int) -> list[QueueMessage]:
+    """So many messages, though a receive may return before all have come."""
+    found: list[QueueMessage] = []
+    while len(found) < count:
+        more = queue.receive(count - len(found), SOON)
+        assert more, f"{len(found)} of {count} messages have come"
+        found += more
+    return found
+
+
+def renewed_past_a_lock(queue: Queue, held: list[QueueMessage]) -> list[QueueMessage]:
+    """What is still held after longer than a lock lasts, renewed four times meanwhile."""
+    for _ in range(4):
+        time.sleep(LOCK * 0.3)
+        held = list(queue.renew(held))
+    return held
 
 
 def test_a_message_comes_with_what_its_sender_put_in(server: ServiceBusServer, orders: Queue) -> None:
@@ -61,13 +79,10 @@ def test_what_is_abandoned_comes_again_and_what_is_dead_lettered_does_not(
 
 
 def test_a_lock_that_was_lost_is_a_value(server: ServiceBusServer) -> None:
-    server.send("short", "a", "b")
-    with closing(open_queue(url(server, "short"))) as queue:
-        lost, kept = queue.receive(2, SOON)
-        held = [kept]
-        for _ in range(4):
-            time.sleep(0.4)
-            held = queue.renew(held)
+    server.send("brief", "a", "b")
+    with closing(open_queue(url(server, "brief"))) as queue:
+        lost, kept = received(queue, 2)
+        held = renewed_past_a_lock(queue, [kept])
         assert bodies(held) == [b"b"]
         assert held[0].locked_until > kept.locked_until
         assert queue.complete([lost, *held]) == [lost]
@@ -77,20 +92,17 @@ def test_a_lock_that_was_lost_is_a_value(server: ServiceBusServer) -> None:
 
 
 def test_a_session_that_was_lost_takes_the_locks_of_its_messages_with_it(server: ServiceBusServer) -> None:
-    server.send("short-sessions", "a", "b", session_id="s")
-    with closing(open_queue(f"{url(server, 'short-sessions')}?sessions=true")) as queue:
-        held = queue.receive(2, SOON)
-        for _ in range(4):
-            time.sleep(0.4)
-            held = queue.renew(held)
+    server.send("brief-sessions", "a", "b", session_id="s")
+    with closing(open_queue(f"{url(server, 'brief-sessions')}?sessions=true")) as queue:
+        held = renewed_past_a_lock(queue, received(queue, 2))
         assert bodies(held) == [b"a", b"b"]
-        time.sleep(1.3)
+        time.sleep(LOCK + 0.3)
         assert queue.complete(held) == held
         assert queue.renew(held) == []
-        again = queue.receive(5, SOON)
+        again = received(queue, 2)
         assert [(each.body, each.delivery_count) for each in again] == [(b"a", 1), (b"b", 1)]
         assert queue.complete(again) == []
-    assert server.count("short-sessions") == 0
+    assert server.count("brief-sessions") == 0
 
 
 def test_nothing_comes_from_an_empty_queue(orders: Queue) -> None:
