@@ -26,7 +26,7 @@ from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.table import TableSpec
 from leasehold.stores.sqlite.store import SqliteStore
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 PIPELINE = """\
 name = "{name}"
 [source]

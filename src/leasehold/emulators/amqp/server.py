@@ -88,6 +88,7 @@ class AmqpServer(ABC):
         self._ask(self._shut())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        _cancel_rest(self._loop)
         self._loop.close()
         self._loop = self._thread = None
         self._close()
@@ -174,3 +175,11 @@ class AmqpServer(ABC):
             work.close()
             raise RuntimeError("the server is not running: start() it, or use it as a context manager")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
+
+
+def _cancel_rest(loop: asyncio.AbstractEventLoop) -> None:
+    """End what a timer has begun since `_shut` looked: a loop that is closed never ends its tasks."""
+    while rest := asyncio.all_tasks(loop):
+        for task in rest:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
