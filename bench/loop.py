@@ -144,7 +144,7 @@ def _latency(spark: SparkSession, path: Path) -> list[Row]:
         stderr=subprocess.DEVNULL,
     )
     hub = LogHub(place / "flights-hub.db")
-    events = next(iter(FlightEvents(2_000).tables()))
+    events = next(iter(FlightEvents(2_000).tables())).slice(0, 2_000)
     try:
         times = []
         for turn in range(40):

@@ -54,6 +54,8 @@ from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProper
 logger = logging.getLogger(__name__)
 
 _ASKED_AT_ONCE = 8
+_QUESTIONS_AGAIN = 2
+"""How often the client asks again before the hub counts as away, which takes 6 s: whoever asked waits and asks anew."""
 _PATIENCE = 60.0
 _BATCH_BYTES = 16 << 20
 _FAULTS = 5
@@ -82,7 +84,7 @@ class EventHub:
         self._sender: Sender | None = None
         with self._errors():
             self._asking: Any = address.client(
-                EventHubConsumerClient, consumer_group=address.consumer_group, retry_backoff_max=10
+                EventHubConsumerClient, consumer_group=address.consumer_group, retry_total=_QUESTIONS_AGAIN
             )
             found = self._asking.get_eventhub_properties()
         self._created: datetime = found["created_at"]
@@ -168,7 +170,7 @@ class EventHub:
             raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
         with self._lock:
             known = end <= self._ends.get(partition, 0)
-        # Then there is nothing to ask, which would take a connection and half a second.
+        # Then there is nothing to ask, which would take a connection.
         if known and self._kept.goes_on(partition, start):
             return self._batches(partition, start, end, columns, batch_rows, owner_level)
         place = self.partition_properties([partition])[partition]

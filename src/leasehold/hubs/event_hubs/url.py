@@ -21,6 +21,7 @@ from azure.eventhub import TransportType, parse_connection_string
 from leasehold.backends import masked, unknown_option
 from leasehold.environment import connection_string, endpoint_of
 from leasehold.errors import ConfigError, MissingDependency
+from leasehold.hubs.event_hubs.prompt import PromptTransport
 
 VARIABLE = "LEASEHOLD_EVENT_HUBS_CONNECTION_STRING"
 
@@ -81,7 +82,7 @@ class Address:
 
     def client(self, kind: Any, **options: Any) -> Any:
         """A producer or consumer client of azure-eventhub for this hub."""
-        options["transport_type"] = _TRANSPORTS[self.transport]
+        options.update(transport_type=_TRANSPORTS[self.transport], amqp_transport=PromptTransport)
         if self.endpoint:
             options["custom_endpoint_address"] = f"sb://{self.endpoint}"
         if self._connection_string is not None:

@@ -20,6 +20,7 @@ from azure.servicebus import ServiceBusClient, TransportType, parse_connection_s
 from leasehold.backends import masked, unknown_option
 from leasehold.environment import connection_string, endpoint_of
 from leasehold.errors import ConfigError, MissingDependency
+from leasehold.queues.service_bus.prompt import PromptTransport
 
 VARIABLE = "LEASEHOLD_SERVICE_BUS_CONNECTION_STRING"
 
@@ -58,8 +59,11 @@ class Address:
         """A client of azure-servicebus for the namespace, which makes a call that fails anew so many times."""
         options: dict[str, Any] = {"transport_type": _TRANSPORTS[self.transport], "retry_total": retries}
         if self._connection_string is not None:
-            return ServiceBusClient.from_connection_string(self._connection_string, **options)
-        return ServiceBusClient(self.namespace, _default_credential(), **options)
+            client = ServiceBusClient.from_connection_string(self._connection_string, **options)
+        else:
+            client = ServiceBusClient(self.namespace, _default_credential(), **options)
+        client._amqp_transport = PromptTransport  # it takes none as an argument
+        return client
 
 
 def read_url(url: str) -> Address:
