@@ -94,10 +94,8 @@ class LeaseholdDataSource(DataSource):
         return "leasehold"
 
     def schema(self) -> StructType:
-        mark = self._parsed.origin.metadata()
-        return StructType(
-            [StructField(name, _TYPES[name], True, mark if name == "hub" else None) for name in self._parsed.columns]
-        )
+        marks = self._parsed.origin.marks()
+        return StructType([StructField(name, _TYPES[name], True, marks.get(name)) for name in self._parsed.columns])
 
     @said_plainly
     def reader(self, schema: StructType) -> BatchReader:

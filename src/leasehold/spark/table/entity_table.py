@@ -13,8 +13,7 @@ there holds up nobody, and finds out in its transaction whether it still counts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ from leasehold.sinks.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.staged import StagedBatch
-from leasehold.sinks.table import HUB, BatchResult, TableSpec, Totals, folded
+from leasehold.sinks.table import BatchResult, TableSpec, Totals
 from leasehold.spark.empty import no_rows
 from leasehold.spark.loop.batch import MetTable, MicroBatch
 from leasehold.spark.table.counting import Counting
@@ -44,11 +43,11 @@ from leasehold.spark.table.expressions import (
     with_expression,
     with_rejected,
 )
-from leasehold.spark.table.foreach import APPLIED, STALL, run_of, say_what_cannot_be_computed, watched
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
+from leasehold.spark.table.query_batches import QueryBatches
 from leasehold.spark.table.records import Records, check_records
 from leasehold.spark.table.staging import Staging, check_stage_from
-from leasehold.spark.table.stream_tables import Origin, check_origin, options_of, origin_of
+from leasehold.spark.table.stream_tables import options_of
 from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 from leasehold.spark.versions import check_release, schema_of, to_arrow
@@ -56,7 +55,6 @@ from leasehold.stores import OwnershipStore, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +153,6 @@ class EntityTable:
         base = base or Path.cwd()
         self._sequence_by, self._delete_when = sequence_by, delete_when
         self._url, self._base = url, base
-        self._met: Origin | None = None
         self._reject_by = reject_by
         self.deduplication = deduplication(deduplicate_by, deduplicate_for)
         opened = open_store(store, base=base) if isinstance(store, str) else store
@@ -166,6 +163,7 @@ class EntityTable:
         """Who hears of each batch of a query that is applied (`TableApplied`). A loop tells its own subscribers."""
         self._staging = Staging(self._sink, stage_from)
         self._counting = Counting(spec)
+        self._of_queries = QueryBatches(spec, self.sink_identity)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark Connect sends the function of `foreachBatch` to its server; totals start anew there."""
@@ -189,16 +187,17 @@ class EntityTable:
         says nothing of the rows: the watermark decides. Nothing of the batch is applied when this raises:
         `SchemaMismatch`, `KeyFromTwoPartitions`, `OwnerLevelWentBack`, `StaleBatch`, `SinkUnavailable` (try again), or
         `SinkError`; `UsageError` where the same run of a query, or loop, has applied the batch to the table already;
-        `ConfigError` for rows that `format("leasehold")` has not read for this table (`stream_options`).
+        `ConfigError` for rows that `format("leasehold")` has not read for this table (`stream_options`), and
+        `StaleBatch` for rows of events that the query has not read for this batch.
 
         A batch of `MicroBatches` that cannot be read whole, since another instance has taken a partition of it or the
         hub, the store or the database is away, raises nothing: nothing of it is applied, the result says so with
         zeros, and the loop gives its events again.
         """
         if isinstance(batch, int):
-            with self._batch_of_query(df, batch) as done:
-                result = self.apply_batch(df)
-                done()
+            with self._of_queries.around(df, batch) as query:
+                result = self.write(query.check(self._rows_of_query(df)))
+                query.done()
             logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch, result)
             return None
         return self._apply_of_loop(lambda: self._rows(df, batch), batch)
@@ -214,14 +213,14 @@ class EntityTable:
         return self._unseen_of_query(df, batch) if isinstance(batch, int) else self._unseen_of_loop(df, batch)
 
     def _unseen_of_query(self, df: DataFrame, batch: int) -> Unseen:
-        with self._batch_of_query(df, batch):
-            rows = self.evaluate(self.prepare(df))
+        with self._of_queries.around(df, batch) as query:
+            rows = query.check(self.evaluate(self.prepare(df)))
             pieces = pieces_of(rows, self._sink)
 
         def apply() -> BatchResult:
-            with self._batch_of_query(df, batch) as done:
+            with self._of_queries.around(df, batch) as query:
                 result = self.write(rows)
-                done()
+                query.done()
             return result
 
         return Unseen(pieces, apply)
@@ -270,21 +269,6 @@ class EntityTable:
         set_aside = batch.rejected(prepared.df, rows.rows.num_rows)
         return replace(rows if set_aside is None else with_rejected(rows, set_aside), ranges=batch.ranges)
 
-    @contextmanager
-    def _batch_of_query(self, df: DataFrame, batch: int) -> Iterator[Callable[[], None]]:
-        """Around what is done with a batch of a query; what it gives is to be called once the table has the batch."""
-        origin = self._check_origin(schema_of(df))
-        run, identity = run_of(df), ""
-        if run:
-            identity = self.sink_identity()
-            APPLIED.check(run, identity, self._sink.spec.name, batch)
-        try:
-            with watched(df, batch, STALL if origin is None else origin.stall_timeout):
-                yield lambda: APPLIED.note(run, identity, batch)
-        except Exception as error:
-            say_what_cannot_be_computed(error, batch)
-            raise
-
     def apply_batch(self, df: DataFrame, rejected: DataFrame | None = None) -> BatchResult:
         """Apply what is new in `df`, whose rows say which events they are of; there are no ranges.
 
@@ -292,15 +276,18 @@ class EntityTable:
         ownerLevel, body and reason: they are set aside in the same transaction, under the same watermark. They have to
         come from the same evaluation as `df`, or be of events that cannot change. Raises as `apply` does.
         """
-        batch = replace(self.evaluate(self.prepare(df)), identities=identities_of(self.deduplication, df))
+        batch = self._rows_of_query(df)
         if rejected is not None:
             batch = with_rejected(batch, to_arrow(rejected))
         return self.write(batch)
 
+    def _rows_of_query(self, df: DataFrame) -> Batch:
+        return replace(self.evaluate(self.prepare(df)), identities=identities_of(self.deduplication, df))
+
     def prepare(self, df: DataFrame) -> Prepared:
         """What is evaluated of `df`: with the values of the expressions. May be evaluated again where its plan may."""
         schema = schema_of(df)
-        self._check_origin(schema)
+        self._of_queries.check_origin(schema)
         names = schema.names
         check_names(names)
         check_fence_names(names)
@@ -389,12 +376,3 @@ class EntityTable:
     def close(self) -> None:
         """Close this thread's connection to the database. The table may be used again afterwards."""
         self._sink.close()
-
-    def _check_origin(self, schema: StructType) -> Origin | None:
-        """Refuse rows that a stream has read for something else. Returns their mark, None if they have none."""
-        name = next((each for each in schema.names if folded(each) == folded(HUB)), None)
-        origin = None if name is None else origin_of(schema[name].metadata)
-        if origin is not None and origin != self._met:
-            check_origin(origin, self._sink.spec, self.sink_identity)
-            self._met = origin
-        return origin

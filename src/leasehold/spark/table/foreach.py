@@ -33,17 +33,31 @@ logger = logging.getLogger(__name__)
 
 STALL = OwnershipSettings().stall_timeout
 """Seconds that a batch may take, unless the caller says otherwise: what the source waits for by default."""
-_RUN = re.compile(r"^stream execution thread .*runId = ([0-9a-f-]{36})")
+_QUERY = re.compile(r"^stream execution thread .*id = ([0-9a-f-]{36}), runId = ([0-9a-f-]{36})")
 
 
 def run_of(df: DataFrame) -> str:
     """The run of a query in whose function this thread is; "" elsewhere, and over Spark Connect, which does not say."""
+    return _ids_of(df)[1]
+
+
+def query_of(df: DataFrame) -> Any:
+    """The query in whose function this thread is, as Java's object; None where `run_of` is empty."""
+    query, _ = _ids_of(df)
+    if not query:
+        return None
+    spark: Any = df.sparkSession
+    jvm: Any = spark.sparkContext._jvm
+    return spark._jsparkSession.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query))
+
+
+def _ids_of(df: DataFrame) -> tuple[str, str]:
     spark = df.sparkSession
     if is_connect(spark):
-        return ""
+        return "", ""
     jvm: Any = spark.sparkContext._jvm
-    found = _RUN.match(str(jvm.java.lang.Thread.currentThread().getName()))
-    return found[1] if found else ""
+    found = _QUERY.match(str(jvm.java.lang.Thread.currentThread().getName()))
+    return (found[1], found[2]) if found else ("", "")
 
 
 class AppliedBatches:

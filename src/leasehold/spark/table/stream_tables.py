@@ -1,12 +1,13 @@
 """A streaming query of `format("leasehold")` and the tables that it fills: what each is told of the other.
 
 Owns the text of the option `tables`, which `EntityTable.stream_options` writes and the source reads, and the mark that
-the source leaves on its column `hub`: for which consumer group, pipeline and tables the rows are read. Spark carries a
-column's metadata through projections, filters and `foreachBatch`, so that a table can look at the mark of the rows
-that it is given. The mark names tables by their identity and has no URL: metadata ends up in files that others read.
+the source leaves on its column `hub`: for which consumer group, pipeline and tables the rows are read. On the other
+columns of the fence it says that they are the source's own. Spark carries a column's metadata through projections,
+filters and `foreachBatch`, so that a table can look at the mark of the rows that it is given. The mark names tables by
+their identity and has no URL: metadata ends up in files that others read.
 
-Promises that a table refuses rows which are not read for it, by name and with the remedy; rows without a mark (from
-another source, or whose column `hub` was computed anew) pass.
+Promises that a table refuses rows which are not read for it, by name and with the remedy; rows without a mark, from
+another source, pass. `query_batches.py` finds out whether rows without one are of this source all the same.
 
 Why the source is told the tables, and does not find them out: it runs in a process of its own, and Spark gives it no
 way back from `foreachBatch`.
@@ -26,9 +27,12 @@ from leasehold.errors import ConfigError
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.table import FENCE_COLUMNS, HUB
 
 MARK = "leasehold"
 """The key of the mark in the metadata of the column `hub`."""
+OWN = "source"
+"""The mark on the other columns of the fence."""
 REMEDY = "Give the stream what the table says of itself: .options(**table.stream_options())"
 
 
@@ -96,6 +100,10 @@ class Origin:
         """The mark as a column's metadata."""
         mark = {"consumerGroup": self.consumer_group, "pipeline": self.pipeline, "tables": list(self.tables)}
         return {MARK: {**mark, "stallTimeout": self.stall_timeout}}
+
+    def marks(self) -> dict[str, dict[str, Any]]:
+        """The metadata of each column of the fence: the mark on `hub`, and that they are the source's on the others."""
+        return {**{name: {MARK: OWN} for name in FENCE_COLUMNS}, HUB: self.metadata()}
 
 
 def origin_of(metadata: Mapping[str, Any]) -> Origin | None:
