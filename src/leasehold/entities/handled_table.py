@@ -22,34 +22,39 @@ One thread works on a partition at a time (the processor's), any number of parti
 minute, or for good, at any line before a commit, nothing has happened: another owner's commit makes its own refused;
 after a commit, its events come again and are passed by, and parked events that were applied are there no more. With
 the policy `wait` a handler that raises fails its batch behind the last event that succeeded, and the processor tries
-again, with pauses. An entity's events in two partitions are refused by the sink (`KeyFromTwoPartitions`).
+again, with pauses. An entity's events in two partitions are refused by the sink (`KeyFromTwoPartitions`), unless the
+table is `spread`: then processes may compute one entity at the same time, and a commit computes those again, under
+their lock, that another one has changed meanwhile (`spread`, `sinks.versions`).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.entities.applying import check_columns, row_batch, with_fence
 from leasehold.entities.columns import columns_of
-from leasehold.entities.handlers import Computed, EntityEvent, EntityHandler, HandlerFailed, Key, compute
+from leasehold.entities.given import Sent, given_events
+from leasehold.entities.handlers import Computed, EntityHandler, HandlerFailed, Key, compute
 from leasehold.entities.parking import Outcomes, Retries, check_policy, described, parked
+from leasehold.entities.spread import BEHIND, SpreadComputed, SpreadEntities, check_spread
 from leasehold.errors import ConfigError, HandlerUnavailable, UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import KeepsStates, LevelOf, Sink
+from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.parking import KeepsParked, Parking
+from leasehold.sinks.versions import KeepsVersions, KnownEntity, Versioned
 
 if TYPE_CHECKING:
     from leasehold.processor.delivery import EventBatch
@@ -68,25 +73,13 @@ _AT_ONCE = 100
 """Entities whose parked events are tried in one commit, and events."""
 
 
-class _Sent(Protocol):
-    """What is known of an event before its body is read."""
-
-    @property
-    def body(self) -> bytes: ...
-
-    @property
-    def sequence_number(self) -> int: ...
-
-    @property
-    def enqueued_time(self) -> float: ...
-
-
 @dataclass(slots=True)
 class _Known:
     """What this process knows of a partition at one owner level, for the one thread that works on it.
 
     `waiting` are the entities that have parked events, with when to try the first, as of the count `changes`; None if
-    they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again.
+    they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again. Those behind
+    another partition's are looked at after `behind` seconds.
     """
 
     owner_level: int
@@ -98,6 +91,7 @@ class _Known:
     changes: int = 0
     outages: int = 0
     not_before: float = 0.0
+    behind: float = BEHIND[0]
 
 
 class HandledTable:
@@ -117,6 +111,9 @@ class HandledTable:
     on_failure      what becomes of an event whose handler raises: `park` (default), `discard` (set aside at once) or
                     `wait` (its partition waits for it)
     retries         how often it is tried, and when
+    spread          an entity's events may be in several partitions
+    sequence_by     with `spread`, the column of `schema` that grows with each event of an entity
+    late            what becomes of an event that comes after a later one: `apply` (default) or `reject`
     clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
 
     Give the processor `on_partition_start` too: without it the events that a former owner has parked are tried again
@@ -138,6 +135,9 @@ class HandledTable:
         base: Path | None = None,
         on_failure: str = "park",
         retries: Retries | None = None,
+        spread: bool = False,
+        sequence_by: str | None = None,
+        late: str = "apply",
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
@@ -150,7 +150,15 @@ class HandledTable:
         self._columns = columns_of(self._state)
         self.level_of = level_of
         check_columns(handler, self._reader.schema, self._state)
-        spec = TableSpec(name=table, pipeline=pipeline, consumer_group=consumer_group, keys=handler.keys)
+        check_spread(spread, sequence_by, late, self._reader.schema)
+        spec = TableSpec(
+            name=table,
+            pipeline=pipeline,
+            consumer_group=consumer_group,
+            keys=handler.keys,
+            sequence_by=sequence_by,
+            spread=spread,
+        )
         self.sink: Sink = open_sink(url, spec, base=base)
         if not (isinstance(self.sink, KeepsStates) and isinstance(self.sink, KeepsParked)):
             raise ConfigError(
@@ -164,6 +172,18 @@ class HandledTable:
         self.sink.check(with_fence(self._state))
         self._states.check_states()
         self._parks.check_parked()
+        self._spread: SpreadEntities | None = None
+        if sequence_by is not None and isinstance(self.sink, KeepsVersions):
+            self.sink.check_entities()
+            self._spread = SpreadEntities(
+                self.sink,
+                handler,
+                self._state,
+                self._columns,
+                sequence_by=sequence_by,
+                late=late,
+                clock=self._clock,
+            )
         self._known: dict[str, _Known] = {}
 
     def on_partition_start(self, context: PartitionContext) -> None:
@@ -209,9 +229,12 @@ class HandledTable:
             if end <= begin or self._apply(done, batch, begin, end, mark, parking):
                 break
         known.context, known.end = context, max(begin, end)
-        first = {one.key: one.next_at for one in reversed(parking.put)}
-        known.waiting = {**first, **waiting}
-        if parking.put and self._on_failure != "wait":
+        if self._spread is None:
+            first = {one.key: one.next_at for one in reversed(parking.put)}
+            known.waiting = {**first, **waiting}
+        elif not done.held:
+            known.waiting = {**waiting}
+        if done.held and self._on_failure != "wait":
             self._say_parked(batch, done)
         if done.failed is not None:
             known.tried = done.failed.sequence_number, done.failed.delivery
@@ -243,12 +266,16 @@ class HandledTable:
 
     def _try_due(self, batch: EventBatch, mark: Watermark, now: float) -> None:
         """One commit of parked events that are due; what waits afterwards is known."""
-        known, waiting = self._known[batch.partition], self._waiting(batch, mark)
+        known = self._known[batch.partition]
+        if self._spread is not None:
+            known.waiting = None  # other partitions' events may have gone out of the way
+        waiting = self._waiting(batch, mark)
         due = sorted((at, key) for key, at in waiting.items() if at <= now)[:_AT_ONCE]
         if not due or known.not_before > now:
+            known.behind = min(2 * known.behind, BEHIND[1])
             return
         events = self._parks.parked_events(batch.hub, batch.partition, [key for _, key in due], _AT_ONCE)
-        done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True)
+        done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True, parked=True)
         if known.outcomes.outage(done.calls) is not None:
             known.outages += 1
             known.not_before = now + self._retries.pause(known.outages, self._rng.random())
@@ -257,41 +284,25 @@ class HandledTable:
         parking = self._parking(batch, done, [event.sequence_number for event in events])
         at = mark.sequence_number + 1
         self._apply(done, batch, at, at, mark, parking)
-        known.waiting = None  # also where it was outdated
+        known.waiting, known.behind = None, BEHIND[0]  # also where it was outdated
         self._waiting(batch, self._watermark(batch))
 
     def _computed(
         self,
         batch: EventBatch,
-        events: Sequence[_Sent],
+        events: Sequence[Sent],
         deliveries: Iterable[int],
         *,
         goes_on: bool,
         waiting: Iterable[Key] = (),
+        parked: bool = False,
     ) -> Computed:
-        read = self._reader.read(pa.array([event.body for event in events], pa.binary()))
-        rows = read.columns.to_pylist()
-        reasons = [None] * len(events) if read.reasons is None else read.reasons.to_pylist()
-        given: list[tuple[Key, EntityEvent, str | None]] = []
-        for event, row, reason, delivery in zip(events, rows, reasons, deliveries, strict=True):
-            key = tuple(row[name] for name in self._handler.keys)
-            if reason is None and None in key:
-                reason = f"{self._handler.keys[key.index(None)]} is null, and names the entity"
-            one = EntityEvent(
-                key[0] if len(key) == 1 else key,
-                event.body,
-                row,
-                batch.hub,
-                batch.partition,
-                event.sequence_number,
-                event.enqueued_time,
-                batch.owner_level,
-                delivery=delivery,
-            )
-            given.append((key, one, reason))
+        given, columns = given_events(self._reader, self._handler, batch, events, deliveries)
+        last = self._last_delivery
+        if self._spread is not None:
+            return self._spread.computed(given, columns, parked=parked, goes_on=goes_on, deliveries=last)
         keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
         states = self._states.read_states(self._state, keys)
-        last = 1 if self._on_failure == "discard" else self._retries.deliveries
         return compute(
             self._handler, states, given, self._columns, waiting=set(waiting), goes_on=goes_on, deliveries=last
         )
@@ -324,7 +335,9 @@ class HandledTable:
         """The entities that have parked events, as of `mark` or later: then a commit under `mark` is outdated."""
         known = self._known[batch.partition]
         if known.waiting is None or known.changes != mark.changes:
-            known.waiting = self._parks.parked_entities(batch.hub, batch.partition)
+            found = self._parks.parked_entities(batch.hub, batch.partition)
+            behind = self._clock.wall() + known.behind  # another partition's event
+            known.waiting = {key: min(at, behind) if at == math.inf else at for key, at in found.items()}
             known.changes = mark.changes
         return known.waiting
 
@@ -342,7 +355,32 @@ class HandledTable:
             known.waiting = None  # until it is known what was committed
         made = row_batch(self._handler, self._state, batch, done, begin, end)
         under = None if read_under is None else {(batch.hub, batch.partition): read_under}
-        return not self.sink.apply(replace(made, read_under=under, parking=parking), self.level_of).outdated
+        made = replace(made, read_under=under, parking=parking)
+        if isinstance(done, SpreadComputed):
+            made = replace(made, versioned=self._versioned(done, made, batch, end))
+        return not self.sink.apply(made, self.level_of).outdated
+
+    def _versioned(self, done: SpreadComputed, made: Batch, batch: EventBatch, end: int) -> Versioned:
+        """What `done` was computed from, and how it is computed again, in place, where that has changed."""
+        read = {key: one.version for key, one in done.known.items()}
+        if made.parking is None or made.parking.retried:
+            return Versioned(self._state, read, done.latest(end))
+        (its,) = made.ranges or ()
+
+        def again(moved: Mapping[Key, KnownEntity]) -> Batch | None:
+            assert self._spread is not None
+            goes_on, last = self._on_failure != "wait", self._last_delivery
+            if not self._spread.compute_again(done, moved, end, goes_on=goes_on, deliveries=last):
+                return None
+            anew = row_batch(self._handler, self._state, batch, done, its.begin, its.end)
+            versioned = Versioned(self._state, read, done.latest(end))
+            return replace(anew, parking=self._parking(batch, done), versioned=versioned)
+
+        return Versioned(self._state, read, done.latest(end), again)
+
+    @property
+    def _last_delivery(self) -> int:
+        return 1 if self._on_failure == "discard" else self._retries.deliveries
 
     def _say_parked(self, batch: EventBatch, done: Computed) -> None:
         tried = [one for one in done.held if one.error is not None]

@@ -90,7 +90,7 @@ class EntityEvent:
     hub, partition, sequence_number, enqueued_time    where it stands, and when the hub received it
     id                 names the event for good: hub, partition and sequence number, as text
     fence              rises with each owner of the partition: what a handler writes elsewhere can refuse lower ones
-    late               whether it came after a later one of its entity: not in one partition
+    late               whether it came after a later one of its entity (`spread`); never in one partition
     delivery           which try this is, from 1; tries in an outage are not counted
     """
 
@@ -212,12 +212,13 @@ def compute(
     waiting: Collection[Key] = (),
     goes_on: bool = False,
     deliveries: int = 1,
+    enough: Callable[[], bool] | None = None,
 ) -> Computed:
     """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
 
     Events of entities that are `waiting` wait too. When the handler raises, none of the events from there on is
     computed; if it `goes_on`, that event waits with all later ones of its entity, or is dead if this was its try number
-    `deliveries`, and the others are computed.
+    `deliveries`, and the others are computed. Once there is `enough`, all that is left waits.
 
     A state has the columns of the table, in which the keys are filled in; a column it lacks is null. Another column, or
     a value that its column cannot have, is a `UsageError` that fails the event. In the same batch as in a later one, an
@@ -228,7 +229,8 @@ def compute(
         if unreadable is not None:
             done.rejected.append((event, unreadable))
             continue
-        if key in behind:
+        if key in behind or (enough is not None and enough()):
+            behind.add(key)
             done.held.append(Held(key, event))
             continue
         done.calls[key] = None

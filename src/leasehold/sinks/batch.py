@@ -22,6 +22,7 @@ from leasehold.sinks.fence import Lane, Plan, Range, Watermark
 from leasehold.sinks.parking import Parking
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.values import Column, Kind, kind_of
+from leasehold.sinks.versions import Versioned
 
 REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")
 """The columns of rows that the caller could not parse; whatever else the source gave may come with them."""
@@ -52,7 +53,8 @@ class Batch:
     first to the last row of each partition and owner level. `identities` are what its events are known by, so that one
     that a producer has sent twice is applied once. `read_under` are the watermarks from before those rows of the
     table were read that the batch was computed from: if one has moved since, it is outdated (`fence`, rule 10).
-    `parking` is what becomes of parked events with it; of one partition, whose range is the only one.
+    `parking` is what becomes of parked events with it; of one partition, whose range is the only one. `versioned` is
+    what a batch of a spread table was computed from; all its rows are of one partition.
     """
 
     rows: pa.Table
@@ -63,6 +65,7 @@ class Batch:
     identities: Identities | None = None
     read_under: Mapping[Lane, Watermark] | None = None
     parking: Parking | None = None
+    versioned: Versioned | None = None
 
 
 @dataclass(frozen=True, slots=True)

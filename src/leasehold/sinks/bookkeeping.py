@@ -14,6 +14,7 @@ Owns these tables, and their SQL:
     leasehold_message, leasehold_message_sent, leasehold_message_entity  messages of queues that are done, what they
                            were sent as, and versions of entities
                            (`sqlite_beside`)
+    leasehold_entity       versions of entities whose events are in several partitions (`sqlite_beside`)
     leasehold_dropped      of those, what a person has dropped (`sqlite_beside`, which makes it when it is needed)
 
 Promises that a table has one owner: another pipeline, mode or set of keys is refused. Refuses to go on

@@ -11,7 +11,9 @@ terms of `sequence_by`: what one expression remembers says nothing to another, a
    Rows of the table stay, as they would where a table of someone else's is filled for the first time. So entities
    come out as their events say, deleted ones come back and are deleted again, and rows that no event is about are
    left alone. Events that the hub no longer has count no more.
-4. What an earlier release or a writer without a `TableSpec.sequence_by` has left unsaid is recorded when it is said.
+4. A table whose entities are in several partitions (`TableSpec.spread`) is recorded with that, and refuses a batch
+   without it, and the other way round.
+5. What an earlier release or a writer without a `TableSpec.sequence_by` has left unsaid is recorded when it is said.
 
 Does no I/O: what is recorded comes in as a value.
 """
@@ -41,12 +43,14 @@ class TableOrder:
     deletes: bool | None
 
     def after(self, order: TableOrder) -> TableOrder:
-        """Rules 1 and 4: what is recorded once rows were written in this `order`, which `check_order` has let pass."""
+        """Rules 1 and 5: what is recorded once rows were written in this `order`, which `check_order` has let pass."""
         return TableOrder(order.expression if self.expression is None else self.expression, order.kind, order.deletes)
 
 
 def order_of(spec: TableSpec, kind: str | None, *, deletes: bool) -> TableOrder:
     """The order of a batch with values of this kind, None for no values. Raises `ConfigError`."""
+    if spec.spread:
+        return TableOrder(spec.order, None, deletes)
     if kind is None and spec.sequence_by is not None:
         raise ConfigError(
             "sequence_by", spec.sequence_by, "the batch brings no values of it", "Give Batch(sequence_by=…), one a row"
@@ -56,8 +60,8 @@ def order_of(spec: TableSpec, kind: str | None, *, deletes: bool) -> TableOrder:
 
 def check_spec(recorded: TableOrder, spec: TableSpec) -> None:
     """Refuse another `sequence_by` than the table's as early as it can be told. Raises `ConfigError`."""
-    if recorded.expression is not None and recorded.expression != (spec.sequence_by or ""):
-        raise _changed(spec, recorded, spec.sequence_by or "")
+    if recorded.expression is not None and recorded.expression != spec.order:
+        raise _changed(spec, recorded, spec.order)
 
 
 def check_order(recorded: TableOrder, spec: TableSpec, order: TableOrder) -> None:

@@ -45,12 +45,13 @@ from leasehold.sinks.parking.listing import ParkedRow
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside import EventId, RejectedRows, Selection
 from leasehold.sinks.shape import Layout, exists, fit, quoted
-from leasehold.sinks.sqlite_beside import forgetting, identities, messages, parked, parked_rows, states
+from leasehold.sinks.sqlite_beside import forgetting, identities, messages, parked, parked_rows, states, versions
 from leasehold.sinks.sqlite_beside.looking import compare
 from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 from leasehold.sinks.transactions import Outcome
+from leasehold.sinks.versions import KnownEntity, OrderValue
 from leasehold.sinks.writing import RowWriter, SqliteRows
 from leasehold.sqlite_file import DatabaseFile
 
@@ -151,6 +152,16 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
         with self._claimed() as transaction:
             now = _text_of(self._clock.wall())
             return parked_rows.drop(transaction.connection, self.spec, events, reason, now)
+
+    def check_entities(self) -> None:
+        """See `KeepsVersions`."""
+        with self._claimed() as transaction:
+            versions.check(transaction.connection)
+
+    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """See `KeepsVersions`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return versions.known(connection, self.spec, schema, keys)
 
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""
@@ -267,6 +278,7 @@ class _SqliteTransaction:
         forgetting.void_places(self._connection, self._spec)  # a reset: events are applied anew
         if not exists(self._connection, self._spec.name):
             parked.remove_all(self._connection, self._spec)
+            versions.forget_all(self._connection, self._spec)
 
     def park(self, parking: Parking, now: float) -> None:
         parked.change(self._connection, self._spec, parking, now)
@@ -276,8 +288,18 @@ class _SqliteTransaction:
     def unpark_above(self, marks: Mapping[Lane, int]) -> None:
         parked.remove_above(self._connection, self._spec, marks)
 
+    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
+        return versions.versions(self._connection, self._spec, keys)
+
+    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        return versions.known(self._connection, self._spec, schema, keys)
+
+    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
+        versions.raised(self._connection, self._spec, keys, latest)
+
     def forget_keys(self) -> None:
         bookkeeping.forget_keys(self._connection, self._spec)
+        versions.forget_all(self._connection, self._spec)
         forgetting.void_cleared(self._connection, self._spec)
 
     def known_identities(self, digests: Collection[str]) -> Memory:
@@ -321,7 +343,11 @@ class _SqliteTransaction:
         content = content_of(batch, checked.layout, kept)
         staged = time.monotonic()
         row_order = content.order(
-            lambda keys: bookkeeping.known_claims(connection, spec, keys, by_value=order.kind is not None),
+            lambda keys: (
+                {}  # of a spread table, where a key was before says nothing
+                if spec.spread
+                else bookkeeping.known_claims(connection, spec, keys, by_value=order.kind is not None)
+            ),
             keyed=bool(spec.keys),
         )
         written = RowWriter(

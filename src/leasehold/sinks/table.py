@@ -46,6 +46,8 @@ class TableSpec:
     keys            the columns that name an entity (`upsert` only, and then at least one)
     keep            which of the fence's columns are stored as well
     sequence_by     what the values of `Batch.sequence_by` are, as text: the table remembers it, and refuses another
+    spread          a key may come from several partitions, and batches say which versions of their entities they have
+                    read (`versions`); `sequence_by` then says which events come late, and decides no more
     """
 
     name: str
@@ -55,6 +57,7 @@ class TableSpec:
     keys: Sequence[str] = ()
     keep: Sequence[str] = ()
     sequence_by: str | None = None
+    spread: bool = False
 
     def __post_init__(self) -> None:
         for setting, value in (("table", self.name), ("pipeline", self.pipeline)):
@@ -93,6 +96,13 @@ class TableSpec:
                 "mode append keeps every event and knows no keys",
                 'Leave keys out, or use mode="upsert"',
             )
+        if self.spread and (self.sequence_by is None or not self.keys):
+            raise ConfigError(
+                "spread",
+                self.spread,
+                "of an entity's events in several partitions, only sequence_by says which is later",
+                'Give keys, and sequence_by="version", or whatever grows with each event of an entity',
+            )
         fence = {folded(name) for name in FENCE_COLUMNS}
         kept = {folded(name) for name in self.keep}
         if strangers := [name for name in self.keep if folded(name) not in fence]:
@@ -109,6 +119,11 @@ class TableSpec:
                 f"{dropped[0]} is not stored unless asked for",
                 f'Add keep=("{dropped[0]}",)',
             )
+
+    @property
+    def order(self) -> str:
+        """What the table remembers of what orders its rows; empty if it is their place in the partition."""
+        return f"{self.sequence_by} (spread)" if self.spread else self.sequence_by or ""
 
     @property
     def rejected(self) -> str:

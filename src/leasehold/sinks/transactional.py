@@ -5,8 +5,9 @@ is applied twice or left out, whichever owner brings the batch and however often
 nothing of Spark, nor of SQL: a database brings a `TableTransaction`.
 
 In the transaction, in this order: see whose the table is; make or check the tables; lock the watermarks of the batch's
-partitions, read them and raise them to its owner levels; only then read what is known of its keys; write rows,
-rejected events, the memory of keys and the watermarks' new places.
+partitions, read them and raise them to its owner levels; only then read what is known of its keys (of a spread table:
+lock the versions of its entities, and have those computed anew that have moved); write rows, rejected events, the
+memory of keys and the watermarks' new places.
 
 Whether a refused range is a zombie's is asked of the ownership store, which may take seconds. That is never
 done under the lock: the transaction is rolled back, the question put, and the transaction started anew.
@@ -35,6 +36,7 @@ from leasehold.sinks.parking import Parking, ParksEvents
 from leasehold.sinks.remembered_order import check_order, check_spec, order_of
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.transactions import RemembersIdentities, TableTransaction
+from leasehold.sinks.versions import VersionsEntities
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +82,13 @@ class TransactionalSink(ABC, Generic[T]):
         if not self.spec.keys and (batch.sequence_by is not None or batch.delete is not None):
             raise ConfigError(
                 "mode", self.spec.mode, "appended events have no order and are never deleted", "Use upsert"
+            )
+        if self.spec.spread != (batch.versioned is not None) and batch.rows.num_rows:
+            raise ConfigError(
+                "spread",
+                self.spec.spread,
+                "a batch of such a table says which versions of its entities it has read, and no other batch does",
+                "Give Batch(versioned=…) with TableSpec(spread=True), or neither",
             )
         fitted = self._fitted
         if not arrangement.stretches and self._none_whole and fitted and fitted.equals(batch.rows.schema):
@@ -239,6 +248,10 @@ class TransactionalSink(ABC, Generic[T]):
         }
         transaction.set_watermarks(raised)
 
+        if batch.versioned is not None and plan.admitted:
+            if (now := self._of_last_versions(transaction, batch)) is None:
+                return BatchResult(outdated=True)
+            batch, arrangement = now, arrange(now)
         kept = self._kept(transaction, arrangement, plan)
         verdict = None if batch.identities is None else self._duplicates(transaction, batch.identities, plan)
         if verdict is not None:
@@ -271,6 +284,22 @@ class TransactionalSink(ABC, Generic[T]):
     def _kept(self, transaction: T, arrangement: Arrangement, plan: fence.Plan) -> Kept:
         """The rows that `plan` lets through."""
         return arrangement.admitted(plan)
+
+    def _of_last_versions(self, transaction: T, batch: Batch) -> Batch | None:
+        """The batch, computed anew where entities have moved since it read them; None to do so outside. `versions`."""
+        versions: object = transaction
+        its = batch.versioned
+        if its is None or not isinstance(versions, VersionsEntities):
+            raise UsageError(f"the database of the table {self.spec.name} keeps no versions of entities")
+        now = versions.lock_entities(its.read)
+        moved = [key for key, version in its.read.items() if now[key] != version]
+        if moved and its.again is not None:
+            anew = its.again(versions.known_entities(its.schema, moved))
+            if anew is None or anew.versioned is None:
+                return None
+            batch, its = anew, anew.versioned
+        versions.raise_versions(its.read, its.latest)
+        return batch
 
     def _duplicates(self, transaction: T, identities: Identities, plan: fence.Plan) -> duplicates.Verdict:
         """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for."""

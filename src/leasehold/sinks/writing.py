@@ -135,9 +135,9 @@ def two_partitions(spec: TableSpec, key: Sequence[Any], lane: Lane, number: int,
         f"the entity {named} of the table {spec.name} was last written from {there}, and event "
         f"{number} of {here} is about it too. Sequence numbers of two partitions cannot be "
         "compared, so nobody can say which event is later. Nothing of the batch was applied. Give sequence_by, "
-        "an expression that grows with each event of an entity (a version, or a time); a table that has been "
-        "filled without it has to be read anew with it (`leasehold reset PIPELINE.toml --to earliest`). Or send "
-        "all events of an entity with one partition key"
+        "an expression that grows with each event of an entity (a version, or a time), and to a table that a handler "
+        "fills spread=True with it; a table that has been filled without it has to be read anew with it (`leasehold "
+        "reset PIPELINE.toml --to earliest`). Or send all events of an entity with one partition key"
     )
 
 

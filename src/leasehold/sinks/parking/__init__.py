@@ -73,11 +73,17 @@ class KeepsParked(Protocol):
         ...
 
     def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
-        """The entities of this partition that have parked events, each with the `next_at` of its first one."""
+        """The entities of this partition that have parked events, each with the `next_at` of its first one.
+
+        Infinite if that is of another partition: `versions`, rule 4.
+        """
         ...
 
     def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
-        """The first so many parked events of these entities of this partition, in their order."""
+        """The first so many parked events of these entities of this partition, in their order.
+
+        None that waits behind another partition's.
+        """
         ...
 
 

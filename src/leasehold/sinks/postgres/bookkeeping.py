@@ -10,6 +10,7 @@ Owns these tables, and their SQL:
     leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
     leasehold_message, leasehold_message_sent, leasehold_message_entity  messages of queues that
                            are done, what they were sent as, and versions of entities (`messages`)
+    leasehold_entity       one row an entity whose events are in several partitions: its version (`states.versions`)
     leasehold_staged       rows on their way from tasks (`staged.table`)
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
     <table>_rejected       the events that were set aside (`rejected`)
@@ -22,8 +23,8 @@ so is what belongs to one table. Every function here runs inside a transaction o
     format 2   events may be parked: a release that knows nothing of them would apply later ones before them
 
 Locks are taken in one order by everybody, so that no two wait for each other: the watermarks by hub and partition,
-then rejected rows that are tried again or dropped, identities, the row of `leasehold_table` (for as long as nothing is
-recorded of the order), and memories by key.
+then rejected rows that are tried again or dropped, versions of entities by key, identities, the row of
+`leasehold_table` (for as long as nothing is recorded of the order), and memories by key.
 """
 
 from __future__ import annotations
@@ -87,6 +88,10 @@ SCHEMA = (
         key text COLLATE "C", version bigint NOT NULL, queue text COLLATE "C" NOT NULL,
         sequence_number bigint NOT NULL, enqueued_time double precision NOT NULL,
         PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",
+    """CREATE TABLE IF NOT EXISTS {entity} (pipeline text COLLATE "C", entity_table text COLLATE "C",
+        key text COLLATE "C", version bigint NOT NULL, latest text,
+        PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",
+    "CREATE INDEX IF NOT EXISTS leasehold_parked_entity ON {parked} (pipeline, entity_table, key, parked_at)",
     *staged_table.SCHEMA,
 )
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"

@@ -88,7 +88,7 @@ class Merge:
         Concerned(self._session, self._layout, deletes=self._deletes).set_apart()
         if self._by_value:
             self._set_lost_apart()
-        else:
+        elif not self._session.spec.spread:
             self._set_strangers_apart()
         self._session.run(f"ANALYZE {APART}")
         self._merge(0, (self._session.one(f"SELECT max(kid) FROM {KEYS}") or 0) + 1)

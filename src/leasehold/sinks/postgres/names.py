@@ -26,10 +26,13 @@ PARKED = "leasehold_parked"
 MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY = "leasehold_message", "leasehold_message_sent", "leasehold_message_entity"
 """Which messages of queues are done, what they were sent as, and at which version each entity's state is."""
 
+ENTITY = "leasehold_entity"
+"""At which version each entity is whose events are in several partitions."""
+
 STAGED = "leasehold_staged"
 """Where tasks put the rows of a batch, for the driver to merge."""
 
-SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY, STAGED)
+SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY, ENTITY, STAGED)
 """The tables that all entity tables of a schema share."""
 
 LONGEST_NAME = 63 - len("leasehold_identity_")

@@ -7,6 +7,7 @@ follow one another; who only reads, without the lock, is told by the watermark r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -23,11 +24,22 @@ _EVENTS = (
     "(hub, partition, sequence_number) IN "
     "(SELECT * FROM unnest(%(hubs)s::text[], %(partitions)s::text[], %(numbers)s::bigint[]))"
 )
+_OF_KEY = "b.pipeline = p.pipeline AND b.entity_table = p.entity_table AND b.key = p.key"
+_APART = 1e-6  # seconds between events of an entity that two partitions park
 _LANE = f"{_MINE} AND hub = %(hub)s AND partition = %(partition)s"
 
 
 def entities(session: Session, lane: Lane) -> dict[Key, float]:
     """See `KeepsParked`."""
+    if session.spec.spread:
+        table = session.names.of(PARKED)
+        firsts = session.rows(
+            f"SELECT DISTINCT ON (key) key, next_at, (hub, partition) = (%(hub)s, %(partition)s) FROM {table} "
+            f"WHERE {_MINE} AND key IN (SELECT key FROM {table} WHERE {_LANE}) "
+            "ORDER BY key, parked_at, hub, partition, sequence_number",
+            **_named(session, lane),
+        )
+        return {key_of(session.spec, text): next_at if mine else math.inf for text, next_at, mine in firsts}
     rows = session.rows(
         f"SELECT DISTINCT ON (key) key, next_at FROM {session.names.of(PARKED)} WHERE {_LANE} "
         "ORDER BY key, sequence_number",
@@ -38,9 +50,15 @@ def entities(session: Session, lane: Lane) -> dict[Key, float]:
 
 def events(session: Session, lane: Lane, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
     """See `KeepsParked`."""
+    table, behind = session.names.of(PARKED), "true"
+    if session.spec.spread:
+        behind = (
+            f"NOT EXISTS (SELECT 1 FROM {table} AS b WHERE {_OF_KEY} AND (b.hub, b.partition) <> (p.hub, p.partition) "
+            "AND b.parked_at < p.parked_at)"
+        )
     rows = session.rows(
         "SELECT key, body, sequence_number, enqueued_time, deliveries, next_at, error "
-        f"FROM {session.names.of(PARKED)} WHERE {_LANE} AND key = ANY(%(keys)s::text[]) "
+        f"FROM {table} AS p WHERE {_LANE} AND key = ANY(%(keys)s::text[]) AND {behind} "
         "ORDER BY sequence_number LIMIT %(at_most)s",
         **_named(session, lane),
         keys=sorted(text_of(session.spec, key) for key in keys),
@@ -58,6 +76,7 @@ def change(session: Session, parking: Parking, now: float) -> None:
             **lane,
             numbers=[*parking.removed],
         )
+    at = _turns(session, parking, now) if session.spec.spread else {}
     session.many(
         f"INSERT INTO {table} (pipeline, entity_table, hub, partition, sequence_number, key, body, enqueued_time, "
         "deliveries, next_at, error, parked_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
@@ -66,11 +85,23 @@ def change(session: Session, parking: Parking, now: float) -> None:
         [
             (
                 *(*lane.values(), one.sequence_number, text_of(session.spec, one.key), one.body, one.enqueued_time),
-                *(one.deliveries, one.next_at, one.error.replace("\0", "\\0"), now),
+                *(one.deliveries, one.next_at, one.error.replace("\0", "\\0"), at.get(one.key, now)),
             )
             for one in parking.put
         ],
     )
+
+
+def _turns(session: Session, parking: Parking, now: float) -> dict[Key, float]:
+    """When these are parked: behind all that is parked of their entities, whatever the clocks say."""
+    keys = {text_of(session.spec, one.key): one.key for one in parking.put}
+    rows = session.rows(
+        f"SELECT key, max(parked_at) FROM {session.names.of(PARKED)} WHERE {_MINE} "
+        "AND key = ANY(%(keys)s::text[]) GROUP BY key",
+        **_named(session),
+        keys=sorted(keys),
+    )
+    return {keys[text]: max(now, last + _APART) for text, last in rows}
 
 
 def remove_above(session: Session, marks: Mapping[Lane, int]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 
+from leasehold.errors import SinkError
 from leasehold.postgres.connections import Connection, Row
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.table import TableSpec
@@ -31,6 +32,14 @@ def breaks_a_rule(error: psycopg.Error) -> bool:
 def reason_of(error: psycopg.Error) -> str:
     """What the table says of the row, without the lines that repeat its values."""
     return error.diag.message_primary or str(error).partition("\n")[0]
+
+
+def gone(shown: str, said: str) -> SinkError:
+    """The error where a relation is gone that was there."""
+    return SinkError(
+        f"{shown}: {said}. If it was dropped while it was in use, restore it, or reset the pipeline. If a trigger of "
+        "the entity table names it, let it name the schema too, or ALTER FUNCTION … SET search_path: there is no other"
+    )
 
 
 class Session:

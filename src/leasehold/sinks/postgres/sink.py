@@ -49,6 +49,7 @@ from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
 from leasehold.sinks.postgres.names import (
     CLEARED,
     DROPPED,
+    ENTITY,
     MESSAGE,
     MESSAGE_ENTITY,
     MESSAGE_SENT,
@@ -59,16 +60,18 @@ from leasehold.sinks.postgres.names import (
     check_name,
 )
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import Session, gone
 from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
 from leasehold.sinks.postgres.staged.table import LeftBehind, clear_old, discard
+from leasehold.sinks.postgres.states import versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.remembered_order import check_spec
 from leasehold.sinks.set_aside import EventId, RejectedRows, Selection
 from leasehold.sinks.staged import StagedArrangement, StagedBatch, StagedRowsGone, arranged
 from leasehold.sinks.table import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
+from leasehold.sinks.versions import KnownEntity
 
 T = TypeVar("T")
 
@@ -105,7 +108,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
             url,
             timeout,
             self._prepare,
-            errors=Errors(SinkUnavailable, SinkError, _gone),
+            errors=Errors(SinkUnavailable, SinkError, gone),
             relations=(*RELATIONS, *SHARED),
             settings={
                 "statement_timeout": str(milliseconds * _LONGEST),
@@ -197,8 +200,9 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 transaction.bookkeeping.count_change()
                 found = forgetting.forget(transaction.session, key)
                 waiting = parked.forget(transaction.session, key) if transaction.has(PARKED) else 0
-                versions = messages.forget(transaction.session, key) if transaction.has(MESSAGE_ENTITY) else 0
-                return replace(found, memories=found.memories + versions, rejected=found.rejected + waiting)
+                known = messages.forget(transaction.session, key) if transaction.has(MESSAGE_ENTITY) else 0
+                known += versions.forget(transaction.session, key) if transaction.has(ENTITY) else 0
+                return replace(found, memories=found.memories + known, rejected=found.rejected + waiting)
 
         return self._again(once)
 
@@ -277,6 +281,17 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 return change(transaction.session, events)
 
         return self._again(once)
+
+    def check_entities(self) -> None:
+        """See `KeepsVersions`."""
+        with self._claimed() as transaction:
+            transaction.need(PARKED, ENTITY)
+
+    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """See `KeepsVersions`."""
+        with self._using() as session:
+            check_tables(session, [self.spec.name, PARKED, ENTITY], self._connections.shown)
+            return versions.known(session, schema, keys)
 
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""
@@ -381,10 +396,3 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 yield Session(connection, connection.schema, self.spec)
         except RolledBack as undone:
             raise _Undone(f"{self._connections.shown}: {undone}") from undone
-
-
-def _gone(shown: str, said: str) -> SinkError:
-    return SinkError(
-        f"{shown}: {said}. If it was dropped while it was in use, restore it, or reset the pipeline. If a trigger of "
-        "the entity table names it, let it name the schema too, or ALTER FUNCTION … SET search_path: there is no other"
-    )

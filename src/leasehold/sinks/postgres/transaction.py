@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,21 +18,24 @@ from leasehold.sinks import claims
 from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
+from leasehold.sinks.ordering import Key
 from leasehold.sinks.parking import Parking
 from leasehold.sinks.postgres import forgetting, identities, memory, parked, rejected
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, PARKED, PLACE
+from leasehold.sinks.postgres.names import CLEARED, ENTITY, PARKED, PLACE
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staged.rows import StagedRows
 from leasehold.sinks.postgres.staging import Staging
+from leasehold.sinks.postgres.states import versions
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside.trying import Tried
 from leasehold.sinks.staged import StagedKept
 from leasehold.sinks.transactions import Outcome
+from leasehold.sinks.versions import KnownEntity, OrderValue
 
 _LONGEST_PAUSE = 0.5
 
@@ -82,6 +85,8 @@ class PostgresTransaction:
             return
         if self.has(PARKED):
             parked.remove_all(self._session)
+        if self.has(ENTITY):
+            versions.forget_all(self._session)
         self.bookkeeping.note_made(made=False)
         self.bookkeeping.forget_order()
         if self._session.spec.memory:
@@ -98,9 +103,22 @@ class PostgresTransaction:
         if self.has(PARKED):
             parked.remove_above(self._session, marks)
 
+    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
+        if not self.has(ENTITY):
+            raise claims.was_dropped(self._session.spec, ENTITY)
+        return versions.locked(self._session, keys)
+
+    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        return versions.known(self._session, schema, keys)
+
+    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
+        versions.raised(self._session, keys, latest)
+
     def forget_keys(self) -> None:
         if self.has(CLEARED):
             forgetting.void_cleared(self._session)
+        if self.has(ENTITY):
+            versions.forget_all(self._session)
         self.bookkeeping.forget_order()
         if self._session.spec.memory and kind_of_relation(self._session, self._session.spec.memory):
             check_tables(self._session, [self._session.spec.memory], self._shown)

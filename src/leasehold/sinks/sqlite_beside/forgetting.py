@@ -16,7 +16,7 @@ from leasehold.sinks.fence import Lane
 from leasehold.sinks.forgetting import Cleared, Forgotten, Retention, candidates, is_of
 from leasehold.sinks.set_aside import EventId, RejectedRow
 from leasehold.sinks.shape import exists, quoted
-from leasehold.sinks.sqlite_beside import messages, parked
+from leasehold.sinks.sqlite_beside import messages, parked, versions
 from leasehold.sinks.table import TableSpec, ordered_keys
 
 _SCHEMA = (
@@ -94,7 +94,7 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, st
             values += found
         statement = f"DELETE FROM {quoted(spec.memory)} WHERE {' AND '.join(terms)}"
         memories = connection.execute(statement, values).rowcount
-    memories += messages.forget(connection, spec, key)
+    memories += messages.forget(connection, spec, key) + versions.forget(connection, spec, key)
     if exists(connection, spec.rejected):
         query = (
             "SELECT rowid, hub, partition, sequence_number, place, body, reason, source, rejected_at "

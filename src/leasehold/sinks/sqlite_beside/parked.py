@@ -7,6 +7,7 @@ only reads.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Collection, Mapping
 
@@ -27,6 +28,16 @@ SCHEMA = (
 )
 _LANE = "pipeline = ? AND entity_table = ? AND hub = ? AND partition = ?"
 _KEYS_A_QUERY = 400
+_OF_KEY = "b.pipeline = p.pipeline AND b.entity_table = p.entity_table AND b.key = p.key"
+_FIRST = (  # of its entity, in a spread table
+    f"NOT EXISTS (SELECT 1 FROM leasehold_parked b WHERE {_OF_KEY} AND (b.parked_at, b.hub, b.partition, "
+    "b.sequence_number) < (p.parked_at, p.hub, p.partition, p.sequence_number))"
+)
+_BEHIND_NO_OTHER = (
+    f"NOT EXISTS (SELECT 1 FROM leasehold_parked b WHERE {_OF_KEY} AND (b.hub, b.partition) <> (p.hub, p.partition) "
+    "AND b.parked_at < p.parked_at)"
+)
+_APART = 1e-6  # seconds between events of an entity that two partitions park
 
 
 def check(connection: sqlite3.Connection) -> None:
@@ -37,6 +48,13 @@ def check(connection: sqlite3.Connection) -> None:
 
 def entities(connection: sqlite3.Connection, spec: TableSpec, lane: Lane) -> dict[Key, float]:
     """See `KeepsParked`."""
+    if spec.spread:
+        firsts = connection.execute(
+            "SELECT key, next_at, (hub, partition) = (?, ?) FROM leasehold_parked p WHERE pipeline = ? AND "
+            f"entity_table = ? AND key IN (SELECT key FROM leasehold_parked WHERE {_LANE}) AND {_FIRST}",
+            (*lane, spec.pipeline, spec.name, spec.pipeline, spec.name, *lane),
+        )
+        return {key_of(spec, text): next_at if mine else math.inf for text, next_at, mine in firsts}
     rows = connection.execute(
         # With min(), SQLite takes the other columns from the row that has it.
         f"SELECT key, next_at, min(sequence_number) FROM leasehold_parked WHERE {_LANE} GROUP BY key",
@@ -50,12 +68,13 @@ def events(
 ) -> list[ParkedEvent]:
     """See `KeepsParked`."""
     found: list[ParkedEvent] = []
+    behind = _BEHIND_NO_OTHER if spec.spread else "true"
     texts = sorted(text_of(spec, key) for key in keys)
     for start in range(0, len(texts), _KEYS_A_QUERY):
         some = texts[start : start + _KEYS_A_QUERY]
         rows = connection.execute(
             "SELECT key, body, sequence_number, enqueued_time, deliveries, next_at, error FROM leasehold_parked "
-            f"WHERE {_LANE} AND key IN ({', '.join('?' * len(some))}) ORDER BY sequence_number LIMIT ?",
+            f"p WHERE {_LANE} AND key IN ({', '.join('?' * len(some))}) AND {behind} ORDER BY sequence_number LIMIT ?",
             (spec.pipeline, spec.name, *lane, *some, at_most),
         )
         found += [ParkedEvent(key_of(spec, row[0]), *row[1:]) for row in rows]
@@ -69,17 +88,28 @@ def change(connection: sqlite3.Connection, spec: TableSpec, parking: Parking, no
         f"DELETE FROM leasehold_parked WHERE {_LANE} AND sequence_number = ?",
         [(*lane, number) for number in parking.removed],
     )
+    at = _turns(connection, spec, parking, now) if spec.spread else {}
     connection.executemany(
         "INSERT INTO leasehold_parked VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
         "deliveries = excluded.deliveries, next_at = excluded.next_at, error = excluded.error",
         [
             (
                 *(*lane, one.sequence_number, text_of(spec, one.key), one.body, one.enqueued_time),
-                *(one.deliveries, one.next_at, one.error, now),
+                *(one.deliveries, one.next_at, one.error, at.get(one.key, now)),
             )
             for one in parking.put
         ],
     )
+
+
+def _turns(connection: sqlite3.Connection, spec: TableSpec, parking: Parking, now: float) -> dict[Key, float]:
+    """When these are parked: behind all that is parked of their entities, whatever the clocks say."""
+    query = "SELECT max(parked_at) FROM leasehold_parked WHERE pipeline = ? AND entity_table = ? AND key = ?"
+    found = {}
+    for key in {one.key for one in parking.put}:
+        (last,) = connection.execute(query, (spec.pipeline, spec.name, text_of(spec, key))).fetchone()
+        found[key] = now if last is None else max(now, last + _APART)
+    return found
 
 
 def remove_above(connection: sqlite3.Connection, spec: TableSpec, marks: Mapping[Lane, int]) -> None:

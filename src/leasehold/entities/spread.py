@@ -1,0 +1,221 @@
+"""Entities whose events are in several partitions: what a handler is given of them, and what is computed again.
+
+Owns which events come late, what a batch has to say of the versions that it was computed from, and how what was
+computed again under the lock of a commit takes the place of what was computed before (`sinks.versions`).
+
+1. An event is late if one of its entity with a higher value of `sequence_by` has come before it: in an earlier commit
+   and taken effect, or in the same batch. With the policy `apply` its handler is told (`EntityEvent.late`), with
+   `reject` it is set aside uncalled. An event without a value is always set aside.
+2. Entities that wait (`KnownEntity.waits`) keep their events waiting, whichever partition has parked the first.
+3. Under the lock of a commit handlers are called for `UNDER_LOCK` seconds at most, judged by how long the batch's calls
+   took on average. The other events that have to be computed again are parked, uncalled: from then on nobody else
+   changes their entities, so that what is computed of them next holds. With the policy `wait` all are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import pyarrow as pa
+
+from leasehold.clock import Clock
+from leasehold.entities.given import Given
+from leasehold.entities.handlers import Columns, Computed, EntityHandler, Key, compute
+from leasehold.errors import ConfigError
+from leasehold.sinks.values import order_kind, order_values
+from leasehold.sinks.versions import KeepsVersions, KnownEntity, OrderValue
+
+UNDER_LOCK = 1.0
+BEHIND = (0.05, 2.0)
+"""Seconds after which a partition looks again whether its parked events are the first ones of their entities by now:
+at first, and at most, since each look that finds none doubles them."""
+LATE = ("apply", "reject")
+
+
+@dataclass(slots=True)
+class SpreadComputed(Computed):
+    """What events come to, and from what: `known` at the first computation, each event's `values` by its number.
+
+    `average` is how long a call took, in seconds.
+    """
+
+    given: Sequence[Given] = ()
+    values: Mapping[int, OrderValue] = field(default_factory=dict)
+    known: Mapping[Key, KnownEntity] = field(default_factory=dict)
+    average: float = 0.0
+
+    def latest(self, end: int) -> dict[Key, OrderValue]:
+        """The highest value of each entity after the events below `end`."""
+        held = {one.event.sequence_number for one in self.held}
+        found: dict[Key, OrderValue] = {}
+        for key, event, unreadable in self.given:
+            number = event.sequence_number
+            if unreadable is None and number < end and number not in held:
+                found[key] = _higher(found.get(key), self.values[number])
+        for key, value in found.items():
+            found[key] = _higher(self.known[key].latest, value)
+        return found
+
+    def take(self, anew: Computed, keys: Collection[Key]) -> None:
+        """Put what was computed again in place of what these entities' events have come to."""
+        its = {event.sequence_number for key, event, reason in self.given if reason is None and key in keys}
+        self.changes = {key: one for key, one in self.changes.items() if key not in keys} | anew.changes
+        self.calls |= anew.calls
+        rejected = [one for one in self.rejected if one[0].sequence_number not in its] + anew.rejected
+        self.rejected = sorted(rejected, key=lambda one: one[0].sequence_number)
+        dead = [one for one in self.dead if one[0].sequence_number not in its] + anew.dead
+        self.dead = sorted(dead, key=lambda one: one[0].sequence_number)
+        held = [one for one in self.held if one.key not in keys] + anew.held
+        self.held = sorted(held, key=lambda one: one.event.sequence_number)
+
+
+class SpreadEntities:
+    """The computation of one table's spread entities. Of any threads at once."""
+
+    def __init__(
+        self,
+        sink: KeepsVersions,
+        handler: EntityHandler,
+        state: pa.Schema,
+        columns: Columns,
+        *,
+        sequence_by: str,
+        late: str,
+        clock: Clock,
+    ) -> None:
+        self._sink, self._handler, self._state, self._columns = sink, handler, state, columns
+        self._sequence_by, self._late, self._clock = sequence_by, late, clock
+
+    def computed(
+        self, given: Iterable[Given], rows: pa.Table, *, parked: bool, goes_on: bool, deliveries: int
+    ) -> SpreadComputed:
+        """Read what is known of these events' entities, and call the handler. `parked` events wait for nothing."""
+        valued, values = self._valued(given, rows)
+        keys = list(dict.fromkeys(key for key, _, reason in valued if reason is None))
+        known = self._sink.read_entities(self._state, keys)
+        if parked:
+            known = {key: replace(one, waits=False) for key, one in known.items()}
+        began = self._clock.monotonic()
+        done = self._compute(valued, values, known, None, goes_on=goes_on, deliveries=deliveries)
+        took = self._clock.monotonic() - began
+        return _with_basis(done, valued, values, known, took / max(1, len(done.calls)))
+
+    def compute_again(
+        self, done: SpreadComputed, moved: Mapping[Key, KnownEntity], end: int, *, goes_on: bool, deliveries: int
+    ) -> bool:
+        """Compute the events below `end` of entities that have moved, in `done`. False where it cannot end there."""
+        stop = self._clock.monotonic() + UNDER_LOCK - done.average
+        some = [
+            (key, replace(event, delivery=event.delivery + 1), reason)
+            for key, event, reason in done.given
+            if reason is None and key in moved and event.sequence_number < end
+        ]
+        enough = (lambda: self._clock.monotonic() > stop) if goes_on else None
+        anew = self._compute(some, done.values, moved, enough, goes_on=goes_on, deliveries=deliveries)
+        if anew.failed is not None:
+            return False
+        done.known = {**done.known, **moved}
+        done.take(anew, moved.keys())
+        return True
+
+    def _compute(
+        self,
+        given: Sequence[Given],
+        values: Mapping[int, OrderValue],
+        known: Mapping[Key, KnownEntity],
+        enough: Callable[[], bool] | None,
+        *,
+        goes_on: bool,
+        deliveries: int,
+    ) -> Computed:
+        return compute(
+            self._handler,
+            {key: one.state for key, one in known.items() if one.state is not None},
+            self._judged(given, values, known),
+            self._columns,
+            waiting={key for key, one in known.items() if one.waits},
+            goes_on=goes_on,
+            deliveries=deliveries,
+            enough=enough,
+        )
+
+    def _valued(self, given: Iterable[Given], rows: pa.Table) -> tuple[list[Given], dict[int, OrderValue]]:
+        """The events with their values of `sequence_by`; those without one cannot be read."""
+        converted = order_values(rows[self._sequence_by])
+        events: list[Given] = []
+        values: dict[int, OrderValue] = {}
+        for place, (key, event, reason) in enumerate(given):
+            problem = converted.problems.get(place)
+            if reason is None and problem is not None:
+                reason = f"{self._sequence_by} {problem}, and orders the events of an entity"
+            if reason is None:
+                values[event.sequence_number] = converted.values[place]
+            events.append((key, event, reason))
+        return events, values
+
+    def _judged(
+        self, given: Iterable[Given], values: Mapping[int, OrderValue], known: Mapping[Key, KnownEntity]
+    ) -> Iterable[Given]:
+        """Rule 1."""
+        latest = {key: one.latest for key, one in known.items()}
+        for key, event, reason in given:
+            if reason is None:
+                value, before = values[event.sequence_number], latest[key]
+                late = before is not None and _higher(before, value) != value
+                latest[key] = _higher(before, value)
+                said = f"late: one of its entity with a higher {self._sequence_by} has come before"
+                yield key, replace(event, late=late), said if late and self._late == "reject" else None
+            else:
+                yield key, event, reason
+
+
+def check_spread(spread: bool, sequence_by: str | None, late: str, schema: pa.Schema) -> None:
+    """Refuse settings of a spread table that do not go together. Raises `ConfigError`."""
+    if late not in LATE:
+        raise ConfigError("late", late, f"one of {', '.join(LATE)}", "apply is the default")
+    if not spread:
+        for name, value, default in (("sequence_by", sequence_by, None), ("late", late, "apply")):
+            if value != default:
+                raise ConfigError(
+                    name,
+                    value,
+                    "within one partition events are in order, and none is late",
+                    "Leave it out, or give spread=True if an entity's events are in several partitions",
+                )
+        return
+    if sequence_by is None:
+        raise ConfigError(
+            "sequence_by",
+            None,
+            "with spread=True an entity's events are in several partitions, and only this says which is later",
+            'Name the field of the event that grows with each event of an entity: sequence_by="version"',
+        )
+    if sequence_by not in schema.names:
+        raise ConfigError(
+            "sequence_by", sequence_by, f"one of the schema's columns: {', '.join(schema.names)}", "Add it to schema"
+        )
+    if order_kind(schema.field(sequence_by).type) is None:
+        raise ConfigError(
+            "sequence_by",
+            sequence_by,
+            f"it is of type {schema.field(sequence_by).type}, and an order is a number without fixed decimals, a "
+            "string, a date or a timestamp",
+            "Name another field",
+        )
+
+
+def _with_basis(
+    done: Computed,
+    given: Sequence[Given],
+    values: Mapping[int, OrderValue],
+    known: Mapping[Key, KnownEntity],
+    average: float,
+) -> SpreadComputed:
+    its = {one.name: getattr(done, one.name) for one in fields(Computed)}
+    return SpreadComputed(**its, given=given, values=values, known=known, average=average)
+
+
+def _higher(one: OrderValue | None, other: OrderValue) -> OrderValue:
+    """The higher of two values, which are of one kind: numbers or texts."""
+    return other if one is None or one <= other else one  # type: ignore[operator]
