@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,9 @@ from click.testing import CliRunner, Result
 from leasehold.cli.app import app
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityEvent, entity
+from leasehold.hubs.log.hub import LogHub
 from leasehold.operations import parked as operations
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.test_rejected import PIPELINE
 from tests.entities.test_handled_table import given
 
@@ -67,6 +71,20 @@ def test_events_are_listed_with_and_without_the_word(place: Path) -> None:
     assert json.loads(rows[0]["body"]) == {"id": "a", "n": 1}
     assert "the first 1 are listed" in invoke(place, "", "--limit", "1").stdout
     assert "no such event is parked" in invoke(place, "", "--event", "0:9").stdout
+
+
+def test_status_tells_how_many_wait_and_until_when(place: Path) -> None:
+    with closing(LogHub.create(place / "hub.db", partitions=1)) as hub:
+        SqliteStore(place / "leasehold.db").list_ownership(hub.consumer_group("$Default"))
+    said = CliRunner().invoke(app, ["status", str(place / "flights.toml")])
+    assert said.exit_code == 0, said.output
+    assert re.search(
+        r"^3 parked events, the oldest for [\d.]+ s, the next is (due|tried in [\d.]+ s)$", said.stdout, re.M
+    )
+    assert "rejected row" not in said.stdout
+    found = json.loads(CliRunner().invoke(app, ["status", str(place / "flights.toml"), "--json"]).stdout)
+    assert (found["parked"], found["deadLetters"], found["rejected"]) == (3, 0, 0)
+    assert found["oldestParked"] < found["nextRetry"]
 
 
 def test_an_event_is_shown_whole(place: Path) -> None:

@@ -19,14 +19,17 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from leasehold.hubs.log.hub import LogHub
-from leasehold.model import Checkpoint, Event, Ownership, Presence
+from leasehold.model import Checkpoint, Event, EventRange, Ownership, Presence
 from leasehold.sinks.batch import Batch
-from leasehold.sinks.set_aside import DroppedRow
+from leasehold.sinks.parking import ParkedEvent, Parking
+from leasehold.sinks.parking.listing import ParkedRow
+from leasehold.sinks.set_aside import DroppedRow, Selection
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.table import TableSpec
 from leasehold.stores.sqlite.store import SqliteStore
 
 PATIENCE = 120.0
+FENCE = {"hub": pa.string(), "partition": pa.string(), "sequenceNumber": pa.int64(), "ownerLevel": pa.int64()}
 PIPELINE = """\
 name = "{name}"
 [source]
@@ -98,6 +101,23 @@ class Place:
         none = pa.table({"id": pa.array(["x"]), **fence}).slice(0, 0)
         sink.apply(Batch(none, pa.table({**fence, "body": [body], "reason": [reason]})))
         sink.close()
+
+    def park(self, partition: str, number: int, body: bytes, error: str, next_at: float) -> None:
+        """Park an event, as a batch does whose handler has raised for it."""
+        sink = self._sink()
+        sink.check_parked()
+        waiting = ParkedEvent(("x",), body, number, 1.0, 1, next_at, error)
+        none = pa.table({"id": pa.array([], pa.string()), **{n: pa.array([], t) for n, t in FENCE.items()}})
+        its = EventRange(self.hub.identity, partition, 1, number, number + 1)
+        sink.apply(Batch(none, ranges=[its], parking=Parking(self.hub.identity, partition, [waiting])))
+        sink.close()
+
+    def parked(self) -> list[ParkedRow]:
+        """The parked events."""
+        sink = self._sink()
+        found = sink.parked_rows(Selection(), 10)
+        sink.close()
+        return found
 
     def dropped(self) -> list[DroppedRow]:
         """The rows that were dropped."""

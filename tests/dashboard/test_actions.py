@@ -18,6 +18,7 @@ def test_a_request_becomes_options_with_their_values_bound() -> None:
     action = Action.parse(json.dumps({**GOOD, "events": [["--all", 3], ["1", 4]], "because": " --all "}))
     assert action.words() == ["--hub=h", "--event=--all:3", "--event=1:4", "--because=--all"]
     assert Action.parse(json.dumps({**GOOD, "action": "retry"})).words() == ["--hub=h", "--event=0:3"]
+    assert (action.of, Action.parse(json.dumps({**GOOD, "of": "parked"})).of) == ("rejected", "parked")
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,8 @@ def test_a_request_becomes_options_with_their_values_bound() -> None:
     [
         {"action": "reset"},
         {"action": ["drop"]},
+        {"of": "reset"},
+        {"of": None},
         {"hub": ""},
         {"hub": None},
         {"events": []},
@@ -79,6 +82,26 @@ def test_an_event_is_dropped_with_the_token_and_left_alone_without(tmp_path: Pat
         until(lambda: rejected() == 0, "the end of the row")
         [dropped] = place.dropped()
         assert (dropped.event.sequence_number, dropped.dropped_for) == (2, "a test")
+    place.close()
+
+
+def test_a_parked_event_is_to_be_tried_at_once_by_whoever_has_the_token(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.own("0", "blue/1")
+    place.park("0", 2, b"{}", "RuntimeError: away", 9e9)
+    wish = json.dumps({"action": "retry", "of": "parked", "hub": place.hub.identity, "events": [["0", 2]]})
+    with serving(place, "--allow-actions", LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
+        here, known = served.url.rstrip("/"), {"Authorization": f"Bearer {TOKEN}"}
+        assert served.ask("/actions/flights", "POST", wish, Origin=here)[0] == 401
+        assert [row.event.next_at for row in place.parked()] == [9e9]
+        status, _, told = served.ask("/actions/flights", "POST", wish, Origin=here, **known)
+        assert (status, json.loads(told)) == (200, {"result": {"retried": 1}})
+        assert [row.event.next_at for row in place.parked()] == [0]
+
+        def following() -> float:
+            return float(json.loads(served.ask("/now", **known)[2])[0].get("nextRetry") or 9e9)
+
+        until(lambda: following() < 9e9, "the new time of the next try")
     place.close()
 
 

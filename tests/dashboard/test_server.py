@@ -109,6 +109,26 @@ def test_rejected_rows_are_shown_with_their_bodies(place: Place, served: Served)
     }
 
 
+def test_parked_events_and_their_next_try_are_shown(place: Place, served: Served) -> None:
+    assert (served.now()[0]["parked"], served.now()[0]["parkedEvents"]) == (0, [])
+    place.park("1", 3, OFTEN.encode(), "RuntimeError: away", 9e9)
+    until(lambda: served.now()[0]["parkedEvents"], "the parked event")
+    [shown] = served.now()
+    [row] = shown["parkedEvents"]
+    assert (shown["parked"], shown["deadLetters"], shown["nextRetry"]) == (1, 0, 9e9)
+    assert shown["oldestParked"] == row["parkedAt"]
+    assert {name: row[name] for name in ("partition", "number", "key", "reason", "body", "tries", "next", "hub")} == {
+        "partition": "1",
+        "number": 3,
+        "key": "x",
+        "reason": "RuntimeError: away",
+        "body": OFTEN,
+        "tries": 1,
+        "next": 9e9,
+        "hub": place.hub.identity,
+    }
+
+
 def test_a_hub_that_goes_away_is_told_beside_what_was_known(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.own("0", "blue/1")

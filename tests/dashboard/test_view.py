@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from leasehold.dashboard.moves import Kind, Move
-from leasehold.dashboard.view import COLOURS, LONGEST, RejectedRow, Seen, Verdict, body_text, colours, view
+from leasehold.dashboard.view import COLOURS, LONGEST, ParkedEvent, RejectedRow, Seen, Verdict, body_text, colours, view
+from leasehold.sinks.set_aside import SetAsideCounts
 from tests.dashboard.looks import group, row
 
 
@@ -36,17 +37,28 @@ def test_what_others_wrote_is_text_on_one_line_and_not_too_long() -> None:
     seen = Seen(
         1.0,
         group(row(owner=hostile, last_error=hostile, failures=3)),
-        rejected=1,
+        aside=SetAsideCounts(rejected=1, dead_letters=1, parked=1),
         rows=[RejectedRow("0", 7, hostile, body_text(b"x" * 9_999), "2026-11-22T10:00:00Z")],
+        parked=[ParkedEvent("0", 8, hostile, hostile, hostile, 1, 5.0, None)],
         verdicts={"0": Verdict("stalled", hostile)},
         error=hostile,
     )
     shown = view("p", seen, known={hostile: 3}, history=[Move(1.0, Kind.LEFT, owner=hostile)])
     text = json.dumps(shown, ensure_ascii=False)
     assert text.isprintable()
-    assert text.count("<script>") == 8  # as it came: the page puts it in as text
+    assert text.count("<script>") == 11  # as it came: the page puts it in as text
     assert len(shown["rejectedRows"][0]["body"]) == LONGEST + 1
+    assert (shown["rejected"], shown["deadLetters"], shown["parked"], shown["nextRetry"]) == (1, 1, 1, None)
     assert (shown["partitions"][0]["verdict"], shown["partitions"][0]["colour"]) == ("stalled", 3)
+
+
+def test_a_traceback_keeps_its_lines_and_its_end() -> None:
+    said = "frame\x1b\n" * LONGEST + "RuntimeError: <b>"
+    row = RejectedRow("0", 7, "r", "b", "2026-11-22T10:00:00Z", traceback=said)
+    [shown] = view("p", Seen(1.0, group(), rows=[row]), known={})["rejectedRows"]
+    assert shown["traceback"].endswith("\\x1b\nRuntimeError: <b>")
+    assert shown["traceback"].startswith("…")
+    assert "\x1b" not in shown["traceback"]
 
 
 def test_bodies_as_text() -> None:

@@ -23,7 +23,7 @@ from leasehold.hubs.log import LogHub
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.forgetting import Forgets
 from leasehold.sinks.parking.listing import ListsParked
-from leasehold.sinks.set_aside import EventId, KeepsRejected, Selection
+from leasehold.sinks.set_aside import EventId, KeepsRejected, Selection, SetAsideCounts, TellsSetAside
 from leasehold.testing.clock import ManualClock
 from tests.entities.handler_program import OFTEN, balance
 from tests.entities.test_handled_table import ROOT, body, given, rows, until
@@ -241,6 +241,27 @@ def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(be
     bench.clock.advance(5.0)
     bench.give(table, 3)
     assert bench.seen() == {"a": "1", "b": "2"}
+
+
+def test_how_much_is_set_aside_is_told(bench: Bench) -> None:
+    table = bench.table(retries=Retries(deliveries=2, first=4.0))
+    assert isinstance(table.sink, TellsSetAside)
+    assert table.sink.set_aside_counts() == SetAsideCounts()
+    bench.fails |= {"a": RuntimeError("broken"), "b": Reject("never")}
+    began = bench.clock.wall()
+    bench.give(table, 0, "a", "a", "b")
+    counts = table.sink.set_aside_counts()
+    ((since,),) = bench.look("SELECT DISTINCT parked_at FROM leasehold_parked")
+    assert counts == SetAsideCounts(rejected=1, parked=2, oldest_parked=since, next_retry=began + 4.0)
+    bench.clock.advance(5.0)
+    bench.give(table, 3, "c")
+    counts = table.sink.set_aside_counts()
+    assert (counts.rejected, counts.dead_letters, counts.parked) == (2, 1, 1)
+    assert counts.oldest_parked == since
+    assert counts.next_retry == bench.clock.wall() + 4.0
+    assert isinstance(table.sink, ListsParked)
+    assert table.sink.hurry_parked([EventId("h", "0", 1)]) == 1
+    assert table.sink.set_aside_counts().next_retry == since, "at once, which is since it was parked"
 
 
 def test_a_parked_event_may_be_rejected_at_last(bench: Bench) -> None:

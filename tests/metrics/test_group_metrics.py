@@ -25,6 +25,7 @@ from leasehold.model import Positions
 from leasehold.operations.group_watch import GroupSnapshot, WatchedGroup
 from leasehold.operations.verdicts import Verdict
 from leasehold.sinks.base import TableContents
+from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.testing.clock import ManualClock
 from tests.metrics.groups import Group, of, samples
 
@@ -154,6 +155,16 @@ def test_a_table_that_is_away_leaves_its_own_figures_out_and_says_so_once(
     assert [record.getMessage() for record in caplog.records].count(
         "flights: what its table holds cannot be told: the table is locked"
     ) == 1
+
+
+def test_what_is_set_aside_is_told_and_times_only_while_something_is_parked(tmp_path: Path) -> None:
+    counts = SetAsideCounts(3, 2, 4, 1_000.0, 1_300.0)
+    told = Group(tmp_path, set_aside=lambda: counts).scrape()
+    names = ("dead_letters", "parked_events", "oldest_parked_timestamp_seconds", "next_retry_timestamp_seconds")
+    assert [of(told, f"table_{name}") for name in names] == [2, 4, 1_000, 1_300]
+    (tmp_path / "two").mkdir()
+    told = Group(tmp_path / "two", set_aside=SetAsideCounts).scrape()
+    assert [of(told, f"table_{name}") for name in names] == [0, 0, None, None]
 
 
 # the complaints

@@ -19,6 +19,7 @@ from leasehold.operations.progress import GroupProgress, PartitionProgress
 
 if TYPE_CHECKING:
     from leasehold.operations.group_watch import WatchedGroup
+    from leasehold.sinks.set_aside import SetAsideCounts
 
 TIMEOUT = 5.0
 """How long to wait for what a hub says about times, in seconds."""
@@ -120,6 +121,10 @@ def status(
     what was not read, or that has messages of an open transaction behind its end (Kafka). Nothing needs to be running,
     and Spark is not needed either.
 
+    Below the table stands what is set aside beside the entity table: rejected rows, how many of them are dead letters
+    of a handler, and parked events (rejected, deadLetters, parked, oldestParked and nextRetry in JSON, null where the
+    entity table cannot be asked).
+
     --watch shows all that live on a terminal, with lags over time, and moves and take-overs with the reason as they
     happen. Where the output is no terminal, each look is printed after the other.
 
@@ -134,6 +139,7 @@ def status(
     from leasehold.clock import SystemClock
     from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
+    from leasehold.operations.group_watch import Counted
     from leasehold.operations.pipeline_group import open_group
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
@@ -150,9 +156,12 @@ def status(
     group, progress = patiently(opened, wait)
     group = replace(group, retention=group.retention if stated is None else stated, timeout=TIMEOUT)
 
+    aside = Counted(pipeline.name, "what is set aside beside its table", group.set_aside, SystemClock())
+
     def looked(progress: GroupProgress) -> Looked:
         at = SystemClock().wall()
-        return Looked(at, progress, describe(pipeline.name, progress, group.times(progress, at)), group.expiration)
+        times = group.times(progress, at)
+        return Looked(at, progress, describe(pipeline.name, progress, times, aside.latest(), at), group.expiration)
 
     if every is None:
         output.show(looked(progress).result)
@@ -164,8 +173,17 @@ def status(
             time.sleep(every)
 
 
-def describe(name: str, progress: GroupProgress, times: GroupTimes | None = None) -> Result:
-    """The status of a pipeline as a result; without `times` what would take further questions is left out."""
+def describe(
+    name: str,
+    progress: GroupProgress,
+    times: GroupTimes | None = None,
+    counts: SetAsideCounts | None = None,
+    at: float = 0.0,
+) -> Result:
+    """The status of a pipeline as a result; without `times` what would take further questions is left out.
+
+    `counts` is what is set aside beside the table, None where nobody can tell; `at` is now, in seconds since 1970.
+    """
     rows, instances = progress.partitions, progress.instances
     known: Sequence[PartitionTimes | None] = [None] * len(rows)
     if times is not None:
@@ -195,6 +213,8 @@ def describe(name: str, progress: GroupProgress, times: GroupTimes | None = None
             f"\nnobody has room for partitions {', '.join(progress.unserved)}: raise maximum_partitions, or start "
             "another instance"
         )
+    if counts is not None:
+        summary += _said_of_aside(counts, at)
     return Result(
         summary=summary,
         facts={
@@ -202,6 +222,7 @@ def describe(name: str, progress: GroupProgress, times: GroupTimes | None = None
             "instances": [one.owner_id for one in instances],
             "lag": lag,
             **(_facts(times) if times else {}),
+            **(_facts_of_aside(counts) if times else {}),
             "unserved": list(progress.unserved),
             "suspects": [
                 {"partition": r.partition, "failures": r.failures, "lastError": r.last_error} for r in rows if r.suspect
@@ -218,6 +239,32 @@ def _facts(times: GroupTimes) -> dict[str, object]:
         "heldBack": sum(one.held_back for one in times.partitions),
         "retention": {"known": times.retention is not None, "seconds": _finite(times.retention)},
     }
+
+
+def _facts_of_aside(counts: SetAsideCounts | None) -> dict[str, object]:
+    return {
+        "rejected": counts and counts.rejected,
+        "deadLetters": counts and counts.dead_letters,
+        "parked": counts and counts.parked,
+        "oldestParked": counts and counts.oldest_parked,
+        "nextRetry": counts and counts.next_retry,
+    }
+
+
+def _said_of_aside(counts: SetAsideCounts, at: float) -> str:
+    """What the summary says of rejected rows and parked events, where there are some."""
+    said = ""
+    if counts.rejected:
+        said += f"\n{counted(counts.rejected, 'rejected row')}"
+        said += f", {plain(counts.dead_letters)} of dead letters" if counts.dead_letters else ""
+    if counts.parked:
+        said += f"\n{counted(counts.parked, 'parked event')}"
+        if counts.oldest_parked is not None:
+            said += f", the oldest for {span(max(0.0, at - counts.oldest_parked))}"
+        if counts.next_retry is not None:
+            due = counts.next_retry - at
+            said += f", the next is tried in {span(due)}" if due > 0 else ", the next is due"
+    return said
 
 
 def _in_time(times: GroupTimes) -> str:

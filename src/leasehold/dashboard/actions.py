@@ -1,9 +1,10 @@
-"""What the dashboard may do when it is allowed to: have rejected events tried again, or dropped.
+"""What the dashboard may do when it is allowed to: have rejected and parked events tried again, or dropped.
 
-Owns the form of a request, and its execution: by `leasehold rejected` as a process of its own, so that nothing of the
-transform, nor Spark, comes into the server, and what a person does here and there is the same. Promises one action at a
-time for a pipeline, that no text of a request is ever an option or a command, and that an action ends after `LONGEST`
-seconds at the latest. An action that is cut off leaves done what was done, as `leasehold rejected` says.
+Owns the form of a request, and its execution: by `leasehold rejected` or `leasehold parked` as a process of its
+own, so that nothing of the transform, nor Spark, comes into the server, and what a person does here and there is the
+same. Promises one action at a time for a pipeline, that no text of a request is ever an option or a command, and that
+an action ends after `LONGEST` seconds at the latest. An action that is cut off leaves done what was done, as
+these commands say.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 LONGEST = 600.0
 MOST_EVENTS = 200
 LONGEST_REASON = 500
+COMMANDS = ("rejected", "parked")
 
 
 class BadRequest(ValueError):
@@ -29,12 +31,14 @@ class BadRequest(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Try these events again, or drop them. `events` are partitions and numbers of the hub of this identity."""
+    """Try these events again, or drop them. `events` are partitions and numbers of the hub of this identity; `of` says
+    among which they are, the rejected or the parked ones."""
 
     kind: str
     hub: str
     events: tuple[tuple[str, int], ...]
     because: str = ""
+    of: str = "rejected"
 
     @classmethod
     def parse(cls, text: str) -> Action:
@@ -42,22 +46,25 @@ class Action:
         try:
             said = json.loads(text)
             kind, hub, because = said["action"], said["hub"], said.get("because", "")
+            of = said.get("of", "rejected")
             events = tuple((partition, number) for partition, number in said["events"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadRequest("an action is a JSON object with action, hub and events") from error
-        texts = [kind, hub, because, *(partition for partition, _ in events)]
+        texts = [kind, hub, because, of, *(partition for partition, _ in events)]
         if not all(isinstance(one, str) and _is_plain(one) for one in texts):
-            raise BadRequest("action, hub, because and partitions are texts")
+            raise BadRequest("action, hub, because, of and partitions are texts")
         if not all(type(number) is int and number >= 0 for _, number in events):
             raise BadRequest("an event has a partition and a sequence number")
+        if of not in COMMANDS:
+            raise BadRequest("of is rejected or parked")
         if kind not in ("retry", "drop") or not hub or not 0 < len(events) <= MOST_EVENTS:
             raise BadRequest(f"retry or drop, and 1 to {MOST_EVENTS} events of a hub")
         if kind == "drop" and not 0 < len(because.strip()) <= LONGEST_REASON:
             raise BadRequest(f"to drop events say why, in at most {LONGEST_REASON} characters")
-        return cls(kind, hub, events, because.strip())
+        return cls(kind, hub, events, because.strip(), of)
 
     def words(self) -> list[str]:
-        """The options of `leasehold rejected`; each value is bound to its option, whatever it begins with."""
+        """The options of the command; each value is bound to its option, whatever it begins with."""
         chosen = [f"--event={partition}:{number}" for partition, number in self.events]
         return [f"--hub={self.hub}", *chosen, *([f"--because={self.because}"] if self.kind == "drop" else [])]
 
@@ -89,7 +96,7 @@ class Actions:
             self._busy.release()
 
     def _run(self, action: Action) -> tuple[int, dict[str, Any]]:
-        command = [sys.executable, "-m", "leasehold", "rejected", action.kind, *action.words(), "--json"]
+        command = [sys.executable, "-m", "leasehold", action.of, action.kind, *action.words(), "--json"]
         command += [f"--set={one}" for one in self._settings]
         done = subprocess.run(  # noqa: S603 -- our own command, and every value bound to its option
             [*command, "--", str(self._file)],
@@ -103,5 +110,5 @@ class Actions:
         )
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.startswith("leasehold: ")]
-            return 422, {"error": "\n".join(said).removeprefix("leasehold: ") or "leasehold rejected has failed"}
+            return 422, {"error": "\n".join(said).removeprefix("leasehold: ") or f"leasehold {action.of} has failed"}
         return 200, {"result": json.loads(done.stdout.splitlines()[-1])}

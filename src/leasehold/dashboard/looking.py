@@ -1,27 +1,31 @@
 """One look at the group of a pipeline file, from hub, stores and table alone.
 
-Owns what of a look the dashboard wants, and asks for rejected rows only where there are some: when their number has
-changed, and else every half minute. A group is opened at the first look, and until that succeeds at each: a
-dashboard may be started before the stores. For one thread.
+Owns what of a look the dashboard wants, and asks for rejected rows and parked events only where there are some: when
+their number or the next retry has changed, and else every half minute. A group is opened at the first look, and until
+that succeeds at each: a dashboard may be started before the stores. For one thread.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Sequence
 
 from leasehold.clock import Clock
-from leasehold.dashboard.view import RejectedRow, Seen, Verdict, body_text
+from leasehold.dashboard.view import ParkedEvent, RejectedRow, Seen, Verdict, body_text
 from leasehold.errors import LeaseholdError
 from leasehold.operations.group_watch import GroupSnapshot, GroupWatch
 from leasehold.operations.pipeline_group import open_group
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink, set_aside
-from leasehold.sinks.set_aside import KeepsRejected, Selection
+from leasehold.sinks.base import Sink
+from leasehold.sinks.parking.listing import ListsParked, ParkedRow
+from leasehold.sinks.set_aside import KeepsRejected, Selection, SetAsideCounts
 
 logger = logging.getLogger(__name__)
 
 SHOWN_ROWS = 50
-_ROWS_AGAIN = 30.0
+_AGAIN = 30.0
 
 
 class Looking:
@@ -31,51 +35,79 @@ class Looking:
         self._pipeline, self._clock = pipeline, clock
         self._watch: GroupWatch | None = None
         self._rows: tuple[RejectedRow, ...] = ()
-        self._rows_of: tuple[int, float] = (0, 0.0)
+        self._parked: tuple[ParkedEvent, ...] = ()
+        self._of: tuple[SetAsideCounts, float] = (SetAsideCounts(), 0.0)
 
     def __call__(self) -> Seen:
         """What there is now. Raises the `LeaseholdError` of what is away or refused."""
         if self._watch is None:
             self._watch = GroupWatch(open_group(self._pipeline), clock=self._clock)
         look = self._watch.look()
-        return _seen(look, self._rejected(0 if look.table is None else look.table.rejected))
+        self._list(look.set_aside or SetAsideCounts())
+        return _seen(look, self._rows, self._parked)
 
-    def _rejected(self, count: int) -> tuple[RejectedRow, ...]:
-        """The first of the rejected rows, as they were lately."""
+    def _list(self, counts: SetAsideCounts) -> None:
+        """Know the first of the rejected rows and parked events, as they were lately."""
         now = self._clock.monotonic()
-        known, until = self._rows_of
-        if count != known or (count and now >= until):
-            self._rows_of = count, now + _ROWS_AGAIN
-            try:
-                self._rows = self._listed() if count else ()
-            except LeaseholdError as error:
-                logger.warning("%s: its rejected rows cannot be listed: %s", self._pipeline.name, error)
-        return self._rows
-
-    def _listed(self) -> tuple[RejectedRow, ...]:
-        sink = open_sink(self._pipeline.sink_url, self._pipeline.table_spec())
+        known, until = self._of
+        if counts == known and (counts == SetAsideCounts() or now < until):
+            return
+        self._of = counts, now + _AGAIN
         try:
-            rows = sink.rejected_rows.rows(Selection(), SHOWN_ROWS) if isinstance(sink, KeepsRejected) else []
-        finally:
-            sink.close()
-        return tuple(map(_shown, rows))
+            sink = open_sink(self._pipeline.sink_url, self._pipeline.table_spec())
+            try:
+                self._rows = tuple(map(_shown, _rejected_rows(sink) if counts.rejected else ()))
+                self._parked = tuple(map(_waiting, _parked_rows(sink) if counts.parked else ()))
+            finally:
+                sink.close()
+        except LeaseholdError as error:
+            logger.warning("%s: what is set aside cannot be listed: %s", self._pipeline.name, error)
+
+
+def _rejected_rows(sink: Sink) -> Sequence[set_aside.RejectedRow]:
+    return sink.rejected_rows.rows(Selection(), SHOWN_ROWS) if isinstance(sink, KeepsRejected) else ()
+
+
+def _parked_rows(sink: Sink) -> Sequence[ParkedRow]:
+    return sink.parked_rows(Selection(), SHOWN_ROWS) if isinstance(sink, ListsParked) else ()
 
 
 def _shown(row: set_aside.RejectedRow) -> RejectedRow:
     event = row.event
     return RejectedRow(
-        event.partition, event.sequence_number, row.reason, body_text(row.body), row.rejected_at, event.hub
+        *(event.partition, event.sequence_number, row.reason, body_text(row.body), row.rejected_at, event.hub),
+        traceback=_traceback(row.source),
     )
 
 
-def _seen(look: GroupSnapshot, rows: tuple[RejectedRow, ...]) -> Seen:
+def _traceback(source: str | None) -> str:
+    """The traceback that a dead letter has beside its body; empty for other rows."""
+    try:
+        said = json.loads(source or "null")
+    except (ValueError, RecursionError):
+        return ""
+    found = said.get("traceback") if isinstance(said, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _waiting(row: ParkedRow) -> ParkedEvent:
+    event, its = row.event, row.id
+    following = (event.next_at or row.parked_at) if row.first else None
+    return ParkedEvent(
+        *(its.partition, its.sequence_number, ", ".join(map(str, event.key)), event.error, body_text(event.body)),
+        *(event.deliveries, row.parked_at, following, its.hub),
+    )
+
+
+def _seen(look: GroupSnapshot, rows: tuple[RejectedRow, ...], parked: tuple[ParkedEvent, ...]) -> Seen:
     judged = {one.progress.partition: one.judgement for one in look.partitions}
     return Seen(
         look.at,
         look.progress,
         look.times,
         expiration=look.watched.expiration,
-        rejected=None if look.table is None else look.table.rejected,
+        aside=look.set_aside,
         rows=rows,
+        parked=parked,
         verdicts={partition: Verdict(one.verdict.name.lower(), one.why) for partition, one in judged.items()},
     )

@@ -19,7 +19,8 @@ from typing import Any
 from leasehold.dashboard.moves import Move
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.progress import GroupProgress, PartitionProgress
-from leasehold.printable import printable
+from leasehold.printable import printable, printable_lines
+from leasehold.sinks.set_aside import SetAsideCounts
 
 COLOURS = 8
 REMEMBERED = 200
@@ -30,13 +31,32 @@ LONGEST = 2_000
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that was set aside, as it is shown: `body` is text, `hub` the identity of its hub."""
+    """A row that was set aside, as it is shown: `body` is text, `hub` the identity of its hub.
+
+    `traceback` is the one of its handler, where it is a dead letter.
+    """
 
     partition: str
     sequence_number: int
     reason: str
     body: str
     at: str
+    hub: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedEvent:
+    """An event that waits, as it is shown: times in seconds since 1970, `next_at` None behind another of its entity."""
+
+    partition: str
+    sequence_number: int
+    key: str
+    error: str
+    body: str
+    tries: int
+    parked_at: float
+    next_at: float | None
     hub: str = ""
 
 
@@ -50,7 +70,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look, `at` seconds since the epoch. `rejected` is how many rows there are, None where nobody can tell.
+    """One look, `at` seconds since the epoch. `aside` is how much is set aside, None where nobody can tell; `rows` and
+    `parked` are the first of it.
 
     An owner that has not renewed for `expiration` seconds counts as gone. `error` says why nothing newer is known, `""`
     while all is well.
@@ -59,8 +80,9 @@ class Seen:
     at: float
     progress: GroupProgress | None = None
     times: GroupTimes | None = None
-    rejected: int | None = None
+    aside: SetAsideCounts | None = None
     rows: Sequence[RejectedRow] = ()
+    parked: Sequence[ParkedEvent] = ()
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     error: str = ""
     expiration: float = math.inf
@@ -127,7 +149,20 @@ def view(
             | _verdict(seen.verdicts.get(row.partition))
             for row in rows
         ],
-        "rejected": seen.rejected,
+        **_aside(seen),
+        "moves": _moves(history),
+        "colours": {text(owner): colour for owner, colour in known.items()},
+    }
+
+
+def _aside(seen: Seen) -> dict[str, Any]:
+    counts = seen.aside
+    return {
+        "rejected": counts and counts.rejected,
+        "deadLetters": counts and counts.dead_letters,
+        "parked": counts and counts.parked,
+        "oldestParked": counts and counts.oldest_parked,
+        "nextRetry": counts and counts.next_retry,
         "rejectedRows": [
             {
                 "partition": text(one.partition),
@@ -136,11 +171,24 @@ def view(
                 "body": text(one.body),
                 "at": text(one.at),
                 "hub": text(one.hub),
+                "traceback": lines(one.traceback),
             }
             for one in seen.rows
         ],
-        "moves": _moves(history),
-        "colours": {text(owner): colour for owner, colour in known.items()},
+        "parkedEvents": [
+            {
+                "partition": text(one.partition),
+                "number": one.sequence_number,
+                "key": text(one.key),
+                "reason": text(one.error),
+                "body": text(one.body),
+                "tries": one.tries,
+                "parkedAt": one.parked_at,
+                "next": one.next_at,
+                "hub": text(one.hub),
+            }
+            for one in seen.parked
+        ],
     }
 
 
@@ -204,6 +252,11 @@ def body_text(body: object) -> str:
 def text(value: str) -> str:
     """Text of others, on one line and not too long."""
     return printable(value if len(value) <= LONGEST else f"{value[:LONGEST]}…")
+
+
+def lines(value: str) -> str:
+    """Text of others that has lines; its last part where it is too long: there stands what was raised."""
+    return printable_lines(value if len(value) <= LONGEST else f"…{value[-LONGEST:]}")
 
 
 def _finite(seconds: float | None) -> float | None:

@@ -17,6 +17,7 @@ from prometheus_client.samples import Sample
 from leasehold.operations.group_watch import GroupSnapshot, PartitionState, by_verdict
 from leasehold.operations.lag_times import PartitionTimes
 from leasehold.operations.verdicts import Verdict
+from leasehold.sinks.set_aside import SetAsideCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,26 @@ PARTITION: Sequence[tuple[str, str, str, Of]] = (
     ),
 )
 """Families of `leasehold_partition_…`: name, type, documentation, value."""
+
+SET_ASIDE: Sequence[tuple[str, str, Callable[[SetAsideCounts], float | None]]] = (
+    (
+        "table_dead_letters",
+        "Rejected events for which a handler was called as often as it may be.",
+        lambda one: one.dead_letters,
+    ),
+    ("table_parked_events", "Events that wait until their handler is called again.", lambda one: one.parked),
+    (
+        "table_oldest_parked_timestamp_seconds",
+        "When the event was parked that has been longest; no sample where none is.",
+        lambda one: one.oldest_parked,
+    ),
+    (
+        "table_next_retry_timestamp_seconds",
+        "When the next parked event is tried, in the past where it waits for its owner; no sample where there is none.",
+        lambda one: one.next_retry,
+    ),
+)
+"""Families of what is set aside beside a table: name, documentation, value."""
 
 
 def _retention(one: PartitionState) -> float:
@@ -163,6 +184,11 @@ def _group(seen: Sequence[tuple[str, GroupSnapshot]]) -> Iterator[Metric]:
     yield gauge(
         "table_rejected_events", "Events that were set aside.", lambda s: None if s.table is None else s.table.rejected
     )
+    for name, documentation, of in SET_ASIDE:
+        yield _gauge(name, documentation, (
+            ({"pipeline": pipeline}, of(snapshot.set_aside))
+            for pipeline, snapshot in seen if snapshot.set_aside is not None
+        ))  # fmt: skip
     yield gauge("group_look_seconds", "How long it took to find all this out.", lambda s: s.took)
 
 

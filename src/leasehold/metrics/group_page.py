@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from leasehold.metrics.group_families import LookedAt
 from leasehold.operations.group_watch import GroupSnapshot, PartitionState
+from leasehold.sinks.set_aside import SetAsideCounts
 
 
 def document(look: LookedAt) -> Mapping[str, object]:
@@ -32,7 +33,17 @@ def document(look: LookedAt) -> Mapping[str, object]:
         "unserved": list(snapshot.progress.unserved),
         "rows": None if snapshot.table is None else snapshot.table.rows,
         "rejected": None if snapshot.table is None else snapshot.table.rejected,
+        **_set_aside(snapshot.set_aside),
         "partitions": [_partition(one, snapshot) for one in snapshot.partitions],
+    }
+
+
+def _set_aside(counts: SetAsideCounts | None) -> Mapping[str, object]:
+    return {
+        "deadLetters": None if counts is None else counts.dead_letters,
+        "parked": None if counts is None else counts.parked,
+        "oldestParked": None if counts is None else counts.oldest_parked,
+        "nextRetry": None if counts is None else counts.next_retry,
     }
 
 

@@ -2,12 +2,13 @@
 
 Owns what a look asks, and what is remembered between two: the window that verdicts need, and when a partition was last
 seen to get on. Everything comes from the hub, the stores and the table, so that it is there when nobody runs, and for
-partitions that nobody holds. A look takes one request for the ownership, one for the checkpoints, one for the table
+partitions that nobody holds. A look takes one request for the ownership, one for the checkpoints, two for the table
 (now and then: see below), and what the hub needs to tell its ends and the age of the first unread events: once for each
 place, so that a group that stands still costs no more. Reads only.
 
-What the table holds is counted again only when twenty times as long has passed as counting took, so that a large table
-costs a twentieth of one processor at most. A table that is away leaves its own figures out and nothing else.
+What the table holds, and what is set aside beside it, is counted again only when twenty times as long has passed as
+counting took, so that a large table costs a twentieth of one processor at most. A table that is away leaves its own
+figures out and nothing else.
 
 For one thread. It may stop for as long as it likes at any line: the next look finds the time that has passed.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError
@@ -26,9 +28,11 @@ from leasehold.operations.lag_times import GroupTimes, Known, PartitionTimes, la
 from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
 from leasehold.operations.verdicts import Judgement, Look, Verdict, Window, judged, worst
 from leasehold.sinks.base import TableContents
+from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 logger = logging.getLogger(__name__)
+C = TypeVar("C")
 
 WINDOW = 300.0
 """Seconds for which a partition is watched before it is said to lag or to stall."""
@@ -40,7 +44,8 @@ class WatchedGroup:
     """What there is to look at. `expiration`, `foreign_expiration` and `retention` as `group_progress` takes them.
 
     `balanced` is False where instances have fixed shares, of which no record says who holds them. `timeout`: how long
-    to wait for what the hub says of times, in seconds. `table` says what the table holds, None where nobody can tell.
+    to wait for what the hub says of times, in seconds. `table` says what the table holds, and `set_aside` what is set
+    aside beside it; None where nobody can tell.
     """
 
     pipeline: str
@@ -55,6 +60,7 @@ class WatchedGroup:
     positions: Positions = field(default_factory=Positions)
     retention: float | None = None
     table: Callable[[], TableContents | None] = lambda: None
+    set_aside: Callable[[], SetAsideCounts | None] = lambda: None
     timeout: float = 2.0
 
     @property
@@ -99,8 +105,8 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """A group at one look, `at` seconds since the epoch; the look took `took` seconds. `table` is None where nobody can
-    tell what it holds."""
+    """A group at one look, `at` seconds since the epoch; the look took `took` seconds. `table` and `set_aside` are None
+    where nobody can tell."""
 
     watched: WatchedGroup
     at: float
@@ -109,6 +115,7 @@ class GroupSnapshot:
     times: GroupTimes
     partitions: tuple[PartitionState, ...]
     table: TableContents | None
+    set_aside: SetAsideCounts | None
 
     @property
     def verdict(self) -> Verdict:
@@ -135,9 +142,8 @@ class GroupWatch:
         self._windows: dict[str, Window] = {}
         self._places: dict[str, tuple[int, float]] = {}
         self._known: Known = {}
-        self._table: TableContents | None = None
-        self._count_again = 0.0
-        self._said = ""
+        self._table = Counted(watched.pipeline, "what its table holds", watched.table, self._clock)
+        self._aside = Counted(watched.pipeline, "what is set aside beside its table", watched.set_aside, self._clock)
 
     def look(self) -> GroupSnapshot:
         """Look now. Raises what the hub and the stores raise; what was remembered stays."""
@@ -149,9 +155,9 @@ class GroupWatch:
             PartitionState(row, time, self._judged(row, time, at), self._got_on(row, time, now))
             for row, time in zip(progress.partitions, times.partitions, strict=True)
         )
-        table = self._contents()
+        table, aside = self._table.latest(), self._aside.latest()
         took = self._clock.monotonic() - started
-        return GroupSnapshot(self._watched, now, took, progress, times, partitions, table)
+        return GroupSnapshot(self._watched, now, took, progress, times, partitions, table, aside)
 
     def _judged(self, row: PartitionProgress, times: PartitionTimes, at: float) -> Judgement:
         balanced = self._watched.balanced
@@ -173,20 +179,31 @@ class GroupWatch:
             return now
         return at
 
-    def _contents(self) -> TableContents | None:
+
+class Counted(Generic[C]):
+    """What is counted now and then: `what` of a pipeline, by `count`. Warns, once, while that cannot be told."""
+
+    def __init__(self, pipeline: str, what: str, count: Callable[[], C | None], clock: Clock) -> None:
+        self._pipeline, self._what, self._count, self._clock = pipeline, what, count, clock
+        self._latest: C | None = None
+        self._again = 0.0
+        self._said = ""
+
+    def latest(self) -> C | None:
+        """The last count, or a new one; None while it cannot be told."""
         started = self._clock.monotonic()
-        if started >= self._count_again:
+        if started >= self._again:
             try:
-                self._table = self._watched.table()
+                self._latest = self._count()
                 self._said = ""
             except LeaseholdError as error:
-                self._table = None
+                self._latest = None
                 if self._said != str(error):  # once while it stays so
-                    logger.warning("%s: what its table holds cannot be told: %s", self._watched.pipeline, error)
+                    logger.warning("%s: %s cannot be told: %s", self._pipeline, self._what, error)
                     self._said = str(error)
             ended = self._clock.monotonic()
-            self._count_again = ended + _IDLE_SHARE * (ended - started)
-        return self._table
+            self._again = ended + _IDLE_SHARE * (ended - started)
+        return self._latest
 
 
 def by_verdict(states: Sequence[PartitionState]) -> Mapping[Verdict, int]:

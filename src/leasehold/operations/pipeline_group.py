@@ -17,6 +17,7 @@ from leasehold.operations.group_watch import WatchedGroup
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink, TableContents, TellsContents
+from leasehold.sinks.set_aside import SetAsideCounts, TellsSetAside
 from leasehold.store_choice import TablePlaces
 from leasehold.stores import open_existing
 
@@ -44,6 +45,7 @@ def open_group(pipeline: PipelineFile, *, hub: Hub | None = None) -> WatchedGrou
             positions=Positions.parse(pipeline.source.starting_position, "source.starting_position"),
             retention=pipeline.retention,
             table=table.contents,
+            set_aside=table.set_aside,
         )
     except BaseException:
         if hub is None:
@@ -64,3 +66,7 @@ class _Table:
     def contents(self) -> TableContents | None:
         """How much it holds; None where it does not tell."""
         return self.sink.contents() if isinstance(self.sink, TellsContents) else None
+
+    def set_aside(self) -> SetAsideCounts | None:
+        """How much is set aside beside it; None where it does not tell."""
+        return self.sink.set_aside_counts() if isinstance(self.sink, TellsSetAside) else None

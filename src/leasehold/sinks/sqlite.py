@@ -33,7 +33,7 @@ from leasehold.sinks import bookkeeping, rejected
 from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.content import content_of
-from leasehold.sinks.contents import contents_of_file
+from leasehold.sinks.contents import contents_of_file, set_aside_in_file
 from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
@@ -43,7 +43,7 @@ from leasehold.sinks.ordering import Key
 from leasehold.sinks.parking import ParkedEvent, Parking
 from leasehold.sinks.parking.listing import ParkedRow
 from leasehold.sinks.remembered_order import TableOrder
-from leasehold.sinks.set_aside import EventId, RejectedRows, Selection
+from leasehold.sinks.set_aside import EventId, RejectedRows, Selection, SetAsideCounts
 from leasehold.sinks.shape import Layout, exists, fit, quoted
 from leasehold.sinks.sqlite_beside import forgetting, identities, messages, parked, parked_rows, states, versions
 from leasehold.sinks.sqlite_beside.looking import compare
@@ -98,6 +98,11 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
         """How much the table holds. Makes nothing, not even the file."""
         with self._explained(), self._inner():
             return contents_of_file(self._path, self.spec, self._timeout)
+
+    def set_aside_counts(self) -> SetAsideCounts:
+        """See `TellsSetAside`."""
+        with self._explained(), self._inner():
+            return set_aside_in_file(self._path, self.spec, self._timeout)
 
     def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
         """See `Forgets`."""

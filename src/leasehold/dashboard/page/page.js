@@ -1,5 +1,5 @@
-// The page: one element for each pipeline, partition, move and rejected row, kept up to date by server-sent events.
-// Whatever comes from the server goes in as text, never as markup.
+// The page: one element for each pipeline, partition, move, rejected row and parked event, kept up to date by
+// server-sent events. Whatever comes from the server goes in as text, never as markup.
 
 import { draw, svg } from "/draw.js";
 
@@ -113,7 +113,7 @@ class Pipeline {
     this.heading = make("h2", {}, title);
     this.error = make("p", { class: "error", role: "alert", hidden: "" });
     const facts = make("dl", { class: "facts" });
-    const titles = ["Lag, events", "Oldest unread", "Done, a second", "Sent, a second", "Partitions", "Rejected"];
+    const titles = ["Lag, events", "Oldest unread", "Done, a second", "Sent, a second", "Partitions", "Rejected", "Parked"];
     this.facts = titles.map((one) => fact(facts, one));
     this.owners = make("ul", { class: "owners", "aria-label": `instances of ${title}` });
     const heads = ["Partition", "Owner", "Owner and lag over time", "Lag", "Done"];
@@ -125,15 +125,18 @@ class Pipeline {
     this.rows = make("ol", { class: "rows", "aria-label": `rejected rows of ${title}`, "data-none": "none" });
     const scrolled = (list) => make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": list.getAttribute("aria-label") }, list);
     this.acted = make("p", { class: "acted", role: "status" });
-    this.rejected = make("div", { hidden: "" }, make("h3", {}, "Rejected rows"), this.acted, scrolled(this.rows));
+    this.rejected = make("div", { hidden: "" }, make("h3", {}, "Rejected rows"), scrolled(this.rows));
+    this.waiting = make("ol", { class: "rows parked", "aria-label": `parked events of ${title}`, "data-none": "none" });
+    this.parked = make("div", { hidden: "" }, make("h3", {}, "Parked events"), scrolled(this.waiting));
     this.element = make("section", { "aria-label": `pipeline ${title}` },
       this.heading, this.error, facts, make("h3", {}, "Instances"), this.owners,
       make("h3", {}, "Partitions"), head, this.list, make("h3", {}, "Moves"), scrolled(this.moves),
-      this.rejected);
+      this.acted, this.rejected, this.parked);
     document.getElementById("pipelines").append(this.element);
     this.lanes = new Map();
     this.samples = [];
     this.known = new Set();
+    this.told = new Map();
     this.colours = {};
     this.began = false;
     this.load();
@@ -163,22 +166,30 @@ class Pipeline {
     this.showMoves(seen.moves);
     if (!seen.instances) return;
     Object.assign(this.colours, seen.colours);
-    const [lag, oldest, done, sent, held, rejected] = this.facts;
+    const [lag, oldest, done, sent, held, rejected, parked] = this.facts;
     say(lag.value, count(seen.lag));
     say(oldest.value, seen.lag ? lasting(seen.lagSeconds) : "-");
     say(done.value, count(seen.done));
     say(sent.value, count(seen.sent));
     say(held.value, `${seen.owned} of ${seen.partitions.length}`);
     held.box.className = seen.owned < seen.partitions.length ? "bad" : "";
-    say(rejected.value, count(seen.rejected));
+    say(rejected.value, count(seen.rejected) + (seen.deadLetters ? `, ${count(seen.deadLetters)} dead letters` : ""));
     rejected.box.className = seen.rejected ? "bad" : "";
+    say(parked.value, count(seen.parked));
+    parked.box.className = seen.parked ? "bad" : "";
     const chips = seen.instances.map((one) => make("li", {}, chip(one.owner, one.colour, true, `, ${one.partitions}`)));
     if (this.owners.textContent !== chips.map((one) => one.textContent).join("")) this.owners.replaceChildren(...chips);
     this.showLanes(seen.partitions);
-    this.rejected.hidden = !seen.rejectedRows.length && !this.acted.textContent;
+    this.rejected.hidden = !seen.rejectedRows.length;
     const left = seen.rejected - seen.rejectedRows.length;
     say(this.rejected.firstChild, `Rejected rows${left > 0 ? `, the first ${seen.rejectedRows.length}` : ""}`);
-    this.showRows(seen.rejectedRows);
+    this.showRows(this.rows, "rejected", seen.rejectedRows);
+    this.parked.hidden = !seen.parkedEvents.length;
+    const first = seen.parked > seen.parkedEvents.length ? `, the first ${seen.parkedEvents.length}` : "";
+    const since = seen.oldestParked ? `, the oldest since ${clock(seen.oldestParked)}` : "";
+    const next = seen.nextRetry ? `, the next ${seen.nextRetry > seen.at ? `is tried at ${clock(seen.nextRetry)}` : "is due"}` : "";
+    say(this.parked.firstChild, `Parked events${first}${since}${next}`);
+    this.showRows(this.waiting, "parked", seen.parkedEvents);
     const now = new Map(seen.partitions.map((row) => [row.partition, [row.alive ? row.owner : "", row.lag]]));
     const last = this.samples[this.samples.length - 1];
     if (last && last.live && seen.at - last.at < SECONDS[span] / MOST) this.samples.pop();
@@ -216,30 +227,33 @@ class Pipeline {
     this.began = true;
   }
 
-  showRows(rows) {
+  showRows(list, of, rows) {
     const told = JSON.stringify([rows, this.seen.actions]);
-    if (told === this.toldRows) return;
-    this.toldRows = told;
-    this.rows.replaceChildren(...rows.map((row) => {
+    if (told === this.told.get(of)) return;
+    this.told.set(of, told);
+    list.replaceChildren(...rows.map((row) => {
+      const reason = of === "parked" ? waits(row) : row.reason;
       const shown = make("li", {},
-        make("p", {}, make("b", {}, `partition ${row.partition}, event ${row.number}`), `: ${row.reason}`),
+        make("p", {}, make("b", {}, `partition ${row.partition}, event ${row.number}`), `: ${reason}`),
         make("pre", {}, row.body));
-      if (this.seen.actions) shown.append(this.buttons(row));
+      if (row.traceback) shown.append(make("details", {}, make("summary", {}, "Traceback"), make("pre", {}, row.traceback)));
+      if (this.seen.actions) shown.append(this.buttons(of, row));
       return shown;
     }));
   }
 
-  buttons(row) {
+  buttons(of, row) {
     const event = `partition ${row.partition}, event ${row.number}`;
-    const retry = make("button", { type: "button", "aria-label": `try ${event} again` }, "Try again");
-    retry.addEventListener("click", () => this.act({ action: "retry" }, row, retry));
+    const [title, label] = of === "parked" ? ["Try now", `try ${event} now`] : ["Try again", `try ${event} again`];
+    const retry = make("button", { type: "button", "aria-label": label }, title);
+    retry.addEventListener("click", () => this.act({ action: "retry", of }, row, retry));
     const why = make("input", { required: "", maxlength: "500", placeholder: "why it is not wanted",
       "aria-label": `why ${event} is dropped` });
     const drop = make("button", { "aria-label": `drop ${event}` }, "Drop");
     const form = make("form", { class: "acts" }, retry, why, drop);
     form.addEventListener("submit", (submitted) => {
       submitted.preventDefault();
-      this.act({ action: "drop", because: why.value }, row, drop);
+      this.act({ action: "drop", of, because: why.value }, row, drop);
     });
     return form;
   }
@@ -279,6 +293,12 @@ class Pipeline {
     const colour = (owner) => this.colours[owner] ?? 7;
     for (const [partition, lane] of this.lanes) draw(lane.strip, of.get(partition), { from, to, highest, gap, colour });
   }
+}
+
+function waits(row) {
+  const tried = row.tries ? `tried ${row.tries === 1 ? "once" : `${row.tries} times`}, ` : "";
+  const next = row.next === null ? "waits behind an earlier event" : `next try ${clock(row.next)}`;
+  return `entity ${row.key}, parked ${clock(row.parkedAt)}, ${tried}${next}${row.reason ? `: ${row.reason}` : ""}`;
 }
 
 function sentence(move) {

@@ -158,6 +158,22 @@ def rows(session: Session, selection: Selection, limit: int, after: EventId | No
     ]
 
 
+def counts(session: Session) -> tuple[int, float | None, float | None]:
+    """How many are parked, when the oldest was, and when the next is tried, as `SetAsideCounts` has it.
+
+    The table is there.
+    """
+    table = session.names.of(PARKED)
+    [(count, oldest)] = session.rows(f"SELECT count(*), min(parked_at) FROM {table} WHERE {_MINE}", **_named(session))
+    following = session.one(
+        "SELECT min(at) FROM (SELECT DISTINCT ON (hub, partition, key) "
+        f"CASE WHEN next_at > 0 THEN next_at ELSE parked_at END AS at FROM {table} WHERE {_MINE} "
+        "ORDER BY hub, partition, key, sequence_number) AS first",
+        **_named(session),
+    )
+    return count, oldest, following
+
+
 def hurry(session: Session, events: Collection[EventId]) -> int:
     """See `ListsParked`. The table is there, and the watermarks of the events' partitions are locked."""
     statement = f"UPDATE {session.names.of(PARKED)} SET next_at = 0 WHERE {_MINE} AND {_EVENTS}"

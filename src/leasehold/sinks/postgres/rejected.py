@@ -26,6 +26,8 @@ def time_as_text(column: str) -> str:
 
 EVENT = "hub, partition, sequence_number, place"
 COLUMNS = f"{EVENT}, body, is_text, reason, source, {time_as_text('rejected_at')}"
+_DEAD = r'"deliveries":\s*\d+,\s*"traceback":\s*"'
+"""In the source of an event whose handler has raised; text, since JSON of others may be none to the server."""
 _LISTED = (
     "unnest(%(hubs)s::text[], %(partitions)s::text[], %(numbers)s::bigint[], %(places)s::integer[], "
     "%(times)s::timestamptz[])"
@@ -87,6 +89,14 @@ def insert(session: Session, rows: Sequence[Rejected], now: float) -> None:
             for row in rows
         ],
     )
+
+
+def counts(session: Session) -> tuple[int, int]:
+    """How many rows there are, and how many of dead letters: see `SetAsideCounts`. The table is there."""
+    [(count, dead)] = session.rows(
+        f"SELECT count(*), count(*) FILTER (WHERE source ~ %(dead)s) FROM {session.names.rejected}", dead=_DEAD
+    )
+    return count, dead
 
 
 def as_bytes(body: object) -> tuple[bytes | None, bool]:

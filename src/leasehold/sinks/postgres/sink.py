@@ -43,9 +43,9 @@ from leasehold.sinks.messages.rows import fenced
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.parking import ParkedEvent
 from leasehold.sinks.parking.listing import ParkedRow
-from leasehold.sinks.postgres import forgetting, messages, parked, states
+from leasehold.sinks.postgres import contents, forgetting, messages, parked, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
-from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
+from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.names import (
     CLEARED,
     DROPPED,
@@ -67,7 +67,7 @@ from leasehold.sinks.postgres.staged.table import LeftBehind, clear_old, discard
 from leasehold.sinks.postgres.states import versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.remembered_order import check_spec
-from leasehold.sinks.set_aside import EventId, RejectedRows, Selection
+from leasehold.sinks.set_aside import EventId, RejectedRows, Selection, SetAsideCounts
 from leasehold.sinks.staged import StagedArrangement, StagedBatch, StagedRowsGone, arranged
 from leasehold.sinks.table import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
@@ -182,13 +182,12 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def contents(self) -> TableContents:
         """How much the table holds. Makes nothing."""
         with self._using() as session:
-            mine = (self.spec.name, self.spec.rejected)
-            check_tables(session, mine, self._connections.shown)
-            counts = [
-                session.one(f"SELECT count(*) FROM {session.names.of(name)}") if kind_of_relation(session, name) else 0
-                for name in mine
-            ]
-        return TableContents(*counts)
+            return contents.of_tables(session, self._connections.shown)
+
+    def set_aside_counts(self) -> SetAsideCounts:
+        """See `TellsSetAside`."""
+        with self._using() as session:
+            return contents.set_aside(session, self._connections.shown)
 
     def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
         """See `Forgets`."""

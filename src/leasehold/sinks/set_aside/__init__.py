@@ -40,6 +40,8 @@ __all__ = [
     "RejectedRows",
     "RetryResult",
     "Selection",
+    "SetAsideCounts",
+    "TellsSetAside",
 ]
 
 
@@ -130,6 +132,33 @@ class RetryResult:
     def plus(self, other: RetryResult) -> RetryResult:
         """The sum of both."""
         return RetryResult(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class SetAsideCounts:
+    """How much is set aside beside a table, for good and for later.
+
+    rejected       rows
+    dead_letters   those of them whose event a handler was called for, as often as it may be
+    parked         events
+    oldest_parked  when the one that has been parked longest was parked, in seconds since 1970; None where none is
+    next_retry     when the next of them is tried, in seconds since 1970; in the past: it waits for its owner
+    """
+
+    rejected: int = 0
+    dead_letters: int = 0
+    parked: int = 0
+    oldest_parked: float | None = None
+    next_retry: float | None = None
+
+
+@runtime_checkable
+class TellsSetAside(Protocol):
+    """What a sink may do beside: say how much it has set aside, to somebody who only looks."""
+
+    def set_aside_counts(self) -> SetAsideCounts:
+        """How much is set aside now; nothing where nothing has been made yet. Makes and changes nothing."""
+        ...
 
 
 class RejectedRows(Protocol):

@@ -61,6 +61,22 @@ def rows(
     ]
 
 
+def counts(connection: sqlite3.Connection, spec: TableSpec) -> tuple[int, float | None, float | None]:
+    """How many are parked, when the oldest was, and when the next is tried: see `SetAsideCounts`."""
+    if not exists(connection, "leasehold_parked"):
+        return 0, None, None
+    mine = (spec.pipeline, spec.name)
+    count, oldest = connection.execute(
+        f"SELECT count(*), min(p.parked_at) FROM leasehold_parked p WHERE {_MINE}", mine
+    ).fetchone()
+    (following,) = connection.execute(
+        "SELECT min(CASE WHEN p.next_at > 0 THEN p.next_at ELSE p.parked_at END) "
+        f"FROM leasehold_parked p WHERE {_MINE} AND {_FIRST}",
+        mine,
+    ).fetchone()
+    return count, oldest, following
+
+
 def hurry(connection: sqlite3.Connection, spec: TableSpec, events: Collection[EventId]) -> int:
     """See `ListsParked`."""
     if not exists(connection, "leasehold_parked"):
