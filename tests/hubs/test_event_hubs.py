@@ -21,20 +21,23 @@ pytest.importorskip("azure.eventhub")
 
 from azure.eventhub._pyamqp.receiver import ReceiverLink
 
+from leasehold.config import OwnershipSettings
 from leasehold.emulators.amqp.messages import Message, data_message
 from leasehold.emulators.amqp.types import Described, ULong, encode
 from leasehold.emulators.event_hubs import EventHubsServer, Limits, MemoryHub, Work
 from leasehold.errors import ConfigError, HubUnavailable, MissingDependency, SchemaMismatch
 from leasehold.hubs import Hub, open_hub
+from leasehold.hubs.base import offset_of
 from leasehold.hubs.event_hubs.hub import EventHub
 from leasehold.hubs.event_hubs.read_ahead import ReadAhead
 from leasehold.hubs.event_hubs.receiver import Receiver
 from leasehold.hubs.event_hubs.url import VARIABLE, Address, read_url, without_secrets
-from leasehold.model import EARLIEST, Event
-from leasehold.processor import EventProcessor
+from leasehold.model import EARLIEST, Checkpoint, Event
+from leasehold.processor import DeliverySettings, EventProcessor
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
+from tests.faults.instance import until
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = pytest.mark.filterwarnings(
@@ -500,3 +503,33 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_start_before_anything_is_the_begin(hub: Hub) -> None:
     assert hub.resolve("0", EARLIEST) == 0
+
+
+# with a processor
+
+
+def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint_with_its_offset(
+    memories: dict[str, MemoryHub], hub: Hub
+) -> None:
+    fill(memories["hub-0"], "0", 20)
+    memories["hub-0"].remove_before("0", 20)
+    store, group = MemoryStore(), hub.consumer_group("$Default")
+    store.update_checkpoints([Checkpoint(group, "0", 4, 0)])
+    seen: list[int] = []
+    with EventProcessor(
+        hub,
+        store,
+        lambda batch, context: seen.extend(event.sequence_number for event in batch),
+        ownership=OwnershipSettings(load_balancing_interval=0.1, partition_expiration=6.0, request_timeout=1.0),
+        delivery=DeliverySettings(fail_on_data_loss=False),
+    ):
+
+        def checkpoint() -> Checkpoint:
+            return next(one for one in store.list_checkpoints(group) if one.partition == "0")
+
+        until(lambda: checkpoint().next_sequence_number == 20, "the checkpoint")
+        last = offset_of(hub, "0", 19)
+        assert last is not None
+        assert checkpoint().offset == last, "other SDKs go on by it"
+        fill(memories["hub-0"], "0", 3)
+        until(lambda: seen == [20, 21, 22], "what follows")

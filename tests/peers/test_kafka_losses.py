@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ from confluent_kafka import KafkaException, Producer
 from leasehold.config import OwnershipSettings
 from leasehold.errors import DataLoss, EndWentBack, HubError
 from leasehold.hubs import Hub, open_hub
+from leasehold.model import Checkpoint
 from leasehold.notices import EventsLost, Notices
 from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges, shared_hub
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.instance import until
 from tests.peers.kafka_broker import PATIENCE, Cluster
 
@@ -100,6 +103,33 @@ def test_retention_that_overtakes_a_running_processor_is_a_loss(
         (told,) = lost
         assert told.end == LEFT
         assert seen == [*range(told.start), *range(LEFT, COUNT)]
+
+
+def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint(
+    one_broker: Cluster, topic: str, tmp_path: Path
+) -> None:
+    fill(one_broker, topic, 20, 10)
+    one_broker.trim(topic, 0, 20)
+    lost: list[EventsLost] = []
+    notices = Notices()
+    notices.subscribe(lost.append, EventsLost)
+    seen: list[int] = []
+    store = SqliteStore(tmp_path / "store.db")
+    with closing(open_hub(one_broker.url(topic))) as hub:
+        group = hub.consumer_group("$Default")
+        store.update_checkpoints([Checkpoint(group, "0", 4, 0)])
+        with EventProcessor(
+            hub,
+            store,
+            lambda batch, context: seen.extend(event.sequence_number for event in batch),
+            ownership=QUICK,
+            delivery=DeliverySettings(fail_on_data_loss=False),
+            notices=notices,
+        ):
+            until(lambda: [one.next_sequence_number for one in store.list_checkpoints(group)] == [20], "the checkpoint")
+            fill(one_broker, topic, 3, 10)
+            until(lambda: seen == [20, 21, 22], "what follows")
+    assert lost == [EventsLost("0", 5, 20)]
 
 
 def made_anew(cluster: Cluster, topic: str, count: int) -> None:

@@ -889,6 +889,47 @@ def test_events_that_are_gone_fail_the_partition_or_are_told_of(tmp_path: Path, 
     assert store.checkpoints(hub)["0"] == 24
 
 
+@pytest.mark.parametrize("policy", [None, MANUAL, ON_STOP], ids=["each second", "manual", "on stop"])
+def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint(tmp_path: Path, make: Start, policy: Any) -> None:
+    hub, store = log(tmp_path, partitions=2, each=10), TellingStore()
+    more: dict[str, Any] = {} if policy is None else {"checkpoint": policy}
+    before = Handler(lambda batch, context: context.update_checkpoint(batch))
+    with make(hub, store, before, **more):
+        before.wait(20)
+    send(hub, 5, "0")
+    hub.retain(max_age=0)
+
+    lost: list[EventsLost] = []
+    handler = Handler()
+    processor = make(hub, store, handler, delivery=replace(DELIVERY, fail_on_data_loss=False), **more)
+    processor.notices.subscribe(lost.append, EventsLost)
+    with processor:
+        until(lambda: store.checkpoints(hub) == {"0": 14, "1": 9}, "the place behind the gap")
+        send(hub, 3)
+        until(lambda: sum(map(len, handler.got.values())) == 6, "what follows")
+    assert lost == [EventsLost("0", 10, 15)]
+    assert handler.got == {"0": [15, 16, 17], "1": [10, 11, 12]}
+    assert handler.errors == []
+
+
+def test_a_puller_passes_a_gap_with_nothing_behind_it_though_the_store_is_away_for_a_while(
+    tmp_path: Path, make: Start
+) -> None:
+    hub, store = log(tmp_path, partitions=1, each=5), TellingStore()
+    hub.retain(max_age=0)
+    store.checkpoints_away.set()
+    processor = make(hub, store, delivery=replace(DELIVERY, fail_on_data_loss=False), on_error=lambda *told: None)
+    with processor:
+        client = processor.next_partition_client(timeout=30)
+        assert client is not None
+        with client:
+            nothing = client.receive(0.3)
+            assert nothing is not None
+            assert not nothing
+            store.checkpoints_away.clear()
+            until(lambda: client.receive(0.1) is not None and store.checkpoints(hub) == {"0": 4}, "the checkpoint")
+
+
 # What is given
 
 

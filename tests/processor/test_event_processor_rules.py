@@ -74,6 +74,21 @@ def test_on_stop_owes_what_is_processed_and_manual_owes_nothing() -> None:
         assert (account.due(1e9), account.owed()) == (None, owed)
 
 
+def test_a_gap_is_passed_once_all_before_it_is_done_with() -> None:
+    for policy, done_with in ((EACH_BATCH, True), (ON_STOP, True), (MANUAL, False)):
+        account = Checkpointer(policy, 10, 0.0)
+        assert account.passes(10, 15)
+        assert not account.passes(11, 15), "event 10 is under way"
+        account.note(Place(12), 3, batch_ended=True)
+        assert account.passes(13, 15) is done_with, "a policy that records by itself counts what handlers have done"
+        account.record(Place(12), 1.0)
+        assert account.passes(13, 15)
+        account.record(Place(14), 2.0)
+        assert not account.passes(13, 15), "it is recorded"
+        assert account.restart() == 15
+    assert not Checkpointer(CheckpointPolicy(kept=False), 10, 0.0).passes(10, 15)
+
+
 def test_a_failed_task_goes_on_after_what_is_processed_or_recorded() -> None:
     account = Checkpointer(ON_STOP, 0, 0.0)
     account.note(Place(7), 8, batch_ended=True)

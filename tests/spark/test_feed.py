@@ -90,3 +90,23 @@ def test_an_interval_is_from_batch_to_batch_and_the_first_comes_at_once(hub: Log
     feed = Feed(share, loop_settings(given))
     assert span(feed) == [(0, 5)]
     assert span(feed) == []
+
+
+def test_a_gap_with_nothing_behind_it_is_a_range_without_events(hub: LogHub, share: Share) -> None:
+    hub.send([Event(b"x")] * 12, partition="0")
+    given = {"hub": "log:///x", "store": "sqlite:///x", "fail_on_data_loss": False, "min_events_per_trigger": 100}
+    feed = Feed(share, loop_settings({**given, "max_trigger_delay": "1h"}))
+    hub.retain(max_age=0)
+    gap = feed.next()
+    assert [(one.begin, one.end, one.left_out_from) for one in gap] == [(12, 12, 0)]
+    order = feed.order(gap, 4)
+    assert [*map(len, order.tasks)] == [0], "a task that reads nothing, and says so"
+    assert feed.next() == (), "it comes once"
+    feed.give_back()
+    assert feed.next() == gap, "and again if it could not be committed"
+    assert feed.lost_events == 12
+    feed.committed(gap)
+    assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [12]
+    assert feed.lag() == {"0": 0}
+    hub.send([Event(b"x")] * 100, partition="0")
+    assert [(one.begin, one.end, one.left_out_from) for one in feed.next()] == [(12, 112, None)]

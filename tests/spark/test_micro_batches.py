@@ -348,6 +348,24 @@ def test_events_that_are_gone(place: Place) -> None:
     assert len(place.rows()) == 40
 
 
+def test_a_gap_with_nothing_behind_it_moves_checkpoint_and_watermark(place: Place) -> None:
+    place.send(10)
+    table = place.table()
+    with place.batches() as batches:
+        list_applied(table, batches)
+    place.send(5, "0")
+    place.hub.retain(max_age=0)
+    with place.batches(fail_on_data_loss=False) as batches:
+        (batch,) = list_applied(table, batches)
+    assert [(one.partition, one.begin, one.end, one.left_out_from) for one in batch.ranges] == [("0", 15, 15, 10)]
+    assert place.checkpoints() == {"0": 15, "1": 10}
+    assert {p: mark.sequence_number for p, mark in table.watermarks(place.hub.identity).items()} == {"0": 14, "1": 9}
+    place.send(3)
+    with place.batches() as batches:
+        list_applied(table, batches)
+    assert len(place.rows()) == 26
+
+
 def list_applied(table: EntityTable, batches: MicroBatches) -> list[MicroBatch]:
     seen = []
     for batch in batches:

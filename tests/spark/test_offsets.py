@@ -81,14 +81,14 @@ def test_a_partition_with_nothing_new_is_named() -> None:
         (ReadRange("p0", 0, 100, 1),), {"p0": Plannable(1, 0), "p1": Plannable(4, 7)}, hub(p0=(0, 100), p1=(0, 9))
     )
     assert result.ranges == (ReadRange("p0", 100, 100, 1), ReadRange("p1", 7, 9, 4))
-    assert result.has_events
+    assert result.has_news
 
 
 def test_nothing_new_at_all() -> None:
     result = planned((ReadRange("p0", 0, 100, 1),))
     assert result.ranges == (ReadRange("p0", 100, 100, 1),)
-    assert not result.has_events
-    assert not planned(held={}).has_events
+    assert not result.has_news
+    assert not planned(held={}).has_news
 
 
 def test_a_partition_not_held_any_more_is_not_named() -> None:
@@ -200,7 +200,7 @@ def test_every_plan_keeps_the_rules(states: dict[str, tuple[int, ...]], limit: i
         assert p not in lost or (lost[p].end, one.start) == (known[p].begin, known[p].begin)
         assert known[p].begin <= one.start <= one.end <= known[p].end
         assert bounds is None or one.end <= max(bounds[p], one.start)
-    assert result.has_events == any(one.end > one.start for one in result.ranges)
+    assert result.has_news == (bool(lost) or any(one.end > one.start for one in result.ranges))
     if limit is None and bounds is None:
         assert all(one.end == known[one.partition].end for one in result.ranges)
     again = plan(result.ranges, held, known, limit=limit, bounds=bounds)

@@ -267,6 +267,31 @@ def test_triggers_further_apart_than_the_stall_timeout_go_on_reading(bench: Benc
         query.stop()
 
 
+def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint(bench: Bench) -> None:
+    bench.send("0", 5)
+    bench.stream("one", available_now=True).awaitTermination(60)
+    bench.send("0", 5)
+    bench.hub.retain(max_age=0)
+    query = bench.stream("one", failOnDataLoss="false")
+    group = bench.hub.consumer_group("$Default")
+
+    def report() -> dict[str, Any]:
+        progress = query.lastProgress
+        return {} if progress is None else json.loads(progress.sources[0].latestOffset or "{}")
+
+    def reached() -> int:
+        return next(c.next_sequence_number for c in bench.store.list_checkpoints(group) if c.partition == "0")
+
+    try:
+        until(lambda: reached() == 10, "the place behind the gap")
+        until(lambda: (report().get("lag"), report().get("lostEvents")) == (0, 5), "nothing to be left")
+        bench.send("0", 3)
+        until(lambda: len(bench.seen) == 8, "what follows")
+    finally:
+        query.stop()
+    assert bench.seen[5:] == [("0", 10), ("0", 11), ("0", 12)]
+
+
 def test_a_range_beyond_the_end_of_a_restored_hub_is_no_gap(bench: Bench) -> None:
     bench.send("0", 5)
     with pytest.raises(HubError, match="it has lost acknowledged events or was restored"):

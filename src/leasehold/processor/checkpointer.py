@@ -87,6 +87,14 @@ class Checkpointer:
         self._events += events
         self._batch_ended = batch_ended
 
+    def passes(self, start: int, end: int) -> bool:
+        """Whether events `[start, end)`, which are gone, may count as recorded: all before them is done with.
+
+        That is what has been processed, where the policy records that by itself; else what has been recorded.
+        """
+        done = max(self.processed, self.recorded) if self._policy.on_stop else self.recorded
+        return self._policy.kept and start <= done.sequence_number + 1 and end - 1 > self.recorded.sequence_number
+
     def due(self, now: float) -> Place | None:
         """What the policy wants to be recorded now."""
         if self.owed() is None:

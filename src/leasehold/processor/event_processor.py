@@ -62,8 +62,9 @@ from leasehold.processor.error_reports import ErrorReports, OnError
 from leasehold.processor.hub_watch import HubWatch
 from leasehold.processor.oversight import Oversight
 from leasehold.processor.partition_client import PartitionClient
-from leasehold.processor.partition_work import PartitionWork, Shared
+from leasehold.processor.partition_work import PartitionWork
 from leasehold.processor.pump import OnEvent, OnEvents, OnStart, OnStop
+from leasehold.processor.shared import Shared
 from leasehold.processor.signals import Attention, Calls, terminating
 from leasehold.stores.stand_ins import FixedShare, NoCheckpoints
 from leasehold.waiting import INSTANCE, sentence, when_there

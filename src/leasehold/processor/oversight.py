@@ -24,8 +24,9 @@ from leasehold.notices import Notice, WorkStalled
 from leasehold.ownership.holds import Hold
 from leasehold.processor.cancelling import Cancellation, is_cancelled
 from leasehold.processor.partition_client import PartitionClient
-from leasehold.processor.partition_work import PartitionWork, Shared, described
+from leasehold.processor.partition_work import PartitionWork, described
 from leasehold.processor.pump import Handlers, Pump
+from leasehold.processor.shared import Shared
 from leasehold.processor.signals import Attention
 
 logger = logging.getLogger(__name__)

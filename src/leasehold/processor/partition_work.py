@@ -20,25 +20,22 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 
-from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, may_pass
-from leasehold.hubs.base import Hub, KeepsReceivers, owner_reads
+from leasehold.hubs.base import KeepsReceivers, offset_of, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
 from leasehold.notices import Notice
 from leasehold.ownership.holds import Hold
-from leasehold.ownership.partition_manager import PartitionManager
 from leasehold.processor.cancelling import Cancellation, is_cancelled
-from leasehold.processor.checkpointer import Checkpointer, CheckpointPolicy, Place
-from leasehold.processor.delivery import DeliverySettings, EventBatch
-from leasehold.processor.hub_watch import HubWatch, Report
+from leasehold.processor.checkpointer import Checkpointer, Place
+from leasehold.processor.delivery import EventBatch
 from leasehold.processor.prefetch import Prefetch
 from leasehold.processor.restarts import Restarts
+from leasehold.processor.shared import Shared
 from leasehold.processor.stopping import StopReason, reason_to_stop
 from leasehold.stores.checkpoint_data import check_data
 
@@ -46,21 +43,6 @@ logger = logging.getLogger(__name__)
 
 GLANCE = 0.5
 """The longest time between two looks at the trust while nothing comes, in seconds. What changes it usually wakes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """What all partitions of a processor share. `closed` is called when the work on one has ended."""
-
-    hub: Hub
-    group_name: str
-    manager: PartitionManager
-    watch: HubWatch
-    delivery: DeliverySettings
-    policy: CheckpointPolicy
-    clock: Clock
-    report: Report
-    closed: Callable[[], None]
 
 
 class PartitionWork:
@@ -174,7 +156,8 @@ class PartitionWork:
     ) -> EventBatch | None:
         """The next events, at most so many; an empty batch after `timeout` seconds; None when no more are given out.
 
-        `most` and `max_wait` stand in for the settings of delivery.
+        `most` and `max_wait` stand in for the settings of delivery. Where events are gone and nothing follows them, the
+        checkpoint moves past the gap as soon as all before it is done with.
         """
         self.touch()
         self.receiver = threading.get_ident()
@@ -183,25 +166,45 @@ class PartitionWork:
         max_wait = delivery.max_wait if max_wait is None else max_wait
         until = None if timeout is None else self._clock.monotonic() + timeout
         full_by: float | None = None
-        with cancel.waking(self.wake) if cancel is not None else nullcontext(), self._changed:
-            while True:
-                fetched, now = self._prefetch, self._clock.monotonic()
-                if self.stop_reason is not None:
-                    return None
-                if is_cancelled(cancel):
-                    return self._batch_of(0)
-                if fetched.count:
-                    full_by = now + max_wait if full_by is None else full_by
-                    if now >= full_by or fetched.is_ready(most) or fetched.error:
-                        batch = self._batch_of(most)
-                        self._delivered = batch.last
-                        return batch
-                elif fetched.error is not None:
-                    raise fetched.error
-                if until is not None and now >= until:
-                    return self._batch_of(0)
-                self._changed.wait(min([GLANCE, *(max(0.0, at - now) for at in (until, full_by) if at is not None)]))
-                self.touch()
+        while True:
+            with cancel.waking(self.wake) if cancel is not None else nullcontext(), self._changed:
+                while (past := self._past_the_gap()) is None:
+                    fetched, now = self._prefetch, self._clock.monotonic()
+                    if self.stop_reason is not None:
+                        return None
+                    if is_cancelled(cancel):
+                        return self._batch_of(0)
+                    if fetched.count:
+                        full_by = now + max_wait if full_by is None else full_by
+                        if now >= full_by or fetched.is_ready(most) or fetched.error:
+                            batch = self._batch_of(most)
+                            self._delivered = batch.last
+                            return batch
+                    elif fetched.error is not None:
+                        raise fetched.error
+                    if until is not None and now >= until:
+                        return self._batch_of(0)
+                    self._changed.wait(
+                        min([GLANCE, *(max(0.0, at - now) for at in (until, full_by) if at is not None)])
+                    )
+                    self.touch()
+            self._record_gap(past)
+
+    def _past_the_gap(self) -> Place | None:
+        """The last of the events that are gone, where it may be recorded now: nothing that was fetched is before it."""
+        fetched = self._prefetch
+        if fetched.gap is None or fetched.count or self._clock.monotonic() < self._checkpoint_not_before:
+            return None
+        if self.stop_reason is not None or not self._account.passes(*fetched.gap):
+            return None
+        last = fetched.gap[1] - 1
+        return Place(last, offset_of(self._shared.hub, self.partition, last))
+
+    def _record_gap(self, past: Place) -> None:
+        """Write a checkpoint behind events that are gone. Raises `unrecordable` after the last try."""
+        self._try_recording(past)
+        if self.unrecordable is not None:
+            raise self.unrecordable
 
     def processed(self, place: Place, events: int, *, batch_ended: bool) -> None:
         """A handler has returned for so many more events, up to `place`."""

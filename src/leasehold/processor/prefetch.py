@@ -2,10 +2,11 @@
 
 Owns the buffer between hub and handler. Promises that never more than `prefetch` events are in it, that they come in
 order and once each from the position it was made for, and that events which are gone from the hub are noticed: they
-fail the partition, or are told of in a notice. A partition that ends before the position fails too. A hub that is away
-is tried again, after a pause that grows; one that gives the partition to another reader as its owner is not: `lost` is
-told, and the fetching ends. `read` stands in for the hub's own, and `ended` is told when no more is read. How long each
-chunk took is told in a notice, without the time for which there was no room for it.
+fail the partition, or are told of in a notice, and in `gap` until something follows. A partition that ends before the
+position fails too. A hub that is away is tried again, after a pause that grows; one that gives the partition to another
+reader as its owner is not: `lost` is told, and the fetching ends. `read` stands in for the hub's own, and `ended` is
+told when no more is read. How long each chunk took is told in a notice, without the time for which there was no room
+for it.
 
 Concurrency: one thread per partition fetches, and waits under no lock for the hub; whoever takes does so under
 `changed`, a condition shared with the partition's client. If that thread stops for a minute, the handler finds the
@@ -56,6 +57,8 @@ class Prefetch:
         """What ended the fetching; what was fetched before can still be taken."""
         self.count = 0
         """How many events are here to be taken."""
+        self.gap: tuple[int, int] | None = None
+        """Events `[start, end)` that are gone, with nothing fetched behind them yet; None where nothing is missing."""
         self._hub = hub
         self._partition = partition
         self._position = position
@@ -168,6 +171,7 @@ class Prefetch:
                         return
                     self._chunks.append(chunk)
                     self.count += len(chunk)
+                    self.gap = None
                     self._changed.notify_all()
         finally:
             del chunks  # an error that is kept keeps this frame, with which the read would stay open
@@ -207,4 +211,7 @@ class Prefetch:
             raise DataLoss(self._partition, self._position, to, remedy)
         logger.warning("partition %s: events [%d, %d) are gone from the hub", self._partition, self._position, to)
         self._notices.publish(EventsLost(self._partition, self._position, to))
-        self._position = to
+        with self._changed:
+            self.gap = (self.gap[0] if self.gap else self._position, to)
+            self._position = to
+            self._changed.notify_all()

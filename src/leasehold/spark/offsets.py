@@ -61,9 +61,15 @@ class Plan:
     losses: tuple[Loss, ...]
 
     @property
-    def has_events(self) -> bool:
-        """Whether there is anything to read."""
-        return any(len(one) for one in self.ranges)
+    def news(self) -> tuple[ReadRange, ...]:
+        """What is to be committed: ranges with events, and those behind a loss, which may have none."""
+        lost = {one.partition for one in self.losses}
+        return tuple(one for one in self.ranges if len(one) or one.partition in lost)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything to read, or to move past."""
+        return bool(self.news)
 
 
 def encode(hub: str, ranges: Sequence[ReadRange]) -> dict[str, Any]:

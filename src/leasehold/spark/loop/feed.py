@@ -7,7 +7,8 @@ its commit and never comes before it. Refuses to go back: what is given back was
 
 A partition's place is kept for the owner level at which it is held. One that left and came back starts from its
 checkpoint. Events that retention has removed are named in the next range of their partition until one of them is
-committed, so that the table knows that the gap is meant.
+committed, so that the table knows that the gap is meant. That range is due at once, and may be empty: where nothing
+follows the gap, watermark and checkpoint move past it all the same.
 
 Concurrency: one thread calls all of it. Batches are committed in the order in which they were planned; several may be
 planned ahead. The store may be away between commit and checkpoint: the checkpoint waits and is written later, before
@@ -46,6 +47,7 @@ class Feed:
         self._planned: dict[str, ReadRange] = {}
         self._done: dict[str, ReadRange] = {}
         self._left_out: dict[str, int] = {}
+        self._told_lost: dict[str, int] = {}
         self._mean: dict[str, float] = {}
         self._waited: dict[str, int] = {}
         self._properties: dict[str, PartitionProperties] = {}
@@ -82,15 +84,18 @@ class Feed:
         if planned.losses:  # the table may hold what is gone: a kill between its commit and the checkpoint
             planned = self._plan(held, self._share.applied())
         self._report_losses(planned)
-        if not planned.has_events or (self._bounds is None and self._too_few(planned, now, gathers)):
+        if not planned.has_news:
+            return ()
+        if not planned.losses and self._bounds is None and self._too_few(planned, now, gathers):
             return ()
         self._last_batch = self._begun = now
         unread = {one.partition: self._properties[one.partition].end - one.start for one in planned.ranges}
         self._waited = next_waited({one.partition: len(one) for one in planned.ranges}, unread, self._waited)
         # Not replaced: one that another asks for is left out, and may be planned again at the same level later.
         self._planned.update({one.partition: one for one in planned.ranges})
-        self._busy.update((one.partition, one.owner_level) for one in planned.ranges if len(one))
-        return tuple(self._named(one) for one in planned.ranges if len(one))
+        news = planned.news
+        self._busy.update((one.partition, one.owner_level) for one in news)
+        return tuple(map(self._named, news))
 
     def _plan(self, held: Mapping[str, Plannable], applied: Mapping[str, int] | None = None) -> Plan:
         return plan(
@@ -112,6 +117,7 @@ class Feed:
         one_reader = owner_reads(self._share.hub, self._options.consumer_group) is not None
         tasks = pack(pieces, events_per_task=self._options.events_per_task, at_least=at_least, cut=not one_reader)
         known = {one.partition: self._mean[one.partition] for one in ranges if one.partition in self._mean}
+        tasks = tasks or [()]  # of a batch without events one task says that it has read nothing
         return Order(self._share.hub.identity, tuple(ranges), tuple(tasks), self._settings.max_bytes_per_trigger, known)
 
     def learn(self, mean: Mapping[str, float]) -> None:
@@ -138,12 +144,13 @@ class Feed:
                 raise DataLoss(
                     loss.partition, loss.start, loss.end, "Set fail_on_data_loss = false to go on without them."
                 )
-            if self._left_out.setdefault(loss.partition, loss.start) == loss.start:
-                self.lost_events += loss.end - loss.start
-                self._share.manager.notices.publish(EventsLost(loss.partition, loss.start, loss.end))
-                logger.warning(
-                    "partition %s: events [%d, %d) are gone from the hub", loss.partition, loss.start, loss.end
-                )
+            self._left_out.setdefault(loss.partition, loss.start)
+            start = max(loss.start, self._told_lost.get(loss.partition, loss.start))
+            if start < loss.end:  # else it was told, and is planned again
+                self._told_lost[loss.partition] = loss.end
+                self.lost_events += loss.end - start
+                self._share.manager.notices.publish(EventsLost(loss.partition, start, loss.end))
+                logger.warning("partition %s: events [%d, %d) are gone from the hub", loss.partition, start, loss.end)
 
     def _named(self, one: ReadRange) -> EventRange:
         left_out = self._left_out.get(one.partition)

@@ -131,7 +131,9 @@ class LiveStream:
             planned = self._plan(last, held, limit, bounds, self._share.applied(), mean)
         self._report_losses(planned)
         self._position = {one.partition: one.end for one in planned.ranges}
-        if not planned.has_events or (bounds is None and self._too_few(last, planned, held)):
+        if not planned.has_news:
+            return None
+        if not planned.losses and bounds is None and self._too_few(last, planned, held):
             return None
         self._last_batch = self._clock.monotonic()
         self._planning = self._last_batch - started
