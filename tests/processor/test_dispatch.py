@@ -79,7 +79,7 @@ class Runner:
         return event
 
     def owners(self) -> set[str]:
-        group = self.manager._group
+        group = self.manager._parts.group
         return {record.owner_id for record in self.store.list_ownership(group).records}
 
 
@@ -145,7 +145,7 @@ def test_the_error_that_ended_the_work_is_written_down(make: MakeRunner) -> None
     runner.thread.start()
     assert claimed.wait(PATIENCE)
     runner.thread.stop(PATIENCE, dict.fromkeys(runner.manager.held(), "the batch cannot be read"))
-    records = runner.store.list_ownership(runner.manager._group).records
+    records = runner.store.list_ownership(runner.manager._parts.group).records
     assert {(record.owner_id, record.last_error) for record in records} == {("", "the batch cannot be read")}
 
 

@@ -190,7 +190,7 @@ def level_of(level: Callable[[Ownership, Checkpoint], int]) -> Apply:
 
         def wanted(self: Any, claims: Any, records: Mapping[str, Ownership], progress: Mapping[str, Checkpoint]) -> Any:
             found = original(self, claims, records, progress)
-            none = Ownership(self._group, "", "", 0)
+            none = Ownership(self._parts.group, "", "", 0)
             return {
                 partition: replace(one, owner_level=level(records.get(partition, none), progress[partition]))
                 for partition, one in found.items()
@@ -209,11 +209,12 @@ def unannounced(patch: Patch) -> None:
             def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
                 return list(starts)
 
-        checkpoints, self._checkpoints = self._checkpoints, Silent()
+        parts = self._parts
+        self._parts = replace(parts, checkpoints=Silent())
         try:
             return original(self, won)
         finally:
-            self._checkpoints = checkpoints
+            self._parts = parts
 
     patch.setattr(acquisition.Acquisition, "_hold", hold)
 
@@ -223,7 +224,8 @@ def announces_blindly(patch: Patch) -> None:
     original = acquisition.Acquisition._hold
 
     def hold(self: Any, won: Mapping[str, Any]) -> bool:
-        real = self._checkpoints
+        parts = self._parts
+        real = parts.checkpoints
 
         class Blind:
             def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
@@ -232,11 +234,11 @@ def announces_blindly(patch: Patch) -> None:
                     replace(one, owner_level=start.owner_level) for one, start in zip(standing, starts, strict=True)
                 ]
 
-        self._checkpoints = Blind()
+        self._parts = replace(parts, checkpoints=Blind())
         try:
             return original(self, won)
         finally:
-            self._checkpoints = real
+            self._parts = parts
 
     patch.setattr(acquisition.Acquisition, "_hold", hold)
 
@@ -264,7 +266,7 @@ def recognises_from_now(patch: Patch) -> None:
     original = acquisition.Acquisition.recognise
 
     def recognise(self: Any, listing: OwnershipListing) -> bool:
-        now = self._clock.monotonic()
+        now = self._parts.clock.monotonic()
         self._attempts = {partition: replace(one, since=now) for partition, one in self._attempts.items()}
         return original(self, listing)
 
@@ -334,7 +336,7 @@ def no_settling(patch: Patch) -> None:
 
 def no_stall(patch: Patch) -> None:
     def held(self: Any) -> Outcome:
-        self._last_progress = self._clock.monotonic()
+        self._last_progress = self._parts.clock.monotonic()
         return original(self)
 
     original = PartitionManager._cycle

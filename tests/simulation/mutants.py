@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from leasehold.ownership import partition_manager
+from leasehold.ownership import parts
 from leasehold.simulation import Fault, FaultKind, Part, Rule, Story
 from tests.simulation.missing_guards import (
     AgesByTheWallClock,
@@ -254,7 +254,7 @@ MUTANTS: dict[str, Mutant] = {
         ),
     ),
     "trust ends before expiry": Mutant(
-        apply=patched(partition_manager, "trust_duration", lambda expiration, ratio, margin: 2 * expiration),
+        apply=patched(parts, "trust_duration", lambda expiration, ratio, margin: 2 * expiration),
         rules=(Rule.TRUST_TOO_LONG,),
         seeds=(
             0,
@@ -263,7 +263,7 @@ MUTANTS: dict[str, Mutant] = {
         ),
     ),
     "trust allows for slow clocks": Mutant(
-        apply=patched(partition_manager, "trust_duration", lambda expiration, ratio, margin: expiration - margin),
+        apply=patched(parts, "trust_duration", lambda expiration, ratio, margin: expiration - margin),
         rules=(Rule.TRUST_TOO_LONG,),
         seeds=(
             0,

@@ -17,32 +17,26 @@ import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from random import Random
 
 from leasehold.balancing import Claim
 from leasehold.balancing.suspects import SUSPECT_AFTER, ended_badly, failures, patient, stands_still
-from leasehold.clock import Clock
-from leasehold.config import OwnershipSettings
 from leasehold.errors import HubUnavailable
-from leasehold.hubs.base import Hub, offset_of
+from leasehold.hubs.base import offset_of
 from leasehold.model import (
     BEFORE_FIRST,
     EARLIEST,
     HIGHEST,
     Checkpoint,
-    ConsumerGroup,
-    OwnerId,
     Ownership,
     OwnershipListing,
     PositionKind,
     Positions,
 )
-from leasehold.notices import Notices, OwnershipClaimed, PartitionSuspected
+from leasehold.notices import OwnershipClaimed, PartitionSuspected
 from leasehold.ownership.attaching import Attaching
 from leasehold.ownership.holds import Hold, Holds
+from leasehold.ownership.parts import InstanceParts
 from leasehold.ownership.skipping import Skipping
-from leasehold.ownership.starting import KnowsWatermarks
-from leasehold.stores.base import CheckpointStore, OwnershipStore
 from leasehold.stores.stand_ins import NoCheckpoints
 
 logger = logging.getLogger(__name__)
@@ -59,43 +53,12 @@ class _Attempt:
 
 
 class Acquisition:
-    """One instance's way of acquiring partitions. `last_error` says how its predecessor ended, if that is known."""
+    """One instance's way of acquiring partitions."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        group: ConsumerGroup,
-        ownership: OwnershipStore,
-        checkpoints: CheckpointStore,
-        holds: Holds,
-        *,
-        owner_id: OwnerId,
-        settings: OwnershipSettings,
-        trust: float,
-        positions: Positions,
-        clock: Clock,
-        rng: Random,
-        notices: Notices,
-        skipping: Skipping,
-        last_error: str = "",
-        table: KnowsWatermarks | None = None,
-        attaching: Attaching,
-    ) -> None:
-        self._hub = hub
-        self._group = group
-        self._ownership = ownership
-        self._checkpoints = checkpoints
+    def __init__(self, parts: InstanceParts, holds: Holds, skipping: Skipping, attaching: Attaching) -> None:
+        self._parts = parts
         self._holds = holds
-        self._owner_id = owner_id
-        self._settings = settings
-        self._trust = trust
-        self._positions = positions
-        self._clock = clock
-        self._rng = rng
-        self._notices = notices
         self._skipping = skipping
-        self._last_error = last_error
-        self._table = table
         self._attaching = attaching
         self._attempts: dict[str, _Attempt] = {}
         self._suspected: dict[str, int] = {}
@@ -109,13 +72,13 @@ class Acquisition:
         attempts, self._attempts = self._attempts, {}
         if not attempts:
             return False
-        now = self._clock.monotonic()
+        now = self._parts.clock.monotonic()
         found = {}
         for record in listing.records:
             attempt = attempts.get(record.partition)
-            if attempt is None or record.owner_id != str(self._owner_id) or record.nonce != attempt.record.nonce:
+            if attempt is None or record.owner_id != str(self._parts.owner_id) or record.nonce != attempt.record.nonce:
                 continue
-            if now < attempt.since + self._trust:
+            if now < attempt.since + self._parts.trust:
                 found[record.partition] = replace(attempt, record=record)
         return self._hold(found)
 
@@ -146,7 +109,9 @@ class Acquisition:
         self.see(progress.values())
         for claim in claims:
             if claim.partition in levelless and claim.partition not in progress:
-                self._skipping.tell_level(self._group, claim.partition, "there is no checkpoint that knows its level")
+                self._skipping.tell_level(
+                    self._parts.group, claim.partition, "there is no checkpoint that knows its level"
+                )
         claims = [claim for claim in claims if claim.partition not in levelless or claim.partition in progress]
         if not claims:
             return False
@@ -157,11 +122,11 @@ class Acquisition:
         claims = self._patient(claims, wanted, listing)
         if not claims:
             return False
-        since = self._clock.monotonic()
+        since = self._parts.clock.monotonic()
         for claim in claims:
             partition = claim.partition
             self._attempts[partition] = _Attempt(wanted[partition], progress[partition], since, claim.previous_owner)
-        won = self._ownership.claim_ownership([wanted[claim.partition] for claim in claims])
+        won = self._parts.ownership.claim_ownership([wanted[claim.partition] for claim in claims])
         self._see_levels(won)
         if len(won) < len(claims):
             logger.info("lost %d of %d claims to other instances", len(claims) - len(won), len(claims))
@@ -173,10 +138,10 @@ class Acquisition:
     ) -> bool:
         """Whether there is a place to start at, and a level above those that were."""
         if partition not in progress:
-            self._skipping.tell_checkpoint(self._group, partition)
+            self._skipping.tell_checkpoint(self._parts.group, partition)
             return False
         if self._next_level(partition, records.get(partition), progress[partition]) > HIGHEST:
-            self._skipping.tell_level(self._group, partition, f"its level is {HIGHEST}, and there is none above")
+            self._skipping.tell_level(self._parts.group, partition, f"its level is {HIGHEST}, and there is none above")
             return False
         return True
 
@@ -191,28 +156,28 @@ class Acquisition:
         places = [progress.get(claim.partition) for claim in claims]
         if not all(place and place.owner_level for place in places):  # as far as the stores know, nobody has been there
             self._ask_table()
-        if isinstance(self._checkpoints, NoCheckpoints):  # nothing is remembered, so each start is the first
-            return self._record_starts([claim.partition for claim in claims], self._positions)
+        if isinstance(self._parts.checkpoints, NoCheckpoints):  # nothing is remembered, so each start is the first
+            return self._record_starts([claim.partition for claim in claims], self._parts.positions)
         if not progress:
             # A group that has, or had, levels has started before: its checkpoints were lost, and what nobody here has
             # seen the place of skips nothing only if it starts at earliest.
             new = not (any(self._levels.values()) or self._places or listing.unreadable)
-            positions = self._positions if new else Positions(EARLIEST)
+            positions = self._parts.positions if new else Positions(EARLIEST)
             progress = self._record_starts(partition_ids, positions)
         appeared = [claim.partition for claim in claims if claim.partition not in progress]
         return {**progress} | self._record_starts(appeared, Positions(EARLIEST))
 
     def _ask_table(self) -> None:
         """Remember what the table knows: a partition that it has seen is not new, and goes on behind what it holds."""
-        if self._table is None:
+        if self._parts.table is None:
             return
-        for partition, mark in self._table.watermarks(self._hub.identity).items():
+        for partition, mark in self._parts.table.watermarks(self._parts.hub.identity).items():
             self._levels[partition] = max(mark.owner_level, self._levels.get(partition, 0))
             known = self._places.get(partition)
             if mark.sequence_number > (known.sequence_number if known else BEFORE_FIRST):
-                offset = offset_of(self._hub, partition, mark.sequence_number)
+                offset = offset_of(self._parts.hub, partition, mark.sequence_number)
                 self._places[partition] = Checkpoint(
-                    self._group, partition, mark.sequence_number, mark.owner_level, offset
+                    self._parts.group, partition, mark.sequence_number, mark.owner_level, offset
                 )
 
     def _record_starts(self, partitions: Sequence[str], positions: Positions) -> dict[str, Checkpoint]:
@@ -223,7 +188,7 @@ class Acquisition:
         starts = [replace(checkpoint, owner_level=0) for checkpoint in lost]
         partitions = [partition for partition in partitions if partition not in self._places]
         # In one go: a hub may have thousands of partitions.
-        places = self._hub.partition_properties(partitions) if partitions else {}
+        places = self._parts.hub.partition_properties(partitions) if partitions else {}
         for partition in partitions:
             position = positions.of(partition)
             match position.kind:
@@ -232,18 +197,22 @@ class Acquisition:
                 case PositionKind.LATEST:
                     start = places[partition].end
                 case _:
-                    start = self._hub.resolve(partition, position)
-            starts.append(Checkpoint(self._group, partition, start - 1, 0, offset_of(self._hub, partition, start - 1)))
-        return {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.raise_owner_level(starts)}
+                    start = self._parts.hub.resolve(partition, position)
+            starts.append(
+                Checkpoint(self._parts.group, partition, start - 1, 0, offset_of(self._parts.hub, partition, start - 1))
+            )
+        return {checkpoint.partition: checkpoint for checkpoint in self._parts.checkpoints.raise_owner_level(starts)}
 
     def _wanted(
         self, claims: Sequence[Claim], records: Mapping[str, Ownership], progress: Mapping[str, Checkpoint]
     ) -> dict[str, Ownership]:
         """The records that the claims would write."""
-        me = str(self._owner_id)
-        found = {c.partition: records.get(c.partition) or Ownership(self._group, c.partition, "", 0) for c in claims}
+        me = str(self._parts.owner_id)
+        found = {
+            c.partition: records.get(c.partition) or Ownership(self._parts.group, c.partition, "", 0) for c in claims
+        }
         still = {partition for partition, record in found.items() if stands_still(record, progress[partition])}
-        if isinstance(self._checkpoints, NoCheckpoints):
+        if isinstance(self._parts.checkpoints, NoCheckpoints):
             still = set()  # nobody can tell whether a former owner got anywhere
         badly = {claim.partition for claim in claims if ended_badly(found[claim.partition], claim, me)}
         behind = self._events_wait([progress[p] for p in still if p in badly or found[p].failures > 0])
@@ -257,7 +226,7 @@ class Acquisition:
                 record,
                 owner_id=me,
                 owner_level=self._next_level(partition, record, progress[partition]),
-                nonce=f"{self._rng.getrandbits(64):016x}",
+                nonce=f"{self._parts.rng.getrandbits(64):016x}",
                 successor="",
                 claimed_at=progress[partition].sequence_number,
                 failures=count,
@@ -276,7 +245,7 @@ class Acquisition:
         if not checkpoints:
             return set()
         try:
-            known = self._hub.partition_properties([checkpoint.partition for checkpoint in checkpoints])
+            known = self._parts.hub.partition_properties([checkpoint.partition for checkpoint in checkpoints])
         except HubUnavailable as error:
             logger.warning("going on without knowing where events wait: %s", error)
             return None
@@ -292,9 +261,9 @@ class Acquisition:
             return ""
         if record.owner_id and not bad:
             return record.last_error
-        predecessors = f"{self._owner_id.name}/"
-        if self._last_error and (record.owner_id or record.last_error).startswith(predecessors):
-            return self._last_error
+        predecessors = f"{self._parts.owner_id.name}/"
+        if self._parts.last_error and (record.owner_id or record.last_error).startswith(predecessors):
+            return self._parts.last_error
         return record.last_error if not record.owner_id else f"{record.owner_id} ended without giving it up"
 
     def _patient(
@@ -303,11 +272,11 @@ class Acquisition:
         counts = {partition: record.failures for partition, record in wanted.items()}
         for partition, count in counts.items():
             if count >= SUSPECT_AFTER and self._suspected.get(partition) != count:
-                self._notices.publish(PartitionSuspected(partition, count, wanted[partition].last_error))
+                self._parts.notices.publish(PartitionSuspected(partition, count, wanted[partition].last_error))
         self._suspected |= counts
-        self._holds.prove_survived(self._clock.monotonic() - self._settings.partition_expiration)
+        self._holds.prove_survived(self._parts.clock.monotonic() - self._parts.settings.partition_expiration)
         relieved = {claim.partition for claim in claims if claim.previous_owner}
-        relieved |= {record.partition for record in listing.records if record.successor == str(self._owner_id)}
+        relieved |= {record.partition for record in listing.records if record.successor == str(self._parts.owner_id)}
         return patient(
             claims,
             counts,
@@ -315,7 +284,7 @@ class Acquisition:
                 record.partition: math.inf if record.partition in relieved else listing.as_of - record.last_modified
                 for record in listing.records
             },
-            interval=self._settings.load_balancing_interval,
+            interval=self._parts.settings.load_balancing_interval,
             unproven=not all(hold.proven for hold in self._holds.all().values()),
         )
 
@@ -330,21 +299,23 @@ class Acquisition:
         self._attaching.attach({partition: one.checkpoint.next_sequence_number for partition, one in won.items()})
         announced = [replace(one.checkpoint, owner_level=one.record.owner_level) for one in won.values()]
         self._attempts |= won  # until it is announced, it would be found again like a claim whose reply was lost
-        standing = {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.raise_owner_level(announced)}
+        standing = {
+            checkpoint.partition: checkpoint for checkpoint in self._parts.checkpoints.raise_owner_level(announced)
+        }
         self._attaching.begin()
         self._attempts = {p: attempt for p, attempt in self._attempts.items() if p not in won}
-        now = self._clock.monotonic()
+        now = self._parts.clock.monotonic()
         for partition, attempt in won.items():
             if partition not in standing:
-                self._skipping.tell_checkpoint(self._group, partition)
+                self._skipping.tell_checkpoint(self._parts.group, partition)
                 continue
             checkpoint, record = standing[partition], attempt.record
             if checkpoint.owner_level != record.owner_level:
                 logger.info("partition %s went on to owner level %d", partition, checkpoint.owner_level)
                 continue
             proven = record.failures < SUSPECT_AFTER
-            trusted_until = attempt.since + self._trust
+            trusted_until = attempt.since + self._parts.trust
             start, data = checkpoint.next_sequence_number, checkpoint.data
             self._holds.add(Hold(record, start, trusted_until, proven=proven, acquired=now, data=data))
-            self._notices.publish(OwnershipClaimed(partition, record.owner_level, attempt.previous_owner))
+            self._parts.notices.publish(OwnershipClaimed(partition, record.owner_level, attempt.previous_owner))
         return True

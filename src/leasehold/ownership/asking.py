@@ -15,19 +15,17 @@ from collections.abc import Iterable
 from leasehold.balancing import Claim, View
 from leasehold.balancing.hand_over import Requests, requests
 from leasehold.model import OwnershipListing
-from leasehold.notices import HandOverAsked, Notices
+from leasehold.notices import HandOverAsked
 from leasehold.ownership.holds import Holds
-from leasehold.stores.base import OwnershipStore
+from leasehold.ownership.parts import InstanceParts
 
 
 class Asking:
-    """One instance's part in hand-overs. `deadline` is how long an owner may take to hand over, in seconds."""
+    """One instance's part in hand-overs."""
 
-    def __init__(self, ownership: OwnershipStore, holds: Holds, *, deadline: float, notices: Notices) -> None:
-        self._ownership = ownership
+    def __init__(self, parts: InstanceParts, holds: Holds) -> None:
+        self._parts = parts
         self._holds = holds
-        self._deadline = deadline
-        self._notices = notices
         self._since: dict[str, float] = {}
 
     def hear(self, listing: OwnershipListing, view: View) -> None:
@@ -45,9 +43,9 @@ class Asking:
         self._holds.set_askers(askers)
         for partition, asker in askers.items():
             if held[partition].asked_by != asker:
-                self._notices.publish(HandOverAsked(partition, held[partition].owner_level, asker))
+                self._parts.notices.publish(HandOverAsked(partition, held[partition].owner_level, asker))
         if void:
-            self._ownership.withdraw_asks(void)
+            self._parts.ownership.withdraw_asks(void)
 
     def wishes(self, plan: Iterable[Claim], listing: OwnershipListing, view: View, now: float) -> Requests:
         """What to ask for, claim, and take back, for the claims of a plan. `now` is monotonic, in seconds."""
@@ -58,7 +56,7 @@ class Asking:
             me=view.me,
             listening=view.announced,
             waited={partition: now - since for partition, since in self._since.items()},
-            deadline=self._deadline,
+            deadline=self._parts.settings.hand_over_timeout,
         )
         self._since = {partition: self._since.get(partition, now) for partition in wishes.waiting}
         return wishes

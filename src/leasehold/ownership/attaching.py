@@ -13,19 +13,18 @@ import logging
 from collections.abc import Collection, Mapping
 
 from leasehold.errors import HubError
-from leasehold.hubs.base import Hub, KeepsReceivers
+from leasehold.hubs.base import KeepsReceivers
+from leasehold.ownership.parts import InstanceParts
 
 logger = logging.getLogger(__name__)
 
 
 class Attaching:
-    """The receivers of one instance. `reads_here`: events are read by this process, and not by others for it."""
+    """The receivers of one instance."""
 
-    def __init__(self, hub: Hub, group_name: str, *, timeout: float, reads_here: bool) -> None:
-        self._hub = hub if isinstance(hub, KeepsReceivers) else None
-        self._group_name = group_name
-        self._timeout = timeout
-        self._reads_here = reads_here
+    def __init__(self, parts: InstanceParts) -> None:
+        self._parts = parts
+        self._hub = parts.hub if isinstance(parts.hub, KeepsReceivers) else None
         self._attached: set[str] = set()
 
     def attach(self, places: Mapping[str, int]) -> None:
@@ -33,14 +32,14 @@ class Attaching:
         if self._hub is None:
             return
         try:
-            self._hub.attach(self._group_name, places, self._timeout)
+            self._hub.attach(self._parts.group.name, places, self._parts.settings.request_timeout)
         except HubError as error:
             logger.warning("partitions %s are not attached to yet: %s", ", ".join(sorted(places)), error)
         self._attached |= set(places)
 
     def begin(self) -> None:
         """The checkpoints have been read: who does not read here leaves the partitions to those who do."""
-        if not self._reads_here:
+        if not self._parts.reads_here:
             self.keep_only(())
 
     def keep_only(self, held: Collection[str]) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from random import Random
 
-from leasehold.config import OwnershipSettings
-from leasehold.notices import CycleEnded, CycleFailed, Notices
+from leasehold.notices import CycleEnded, CycleFailed
 from leasehold.ownership.holds import Holds
 from leasehold.ownership.pace import Outcome, pause_after
+from leasehold.ownership.parts import InstanceParts
 
 logger = logging.getLogger(__name__)
 
@@ -21,15 +20,12 @@ logger = logging.getLogger(__name__)
 class Cycles:
     """The dispatch cycles of one instance. Times are of its monotonic clock."""
 
-    def __init__(
-        self, owner_id: str, holds: Holds, settings: OwnershipSettings, notices: Notices, rng: Random, now: float
-    ) -> None:
-        self._owner_id, self._holds = owner_id, holds
-        self._settings, self._notices, self._rng = settings, notices, rng
+    def __init__(self, parts: InstanceParts, holds: Holds) -> None:
+        self._parts, self._holds = parts, holds
         self._changed = threading.Condition()
         self._ended = 0
         self._trouble = self._told_before = ""
-        self.due = now
+        self.due = parts.clock.monotonic()
 
     @property
     def ended(self) -> int:
@@ -48,7 +44,7 @@ class Cycles:
 
     def tell_trouble(self, what: str, error: Exception) -> None:
         """A store or hub is away or refuses."""
-        self._notices.publish(CycleFailed(error))
+        self._parts.notices.publish(CycleFailed(error))
         self._trouble = f"{what}: {error}"
         if self._trouble != self._told_before:
             logger.warning("%s", self._trouble)
@@ -59,9 +55,11 @@ class Cycles:
             logger.warning("dispatch cycles work again")
         settling = outcome is Outcome.SETTLING
         if settling:
-            self.due = now + self._settings.settle_delay
+            self.due = now + self._parts.settings.settle_delay
         else:
-            self.due = now + pause_after(self._settings.load_balancing_interval, now - started, outcome, self._rng)
+            self.due = now + pause_after(
+                self._parts.settings.load_balancing_interval, now - started, outcome, self._parts.rng
+            )
         self._tell(now - started, outcome, known, stalled=stalled)
         if settling:
             return
@@ -70,10 +68,10 @@ class Cycles:
             self._changed.notify_all()
 
     def _tell(self, seconds: float, outcome: Outcome, known: int, *, stalled: bool) -> None:
-        settings = self._settings
-        self._notices.publish(
+        settings = self._parts.settings
+        self._parts.notices.publish(
             CycleEnded(
-                owner_id=self._owner_id,
+                owner_id=str(self._parts.owner_id),
                 seconds=seconds,
                 due_in=max(settings.load_balancing_interval, settings.settle_delay),
                 holds={partition: hold.trusted_until for partition, hold in self._holds.all().items()},

@@ -16,24 +16,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from leasehold.balancing.hand_over import HandOverStep, owner_step
-from leasehold.clock import Clock
 from leasehold.model import Ownership, OwnershipListing, Presence
-from leasehold.notices import LossReason, Notices, OwnershipLost, OwnershipRelinquished
+from leasehold.notices import LossReason, OwnershipLost, OwnershipRelinquished
 from leasehold.ownership.holds import Hold, Holds
-from leasehold.stores.base import OwnershipStore
+from leasehold.ownership.parts import InstanceParts
 
 
 class Keeping:
-    """One instance's way of keeping what it holds. `trust` is how long a request is trusted, in seconds."""
+    """One instance's way of keeping what it holds."""
 
-    def __init__(
-        self, ownership: OwnershipStore, holds: Holds, *, trust: float, clock: Clock, notices: Notices
-    ) -> None:
-        self._ownership = ownership
+    def __init__(self, parts: InstanceParts, holds: Holds) -> None:
+        self._parts = parts
         self._holds = holds
-        self._trust = trust
-        self._clock = clock
-        self._notices = notices
 
     def renew(self, presence: Presence) -> dict[str, Hold]:
         """Renew what is held, and announce `presence` in the same request.
@@ -41,8 +35,8 @@ class Keeping:
         Returns the holds whose ETag has changed: lost, or renewed without our knowing.
         """
         before = self._holds.all()
-        since = self._clock.monotonic()
-        renewed = self._ownership.renew_ownership([hold.record for hold in before.values()], presence)
+        since = self._parts.clock.monotonic()
+        renewed = self._parts.ownership.renew_ownership([hold.record for hold in before.values()], presence)
         self._extend(renewed, since)
         kept = {record.partition for record in renewed}
         return {partition: hold for partition, hold in before.items() if partition not in kept}
@@ -58,8 +52,8 @@ class Keeping:
             if partition in records and _same_acquisition(records[partition], hold.record)
         }
         self.drop({p: hold for p, hold in unsure.items() if p not in mine}, LossReason.TAKEN)
-        since = self._clock.monotonic()
-        renewed = self._ownership.renew_ownership(list(mine.values()))
+        since = self._parts.clock.monotonic()
+        renewed = self._parts.ownership.renew_ownership(list(mine.values()))
         self._extend(renewed, since)
         kept = {record.partition for record in renewed}
         self.drop({p: unsure[p] for p in mine if p not in kept}, LossReason.TAKEN)
@@ -74,10 +68,10 @@ class Keeping:
             step = owner_step(asked=bool(hold.asked_by) and not hold.error, drained=True)
             successor = hold.asked_by if step is HandOverStep.HAND_OVER else ""
             records.append(_given_up(hold, hold.error, successor))
-        given = self._ownership.relinquish_ownership(records)
+        given = self._parts.ownership.relinquish_ownership(records)
         self._holds.gone([record.partition for record in given])
         for record in given:
-            self._notices.publish(OwnershipRelinquished(record.partition, record.owner_level, record.successor))
+            self._parts.notices.publish(OwnershipRelinquished(record.partition, record.owner_level, record.successor))
 
     def settle_leaving(self, listing: OwnershipListing) -> bool:
         """Forget what was let go and is another's by now.
@@ -106,17 +100,17 @@ class Keeping:
             for partition, hold in held.items()
         ]
         if records:
-            self._ownership.relinquish_ownership(records)
+            self._parts.ownership.relinquish_ownership(records)
         return held
 
     def drop(self, lost: Mapping[str, Hold], reason: LossReason) -> None:
         """Hold these no longer, and tell why."""
         for partition, hold in self._holds.drop(lost).items():
-            self._notices.publish(OwnershipLost(partition, hold.owner_level, reason))
+            self._parts.notices.publish(OwnershipLost(partition, hold.owner_level, reason))
 
     def _extend(self, renewed: Sequence[Ownership], since: float) -> None:
         """Trust what was renewed for longer, unless trust had run out when the answer came."""
-        self.drop(self._holds.extend(renewed, since + self._trust), LossReason.LAPSED)
+        self.drop(self._holds.extend(renewed, since + self._parts.trust), LossReason.LAPSED)
 
 
 def _same_acquisition(one: Ownership, two: Ownership) -> bool:

@@ -14,15 +14,13 @@ from collections.abc import Callable
 from leasehold.balancing import Limits, Me, View, make_view, target
 from leasehold.balancing.sightings import Sightings
 from leasehold.balancing.unreadable import Sorted, sort_out
-from leasehold.clock import Clock
-from leasehold.config import OwnershipSettings
 from leasehold.errors import HubUnavailable
-from leasehold.hubs.base import Hub
-from leasehold.model import ConsumerGroup, OwnershipListing
-from leasehold.notices import Notices, PartitionsUnserved
+from leasehold.model import OwnershipListing
+from leasehold.notices import PartitionsUnserved
+from leasehold.ownership.parts import InstanceParts
 from leasehold.ownership.skipping import Skipping
 from leasehold.ownership.store_doubt import StoreDoubt
-from leasehold.stores.base import KnowsNamesakes, OwnershipStore
+from leasehold.stores.base import KnowsNamesakes
 
 logger = logging.getLogger(__name__)
 
@@ -33,26 +31,13 @@ class Sight:
     """
 
     def __init__(
-        self,
-        hub: Hub,
-        group: ConsumerGroup,
-        ownership: OwnershipStore,
-        *,
-        settings: OwnershipSettings,
-        foreign: float,
-        share: Callable[[tuple[str, ...]], tuple[str, ...]] | None,
-        clock: Clock,
-        skipping: Skipping,
-        notices: Notices,
-        on_suspicion: Callable[[], None],
+        self, parts: InstanceParts, skipping: Skipping, *, foreign: float, on_suspicion: Callable[[], None]
     ) -> None:
-        self._hub, self._group, self._ownership = hub, group, ownership
-        self._settings, self._foreign, self._share = settings, foreign, share
-        self._clock, self._skipping, self._on_suspicion = clock, skipping, on_suspicion
-        self._notices = notices
+        self._parts, self._skipping = parts, skipping
+        self._foreign, self._on_suspicion = foreign, on_suspicion
         self._unserved: tuple[str, ...] = ()
-        self._doubt = StoreDoubt(settings)
-        self._sightings = None if ownership.features.own_clock else Sightings()
+        self._doubt = StoreDoubt(parts.settings)
+        self._sightings = None if parts.ownership.features.own_clock else Sightings()
         self._sorted = Sorted(OwnershipListing((), 0.0), frozenset(), frozenset())
         self._names_checked = False
         self._finished: set[str] = set()
@@ -69,15 +54,15 @@ class Sight:
 
     def check_names(self) -> None:
         """Before anything is written: others may keep this group's records under another spelling of its name."""
-        if not self._names_checked and isinstance(self._ownership, KnowsNamesakes):
-            self._ownership.check_names(self._group)
+        if not self._names_checked and isinstance(self._parts.ownership, KnowsNamesakes):
+            self._parts.ownership.check_names(self._parts.group)
         self._names_checked = True
 
     def find_partitions(self) -> None:
         """Ask the hub. Raises `HubUnavailable` only where nothing is known yet."""
         try:
-            known = tuple(p for p in self._hub.partition_ids() if p not in self._finished)
-            self.partition_ids = known if self._share is None else self._share(known)
+            known = tuple(p for p in self._parts.hub.partition_ids() if p not in self._finished)
+            self.partition_ids = known if self._parts.share is None else self._parts.share(known)
         except HubUnavailable as error:
             if not self.partition_ids:
                 raise
@@ -85,37 +70,37 @@ class Sight:
 
     def list(self) -> OwnershipListing:
         """The records that can be used."""
-        asked = self._clock.monotonic()
-        listing = self._ownership.list_ownership(self._group)
-        answered = self._clock.monotonic()
+        asked = self._parts.clock.monotonic()
+        listing = self._parts.ownership.list_ownership(self._parts.group)
+        answered = self._parts.clock.monotonic()
         if self._doubt.listed(asked, answered):
             self.suspect_store()
         if self._sightings is not None:
             listing = self._sightings.dated(listing, asked, answered)
         self._skipping.tell(listing.unreadable)
-        expiration = self._settings.partition_expiration + self._ownership.features.clock_granularity
-        suspected = self._doubt.suspected(self._clock.monotonic())
+        expiration = self._parts.settings.partition_expiration + self._parts.ownership.features.clock_granularity
+        suspected = self._doubt.suspected(self._parts.clock.monotonic())
         self._sorted = sort_out(listing, expiration, store_suspected=suspected)
         return self._sorted.listing
 
     def suspect_store(self) -> None:
         """Live owners may not have been able to renew, nor those I have asked to hear it."""
-        self._doubt.suspect(self._clock.monotonic())
+        self._doubt.suspect(self._parts.clock.monotonic())
         self._on_suspicion()
 
     def view(self, listing: OwnershipListing, me: Me) -> View:
         """Whose the partitions are, as far as this instance can know it."""
-        granularity = self._ownership.features.clock_granularity
+        granularity = self._parts.ownership.features.clock_granularity
         return make_view(
             [partition for partition in self.partition_ids if partition not in self._sorted.aside],
             listing,
             me=me,
             limits=Limits(
-                expiration=self._settings.partition_expiration + granularity,
-                reservation=self._settings.load_balancing_interval + self._settings.request_timeout,
+                expiration=self._parts.settings.partition_expiration + granularity,
+                reservation=self._parts.settings.load_balancing_interval + self._parts.settings.request_timeout,
                 foreign=self._foreign + granularity,
             ),
-            store_suspected=self._doubt.suspected(self._clock.monotonic()),
+            store_suspected=self._doubt.suspected(self._parts.clock.monotonic()),
         )
 
     def in_doubt(self, view: View, *, holding: bool) -> bool:
@@ -133,4 +118,4 @@ class Sight:
             unserved = target(owned, view.free, view.members).unserved
         if unserved != self._unserved:
             self._unserved = unserved
-            self._notices.publish(PartitionsUnserved(unserved))
+            self._parts.notices.publish(PartitionsUnserved(unserved))

@@ -14,39 +14,33 @@ import math
 from dataclasses import replace
 
 from leasehold.balancing.view import is_expired
-from leasehold.config import OwnershipSettings
 from leasehold.errors import AlreadyInUse
-from leasehold.model import ConsumerGroup, OwnerId, OwnershipListing, Presence, owner_name
-from leasehold.stores.base import OwnershipStore
+from leasehold.model import OwnershipListing, Presence, owner_name
+from leasehold.ownership.parts import InstanceParts
 
 FORGET_AFTER = 10
 """Presence records are removed when they are this many partition expirations old."""
 
 
 class Membership:
-    """One instance's membership of its group. `pipeline` is what it works for; `""` shares with any."""
+    """One instance's membership of its group."""
 
-    def __init__(
-        self,
-        ownership: OwnershipStore,
-        group: ConsumerGroup,
-        *,
-        owner_id: OwnerId,
-        settings: OwnershipSettings,
-        pipeline: str,
-    ) -> None:
+    def __init__(self, parts: InstanceParts) -> None:
         self.retired = False
         """Acquire nothing more, for good: the end has come."""
         self.full = False
         """Acquire nothing while this is set: the work hangs in something that was given up."""
         self.unable = False
         """Acquire nothing while this is set: what a start needs, checkpoints or hub, is away."""
-        self._ownership = ownership
-        self._group = group
-        self._owner_id = owner_id
-        self._settings = settings
+        self._parts = parts
+        settings = parts.settings
         self._presence = Presence(
-            group, str(owner_id), pipeline, settings.strategy, settings.capacity, settings.maximum_partitions
+            parts.group,
+            str(parts.owner_id),
+            parts.pipeline,
+            settings.strategy,
+            settings.capacity,
+            settings.maximum_partitions,
         )
         self._present_since: float | None = None
 
@@ -72,9 +66,9 @@ class Membership:
         Returns whether there is one of which I cannot tell whether it is alive: in a store without a clock, as long as
         its record is as I found it. Raises `AlreadyInUse` for one that is.
         """
-        own_clock = self._ownership.features.own_clock
+        own_clock = self._parts.ownership.features.own_clock
         present = {presence.owner_id: presence for presence in listing.presences}
-        mine = present.get(str(self._owner_id))
+        mine = present.get(str(self._parts.owner_id))
         stranger = False
         if mine is None or not mine.pipeline:
             return stranger
@@ -83,14 +77,15 @@ class Membership:
             first = other.created < mine.created or (
                 other.created == mine.created and (not own_clock or other.owner_id < mine.owner_id)
             )
-            alive = not is_expired(other, listing.as_of, self._settings.partition_expiration)
+            alive = not is_expired(other, listing.as_of, self._parts.settings.partition_expiration)
             if not (first and alive and other.pipeline and other.pipeline != mine.pipeline):
                 continue
             if not own_clock and other.last_modified <= other.created:
                 stranger = True
             else:
                 raise AlreadyInUse(
-                    f"{other.owner_id} of pipeline {other.pipeline!r} works in consumer group {self._group.name!r}, "
+                    f"{other.owner_id} of pipeline {other.pipeline!r} works in consumer group "
+                    f"{self._parts.group.name!r}, "
                     f"and this is {mine.pipeline!r}: each would see only a part of the events. Give this pipeline a "
                     "consumer group of its own"
                 )
@@ -98,8 +93,8 @@ class Membership:
 
     def forget_the_dead(self, listing: OwnershipListing) -> None:
         """Remove presences of long ago, and my predecessors', which would count again when I have left."""
-        long = FORGET_AFTER * self._settings.partition_expiration
-        me, name = str(self._owner_id), self._owner_id.name
+        long = FORGET_AFTER * self._parts.settings.partition_expiration
+        me, name = str(self._parts.owner_id), self._parts.owner_id.name
         if self._present_since is None:
             # The first one: my record may be made anew later, and those who came meanwhile are no predecessors.
             self._present_since = next((one.created for one in listing.presences if one.owner_id == me), None)
@@ -113,8 +108,8 @@ class Membership:
             )
         ]
         if dead:
-            self._ownership.withdraw_presence(self._group, dead)
+            self._parts.ownership.withdraw_presence(self._parts.group, dead)
 
     def leave(self) -> None:
         """Withdraw this instance's presence."""
-        self._ownership.withdraw_presence(self._group, [str(self._owner_id)])
+        self._parts.ownership.withdraw_presence(self._parts.group, [str(self._parts.owner_id)])

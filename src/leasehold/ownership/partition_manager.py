@@ -36,7 +36,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from leasehold.balancing import STRATEGIES, Me, View, trust_duration
+from leasehold.balancing import STRATEGIES, Me, View
 from leasehold.clock import Clock
 from leasehold.combinations import Combination, check, is_mixed, place_of
 from leasehold.config import OwnershipSettings
@@ -54,6 +54,7 @@ from leasehold.ownership.looking import Sight
 from leasehold.ownership.measuring import measured_checkpoints, measured_ownership
 from leasehold.ownership.membership import Membership
 from leasehold.ownership.pace import Outcome
+from leasehold.ownership.parts import InstanceParts
 from leasehold.ownership.recording import Recording
 from leasehold.ownership.skipping import Skipping
 from leasehold.ownership.starting import KnowsWatermarks
@@ -97,12 +98,6 @@ class PartitionManager:
         self.notices = notices or Notices()
         self.attention = threading.Event()
         """Set when a cycle is wanted before it is due: something was let go, or the end has come."""
-        self._hub = hub
-        self._group = group
-        self._clock = clock
-        self._rng = rng
-        self._plan = STRATEGIES[settings.strategy]
-        trust = trust_duration(settings.partition_expiration, settings.clock_rate_ratio, settings.margin)
         mixed = is_mixed(hub.url)
         check(
             Combination(
@@ -112,54 +107,39 @@ class PartitionManager:
                 settings=settings,
             )
         )
-        ownership = self._ownership = measured_ownership(ownership, self.notices, clock)
-        checkpoints = self._checkpoints = measured_checkpoints(checkpoints, self.notices, clock)
-        self._membership = Membership(ownership, group, owner_id=owner_id, settings=settings, pipeline=pipeline)
-        self._skipping = Skipping(self.notices)
-        self._holds = Holds(clock)
-        self._keeping = Keeping(ownership, self._holds, trust=trust, clock=clock, notices=self.notices)
-        self._asking = Asking(ownership, self._holds, deadline=settings.hand_over_timeout, notices=self.notices)
-        self._sight = Sight(
-            hub,
-            group,
-            ownership,
-            settings=settings,
-            foreign=settings.expiration_of_others(mixed=mixed),
-            share=share,
-            clock=clock,
-            skipping=self._skipping,
-            notices=self.notices,
-            on_suspicion=self._asking.forget_how_long,
-        )
-        self._attaching = Attaching(hub, group.name, timeout=settings.request_timeout, reads_here=reads_here)
-        self._acquisition = Acquisition(
-            hub,
-            group,
-            ownership,
-            checkpoints,
-            self._holds,
+        self._parts = parts = InstanceParts(
+            hub=hub,
+            group=group,
+            ownership=measured_ownership(ownership, self.notices, clock),
+            checkpoints=measured_checkpoints(checkpoints, self.notices, clock),
             owner_id=owner_id,
             settings=settings,
-            trust=trust,
             positions=positions,
             clock=clock,
             rng=rng,
             notices=self.notices,
-            skipping=self._skipping,
+            pipeline=pipeline,
             last_error=last_error,
+            share=share,
             table=table,
-            attaching=self._attaching,
+            reads_here=reads_here,
         )
-        self._recording = Recording(
-            hub,
-            group,
-            checkpoints,
-            holds=self._holds,
-            keeping=self._keeping,
-            acquisition=self._acquisition,
-            notices=self.notices,
+        self._plan = STRATEGIES[settings.strategy]
+        self._membership = Membership(parts)
+        self._skipping = Skipping(parts.notices)
+        self._holds = Holds(clock)
+        self._keeping = Keeping(parts, self._holds)
+        self._asking = Asking(parts, self._holds)
+        self._sight = Sight(
+            parts,
+            self._skipping,
+            foreign=settings.expiration_of_others(mixed=mixed),
+            on_suspicion=self._asking.forget_how_long,
         )
-        self._cycles = Cycles(str(owner_id), self._holds, settings, self.notices, rng, clock.monotonic())
+        self._attaching = Attaching(parts)
+        self._acquisition = Acquisition(parts, self._holds, self._skipping, self._attaching)
+        self._recording = Recording(parts, self._holds, self._keeping, self._acquisition)
+        self._cycles = Cycles(parts, self._holds)
         self._just_started = True
         self._newcomer_until = clock.monotonic() + settings.partition_expiration
         self._mine = 0
@@ -198,7 +178,7 @@ class PartitionManager:
 
         Returns whether it had stopped: what was held then is claimed again by the next cycle.
         """
-        before, self._last_progress = self._last_progress, self._clock.monotonic()
+        before, self._last_progress = self._last_progress, self._parts.clock.monotonic()
         return self._last_progress - before > self.settings.stall_timeout
 
     def let_go(self, partition: str, owner_level: int, error: str = "") -> bool:
@@ -254,7 +234,7 @@ class PartitionManager:
         Does nothing and returns False when that level is not held (any more) or is refused by the store as
         superseded. May raise `StoreError`; if it is transient, the same call may be made again.
         """
-        checkpoint = Checkpoint(self._group, partition, sequence_number, owner_level, offset, data or {})
+        checkpoint = Checkpoint(self._parts.group, partition, sequence_number, owner_level, offset, data or {})
         return bool(self.update_checkpoints([checkpoint]))
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint], *, also_lapsed: bool = False) -> list[Checkpoint]:
@@ -274,7 +254,7 @@ class PartitionManager:
         held stays held as long as it is trusted. It is logged when it begins, changes and ends. The first cycle only
         announces this instance, if there is a settle delay.
         """
-        started = self._clock.monotonic()
+        started = self._parts.clock.monotonic()
         self._cycles.begin()
         outcome = Outcome.FAILED
         try:
@@ -292,7 +272,7 @@ class PartitionManager:
         finally:
             self._attaching.keep_only(self._holds.names())
             known = len(self._sight.partition_ids)
-            self._cycles.end(started, self._clock.monotonic(), outcome, known=known, stalled=self._hangs())
+            self._cycles.end(started, self._parts.clock.monotonic(), outcome, known=known, stalled=self._hangs())
         return outcome is Outcome.WON
 
     def relinquish(self, errors: Mapping[str, str] | None = None) -> None:
@@ -307,11 +287,11 @@ class PartitionManager:
             self.notices.publish(OwnershipRelinquished(partition, hold.owner_level))
 
     def _settled(self) -> bool:
-        return self._announced or not (self.settings.settle_delay and self._ownership.features.presence)
+        return self._announced or not (self.settings.settle_delay and self._parts.ownership.features.presence)
 
     def _announce(self) -> Outcome:
         self._sight.find_partitions()  # who does not know them cannot serve a share
-        self._ownership.renew_ownership([], self._announcement())
+        self._parts.ownership.renew_ownership([], self._announcement())
         self._announced = True
         return Outcome.SETTLING
 
@@ -344,13 +324,13 @@ class PartitionManager:
         return Outcome.ASKING if waiting else Outcome.IDLE
 
     def _hangs(self) -> bool:
-        return self._clock.monotonic() - self._last_progress > self.settings.stall_timeout
+        return self._parts.clock.monotonic() - self._last_progress > self.settings.stall_timeout
 
     def _stall(self) -> Outcome:
         """The work hangs: hold nothing, and tell the others once that I take nothing; then let all of it expire."""
         if held := self._holds.all():
             self._keeping.drop(held, LossReason.STALLED)
-            self._ownership.renew_ownership([], self._membership.nothing_taken())
+            self._parts.ownership.renew_ownership([], self._membership.nothing_taken())
         return Outcome.IDLE
 
     def _announcement(self) -> Presence:
@@ -361,38 +341,43 @@ class PartitionManager:
             owner_id=self.owner_id,
             held=self._holds.names(),
             presence=self._announcement(),
-            just_started=self._just_started and self._clock.monotonic() < self._newcomer_until,
+            just_started=self._just_started and self._parts.clock.monotonic() < self._newcomer_until,
         )
 
     def _act(self, view: View, listing: OwnershipListing) -> tuple[bool, bool]:
         """Claim, ask, or wait, as the plan and the hand-over say. Returns whether it waits, and whether it has won."""
         mine = self._holds.names()
         acquiring = not (self._membership.retired or self._membership.full)
-        plan = [claim for claim in self._plan(view, self._rng) if claim.partition not in mine] if acquiring else []
-        wishes = self._asking.wishes(plan, listing, view, self._clock.monotonic())
+        plan = (
+            [claim for claim in self._plan(view, self._parts.rng) if claim.partition not in mine] if acquiring else []
+        )
+        wishes = self._asking.wishes(plan, listing, view, self._parts.clock.monotonic())
         progress = self._progress() if wishes.asks or wishes.claims else {}
         if wishes.asks:
-            self._ownership.ask(wishes.asks)
+            self._parts.ownership.ask(wishes.asks)
         won = self._acquisition.claim(
             wishes.claims, listing, progress, self._sight.partition_ids, levelless=self._sight.levelless
         )
         if wishes.withdrawn:
-            self._ownership.withdraw_asks(wishes.withdrawn)
+            self._parts.ownership.withdraw_asks(wishes.withdrawn)
         self._membership.forget_the_dead(listing)
         return bool(wishes.waiting), won
 
     def _progress(self) -> dict[str, Checkpoint]:
         """The checkpoints. Who cannot see them could not take what it asks for or claims, and tells the others so."""
         try:
-            return {checkpoint.partition: checkpoint for checkpoint in self._checkpoints.list_checkpoints(self._group)}
+            return {
+                checkpoint.partition: checkpoint
+                for checkpoint in self._parts.checkpoints.list_checkpoints(self._parts.group)
+            }
         except StoreError:
             self._membership.unable = True
             raise
 
     def _able_again(self) -> bool:
         try:
-            self._checkpoints.list_checkpoints(self._group)
-            self._hub.partition_properties()
+            self._parts.checkpoints.list_checkpoints(self._parts.group)
+            self._parts.hub.partition_properties()
         except (StoreError, HubError) as error:
             self._cycles.tell_trouble("acquiring nothing", error)
             return False

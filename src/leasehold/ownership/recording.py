@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from leasehold.hubs.base import Hub, ProgressMirror
-from leasehold.model import Checkpoint, ConsumerGroup
-from leasehold.notices import CheckpointUpdated, LossReason, Notices
+from leasehold.hubs.base import ProgressMirror
+from leasehold.model import Checkpoint
+from leasehold.notices import CheckpointUpdated, LossReason
 from leasehold.ownership.acquisition import Acquisition
 from leasehold.ownership.holds import Hold, Holds
 from leasehold.ownership.keeping import Keeping
-from leasehold.stores.base import CheckpointStore
+from leasehold.ownership.parts import InstanceParts
 
 logger = logging.getLogger(__name__)
 
@@ -27,19 +27,9 @@ logger = logging.getLogger(__name__)
 class Recording:
     """One instance's checkpoints."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        group: ConsumerGroup,
-        checkpoints: CheckpointStore,
-        *,
-        holds: Holds,
-        keeping: Keeping,
-        acquisition: Acquisition,
-        notices: Notices,
-    ) -> None:
-        self._hub, self._group, self._checkpoints = hub, group, checkpoints
-        self._holds, self._keeping, self._acquisition, self._notices = holds, keeping, acquisition, notices
+    def __init__(self, parts: InstanceParts, holds: Holds, keeping: Keeping, acquisition: Acquisition) -> None:
+        self._parts = parts
+        self._holds, self._keeping, self._acquisition = holds, keeping, acquisition
 
     def record(
         self, checkpoints: Sequence[Checkpoint], held: Mapping[str, Hold], *, also_lapsed: bool
@@ -51,17 +41,19 @@ class Recording:
         sent = [checkpoint for checkpoint in checkpoints if also_lapsed or checkpoint.partition in mine]
         if not sent:
             return []
-        refused = {refusal.partition for refusal in self._checkpoints.update_checkpoints(sent)}
+        refused = {refusal.partition for refusal in self._parts.checkpoints.update_checkpoints(sent)}
         if refused:
             logger.info("partitions %s have gone on to other owners", ", ".join(sorted(refused)))
         self._keeping.drop({partition: held[partition] for partition in refused & mine}, LossReason.SUPERSEDED)
         recorded = [checkpoint for checkpoint in sent if checkpoint.partition not in refused]
         self._holds.prove(recorded)
         self._acquisition.see(recorded)
-        if isinstance(self._hub, ProgressMirror):
-            self._hub.mirror(self._group.name, {one.partition: one.next_sequence_number for one in recorded})
+        if isinstance(self._parts.hub, ProgressMirror):
+            self._parts.hub.mirror(
+                self._parts.group.name, {one.partition: one.next_sequence_number for one in recorded}
+            )
         for checkpoint in recorded:
-            self._notices.publish(
+            self._parts.notices.publish(
                 CheckpointUpdated(checkpoint.partition, checkpoint.owner_level, checkpoint.sequence_number)
             )
         return recorded
