@@ -133,6 +133,27 @@ class SinkSection(_Section):
     rejected_retention: Duration | None = None
     memory_retention: Duration | None = None
     tombstone_retention: Duration | None = None
+    handler: Name | None = None
+    state: Name | None = None
+    on_failure: Literal["park", "discard", "wait"] = "park"
+    spread: bool = False
+    late: Literal["apply", "reject"] = "apply"
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> SinkSection:
+        if (self.handler is None) != (self.state is None):
+            raise ValueError("handler and state go together: a function, and the columns of the table that it fills")
+        for name, mine in _OF_HANDLERS.items():
+            if mine == (self.handler is None) and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is for a table with{'' if mine else 'out'} a handler: leave it out")
+        return self
+
+
+_OF_HANDLERS = dict.fromkeys(("on_failure", "spread", "late"), True) | dict.fromkeys(
+    ("mode", "delete_when", "keep", "stage_from", "rejected_retention", "memory_retention", "tombstone_retention"),
+    False,
+)
+"""Keys of `[sink]` that are for tables with a handler, or only for those without one."""
 
 
 class MetricsSection(_Section):
@@ -240,6 +261,7 @@ class PipelineFile(_Section):
                 keys=self.sink.keys,
                 keep=self.sink.keep,
                 sequence_by=self.sink.sequence_by,
+                spread=self.sink.spread,
             )
 
     def kept_for(self) -> Retention:

@@ -25,7 +25,7 @@ from leasehold.printable import printable_lines
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "send": ("leasehold.cli.send:send", "Send the rows of files to a hub, as events."),
-    "run": ("leasehold.cli.run:run", "Run a pipeline on Spark."),
+    "run": ("leasehold.cli.run:run", "Run a pipeline on Spark, or its handler without."),
     "status": ("leasehold.cli.status:status", "Show who holds which partition, and how far it has come."),
     "metrics": (
         "leasehold.cli.metrics:metrics",

@@ -67,7 +67,8 @@ def check(
     The hub, the stores and the table are asked from here and, with Spark, from a task: whether they answer in time and
     let this user write, partitions, retention, where a start would begin, versions. The transform is tried on the last
     events of the hub, and what it gives is compared with the table. No table is made and no event written; whether a
-    store can be written to is tried with a presence record, which is taken back.
+    store can be written to is tried with a presence record, which is taken back. Of a pipeline with a handler the
+    handler is looked at, and nothing needs Spark.
 
     A line each, ok or what to do. The exit code is 1 if something has to be done.
 
@@ -81,7 +82,7 @@ def check(
 
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
     found = _from_here(pipeline, timeout)
-    if not no_spark:
+    if pipeline.sink.handler is None and not no_spark:
         try:
             from leasehold.spark.checking import look_with_spark
         except ModuleNotFoundError as error:
@@ -103,7 +104,7 @@ def check(
 def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
     """All that needs no Spark."""
     from leasehold.model import Positions
-    from leasehold.operations.checking import DRIVER, asked, look_at_hub, look_at_store, look_at_table
+    from leasehold.operations.checking import DRIVER, Finding, asked, look_at_hub, look_at_store, look_at_table
     from leasehold.sinks import open_sink
     from leasehold.stores import open_store
     from leasehold.stores.base import TellsWhetherMade
@@ -130,4 +131,11 @@ def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
         sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
         return list(look_at_table(sink, checkpoints, hub, group, str(pipeline.path))())
 
-    return found + asked("table", DRIVER, look_at_the_table, timeout)
+    def look_at_the_handler() -> list[Finding]:
+        from leasehold.handled.pipeline import check_handler
+
+        said = f"{check_handler(pipeline)} can be imported, and its keys and columns fit the file"
+        return [Finding("handler", DRIVER, True, said)]
+
+    found += asked("table", DRIVER, look_at_the_table, timeout)
+    return found if pipeline.sink.handler is None else found + asked("handler", DRIVER, look_at_the_handler, timeout)

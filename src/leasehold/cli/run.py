@@ -1,5 +1,7 @@
 """`leasehold run`: one instance of a pipeline, from a file, until it is stopped or all is consumed.
 
+With `--no-spark` it is the plain processor, for a pipeline with a handler.
+
 Owns the signals: the first SIGTERM or Ctrl-C asks the pipeline to stop, a second one ends the process at once. Owns too
 what is watched beside: metrics where the file says so, and OpenTelemetry where its API is there already, brought by who
 has set it up around this program; nothing of it is imported here for those who have not.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -33,7 +36,7 @@ REPORT_EVERY = 5.0
 """Seconds between two lines about how a run is getting on."""
 
 
-@click.command(short_help="Run a pipeline on Spark.")
+@click.command(short_help="Run a pipeline on Spark, or its handler without.")
 @click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))
 @click.option(
     "--available-now",
@@ -46,10 +49,13 @@ REPORT_EVERY = 5.0
     help="A name for this instance that lasts: started again under it, the instance takes its partitions back at "
     "once. Letters, digits and . _ : @ -; unique among the instances of a pipeline.",
 )
+@click.option("--no-spark", is_flag=True, help="Run the handler of the file in this process: no Spark is started.")
 @set_option
 @output_option
-def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[str, ...], output: Output) -> None:
-    """Run a pipeline on Spark until it is stopped.
+def run(
+    file: Path, available_now: bool, owner_id: str | None, no_spark: bool, settings: tuple[str, ...], output: Output
+) -> None:
+    """Run a pipeline on Spark, or its handler without, until it is stopped.
 
     Start it as often as you like, on one machine or several: the instances share the partitions of the hub.
     SIGTERM and Ctrl-C stop an instance cleanly, also when all of its processes get the signal: it gives its
@@ -60,6 +66,7 @@ def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[s
     Example:
       leasehold run flights.toml --owner-id blue
       leasehold run flights.toml --set sink.url=sqlite:///other.db --set source.max_events_per_trigger=1000
+      leasehold run orders.toml --no-spark
     """
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
@@ -69,6 +76,11 @@ def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[s
         from leasehold.model import OwnerId
 
         OwnerId(owner_id)
+    if no_spark:
+        if available_now:
+            raise click.UsageError("--available-now is for Spark: with --no-spark a pipeline runs until it is stopped.")
+        _run_here(pipeline_file, owner_id or "", output)
+        return
     try:
         from leasehold.spark.pipeline import PipelineRun
     except ModuleNotFoundError as error:
@@ -94,6 +106,38 @@ def run(file: Path, available_now: bool, owner_id: str | None, settings: tuple[s
     with _served(pipeline_file, pipeline.notices, output):
         done = pipeline.run(stop)
     output.show(_account(done))
+
+
+def _run_here(file: PipelineFile, name: str, output: Output) -> None:
+    """Run the handler of a file in this process."""
+    from leasehold.notices import BatchDone, Notices
+
+    try:
+        from leasehold.handled import handled_processor
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "pyarrow":
+            raise MissingDependency("leasehold run --no-spark", "log") from error
+        raise
+    show_warnings()
+    stop = stop_on_signals()
+    notices, events, lock = Notices(), [0], threading.Lock()
+
+    def count(done: BatchDone) -> None:
+        with lock:  # partitions work side by side
+            events[0] += done.events
+
+    notices.subscribe(count, to=BatchDone)
+    processor = handled_processor(file, notices=notices, name=name)
+    with _served(file, notices, output):
+        processor.start()
+        try:
+            output.note(f"asking for partitions as {processor.owner_id}")
+            while not stop.is_set() and not processor.wait(0.2):
+                pass
+        finally:
+            processor.stop()
+        processor.wait()
+    output.show(Result(f"{counted(events[0], 'event')} handled", {"events": events[0]}))
 
 
 def _tracing(file: PipelineFile) -> Tracing | None:

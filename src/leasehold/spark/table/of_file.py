@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leasehold.errors import ConfigError
 from leasehold.pipeline_file import PipelineFile, naming
 from leasehold.spark.table.entity_table import EntityTable
 
@@ -9,6 +10,13 @@ from leasehold.spark.table.entity_table import EntityTable
 def table_of(file: PipelineFile) -> EntityTable:
     """The table of `[sink]`, with what `[source]` says of its events. Raises `ConfigError` that names file and key."""
     sink, source = file.sink, file.source
+    if sink.handler is not None:
+        raise ConfigError(
+            f"{file.path}: sink.handler",
+            sink.handler,
+            "a handler is not run on Spark yet",
+            "`leasehold run --no-spark` runs it in a plain process; what it has rejected can be dropped, or sent anew",
+        )
     with naming(f"{file.path}: sink."):
         return EntityTable(
             file.sink_url,

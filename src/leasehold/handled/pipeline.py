@@ -1,0 +1,140 @@
+"""From a pipeline file with a handler to the plain processor that runs it.
+
+Owns which keys of the file the plain processor has, and that a file means the same here as on Spark: what would need
+Spark (`sql`, `python`, an expression) is refused by its name. Keys that only say how Spark reads are passed by.
+Nothing is read or written before the processor is started, but that the table is made or compared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from leasehold.entities.applying import check_columns
+from leasehold.entities.handled_table import HandledTable
+from leasehold.entities.handlers import EntityHandler
+from leasehold.entities.spread import check_spread
+from leasehold.errors import ConfigError
+from leasehold.formats.columns_text import read_columns
+from leasehold.handled.functions import function_at
+from leasehold.model import Positions
+from leasehold.pipeline_file import PipelineFile, naming, read_pipeline_file
+from leasehold.processor.delivery import DeliverySettings
+from leasehold.processor.event_processor import EventProcessor
+
+
+def handled_table(file: PipelineFile | Path | str, **more: Any) -> HandledTable:
+    """The table of a pipeline file with a handler; `more` are further arguments of `HandledTable`, such as `retries`.
+
+    Raises `ConfigError` that names file and key.
+    """
+    file = _read(file)
+    handler, schema, state = _checked(file)
+    sink = file.sink
+    with naming(f"{file.path}: sink."):
+        return HandledTable(
+            handler,
+            file.sink_url,
+            table=sink.table,
+            pipeline=file.name,
+            schema=schema,
+            state=state,
+            consumer_group=file.source.consumer_group,
+            on_failure=sink.on_failure,
+            spread=sink.spread,
+            sequence_by=sink.sequence_by,
+            late=sink.late,
+            **more,
+        )
+
+
+def handled_processor(
+    file: PipelineFile | Path | str, *, table: HandledTable | None = None, **more: Any
+) -> EventProcessor:
+    """The plain processor of a pipeline file with a handler: hub, stores, start and settings are the file's.
+
+    `table` is what `handled_table` gives for the file, and by default made of it. `more` are further arguments of
+    `EventProcessor`, such as `name`, `notices` and `checkpoint`. Raises `ConfigError` that names file and key.
+    """
+    file = _read(file)
+    table = table or handled_table(file)
+    stores = None if file.ownership.partitions is not None else file.ownership_url, file.checkpoint_url
+    given = {
+        "consumer_group": file.source.consumer_group,
+        "partitions": file.ownership.partitions,
+        "start": Positions.parse(file.source.starting_position, "source.starting_position"),
+        "ownership": file.ownership.settings(),
+        "delivery": DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss),
+        "pipeline": file.name,
+        "table": None if file.checkpoint_url is None else table.sink,
+    }
+    made = EventProcessor(
+        file.hub_url, stores, table.on_events, on_partition_start=table.on_partition_start, **{**given, **more}
+    )
+    table.level_of = made.recorded_owner_level
+    return made
+
+
+def check_handler(file: PipelineFile) -> str:
+    """Look at the handler of a file and its columns, and at nothing else. Its name. Raises `ConfigError`."""
+    handler, _, _ = _checked(file)
+    return handler.function.__name__
+
+
+def _read(file: PipelineFile | Path | str) -> PipelineFile:
+    return file if isinstance(file, PipelineFile) else read_pipeline_file(Path(file))
+
+
+def _checked(file: PipelineFile) -> tuple[EntityHandler, str, str]:
+    """The handler of a file, the columns of its events and of its states. Raises `ConfigError`."""
+    sink, transform = file.sink, file.transform
+    if sink.handler is None or sink.state is None:
+        raise ConfigError(
+            f"{file.path}: sink.handler",
+            None,
+            "the plain processor runs pipelines with a handler",
+            'Name one, handler = "module:function", and state, or run the file on Spark: leasehold run',
+        )
+    needs_spark = {
+        "transform.sql": transform.sql,
+        "transform.python": transform.python,
+        "source.deduplicate_by": file.source.deduplicate_by,
+        "transform.rescue": transform.rescue,
+    }
+    with naming(f"{file.path}: "):
+        for key, value in needs_spark.items():
+            if value is not None:
+                raise ConfigError(
+                    key,
+                    value,
+                    "it takes Spark, and the handler is run without",
+                    "Leave it out: the handler is given the fields of schema, and may do the same",
+                )
+        if transform.schema_ is None:
+            raise ConfigError(
+                "transform.schema",
+                None,
+                "a handler is given the fields of the JSON body",
+                'Name them: schema = "order_id STRING, amount DECIMAL(12,2)"',
+            )
+        _, handler = function_at(sink.handler, file.folder, "sink.handler", "orders:order")
+        if not isinstance(handler, EntityHandler):
+            raise ConfigError(
+                "sink.handler",
+                sink.handler,
+                f"a handler, and this is a {type(handler).__name__}",
+                'Put @entity(keys=["order_id"]) above the function: from leasehold.entities.handlers import entity',
+            )
+        if handler.keys != sink.keys:
+            raise ConfigError(
+                "sink.keys",
+                ", ".join(sink.keys),
+                f"the handler {sink.handler} is for the keys {', '.join(handler.keys)}",
+                "Name the same keys, in the same order, in both",
+            )
+        schema = read_columns(transform.schema_, "transform.schema")
+        state = read_columns(sink.state, "sink.state")
+    with naming(f"{file.path}: sink."):
+        check_columns(handler, schema, state)
+        check_spread(sink.spread, sink.sequence_by, sink.late, schema)
+    return handler, transform.schema_, sink.state

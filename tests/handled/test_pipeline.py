@@ -1,0 +1,215 @@
+"""Pipeline files with a handler, run by the plain processor: what they do, and every way to get one wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold import Event
+from leasehold.cli.app import app
+from leasehold.entities.handled_table import Retries
+from leasehold.errors import ConfigError
+from leasehold.handled import handled_processor, handled_table
+from leasehold.hubs.log import LogHub
+from leasehold.pipeline_file import read_pipeline_file
+
+ROOT = Path(__file__).parents[2]
+PATIENT = 120.0  # seconds, a bound for a hang
+
+FILE = """
+name = "orders"
+[source]
+hub = "log:///hub.db"
+[ownership]
+store = "sqlite:///stores.db"
+load_balancing_interval = "300ms"
+settle_delay = "100ms"
+[transform]
+schema = "order_id STRING, amount DECIMAL(12,2)"
+[sink]
+url = "sqlite:///entities.db"
+table = "orders"
+keys = ["order_id"]
+handler = "some_orders:order"
+state = "order_id STRING, total DECIMAL(12,2)"
+"""
+
+MODULE = """
+from pathlib import Path
+
+from leasehold.entities.handlers import Delete, Reject, entity
+
+
+@entity(keys=["order_id"])
+def order(state, event):
+    if event.row["amount"] is None:
+        raise Reject("no amount")
+    if event.row["amount"] == 0:
+        return Delete()
+    if event.row["amount"] == 13 and not (Path(__file__).parent / "mended").exists():
+        raise ConnectionError("away")
+    return {"total": event.row["amount"] + (state["total"] if state else 0)}
+
+
+def plain(state, event):
+    return state
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the file, the module of its handler, and a hub."""
+    (tmp_path / "orders.toml").write_text(FILE)
+    (tmp_path / "some_orders.py").write_text(MODULE)
+    (tmp_path / "broken_orders.py").write_text("1 / 0\n")
+    LogHub.create(tmp_path / "hub.db", partitions=2).close()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    for name in ("some_orders", "broken_orders"):
+        sys.modules.pop(name, None)
+
+
+def send(place: Path, *bodies: tuple[str, int | None]) -> None:
+    hub = LogHub(place / "hub.db")
+    made = (json.dumps({"order_id": key, "amount": amount}).encode() for key, amount in bodies)
+    hub.send(Event(body, partition_key=key) for body, (key, _) in zip(made, bodies, strict=True))
+    hub.close()
+
+
+def rows(place: Path, query: str = "SELECT order_id, total FROM orders ORDER BY 1") -> list[Any]:
+    with closing(sqlite3.connect(place / "entities.db")) as connection:
+        try:
+            return connection.execute(query).fetchall()
+        except sqlite3.OperationalError:
+            return []  # nothing has been made yet
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENT
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def totals(place: Path) -> dict[str, Decimal]:
+    return {key: Decimal(str(total)) for key, total in rows(place)}
+
+
+def test_the_command_runs_the_handler_until_it_is_stopped(place: Path) -> None:
+    sent: list[tuple[str, int | None]] = [(f"o{number % 7}", number % 5 + 1) for number in range(200)]
+    send(place, *sent, ("gone", 4), ("gone", 0), ("o1", None))
+    expected: dict[str, Decimal] = {}
+    for key, amount in sent:
+        expected[key] = expected.get(key, Decimal(0)) + (amount or 0)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "leasehold", "run", str(place / "orders.toml"), "--no-spark", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=str(ROOT / "src")),
+    )
+    try:
+        until(lambda: totals(place) == expected and len(rows(place, "SELECT 1 FROM orders_rejected")) == 1)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=PATIENT)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert json.loads(said)["events"] == 203
+
+
+def test_in_code_with_a_parked_event_that_commands_see(place: Path) -> None:
+    send(place, ("a", 1), ("b", 13), ("b", 2))
+    file = place / "orders.toml"
+    table = handled_table(file, retries=Retries(first=0.05, longest=0.2))
+    with handled_processor(file, table=table, name="one") as processor:
+        until(lambda: totals(place) == {"a": 1} and processor.running)
+        until(lambda: len(rows(place, "SELECT 1 FROM leasehold_parked")) == 2)
+        said = CliRunner().invoke(app, ["parked", str(file), "--json"])
+        assert [one["key"] for one in json.loads(said.stdout)["parked"]] == [["b"], ["b"]]
+        status = CliRunner().invoke(app, ["status", str(file), "--json"])
+        assert status.exit_code == 0
+        assert "one" in status.stdout
+        (place / "mended").touch()
+        until(lambda: totals(place) == {"a": 1, "b": 15})
+    table.sink.close()
+
+
+def test_check_looks_at_the_handler_and_starts_no_spark(place: Path) -> None:
+    said = CliRunner().invoke(app, ["check", str(place / "orders.toml"), "--json"])
+    checks = json.loads(said.stdout)["checks"]
+    assert said.exit_code == 0, said.output
+    assert {"handler"} <= {one["part"] for one in checks}
+    assert "spark" not in {one["part"] for one in checks}
+    assert rows(place, "SELECT name FROM sqlite_master WHERE name = 'orders'") == []
+    (place / "orders.toml").write_text(FILE.replace("some_orders:order", "some_orders:other"))
+    said = CliRunner().invoke(app, ["check", str(place / "orders.toml"), "--json"])
+    wrong = [one for one in json.loads(said.stdout)["checks"] if not one["ok"]]
+    assert [one["part"] for one in wrong] == ["handler"]
+    assert "sink.handler" in wrong[0]["said"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"some_orders:order"', '"some_orders"', "sink.handler.*module:function"),
+        ('"some_orders:order"', '"no_orders:order"', "sink.handler.*cannot be imported.*Put no_orders.py into"),
+        ('"some_orders:order"', '"broken_orders:order"', "sink.handler.*ZeroDivisionError.*python -m broken_orders"),
+        ('"some_orders:order"', '"some_orders:plain"', "sink.handler.*this is a function.*@entity"),
+        ('keys = ["order_id"]', 'keys = ["amount"]', "sink.keys.*is for the keys order_id"),
+        ('state = "order_id STRING, total', 'state = "total', "sink.state.*the key order_id is not in it"),
+        ('state = "order_id STRING,', 'state = "order_id NOTHING,', "sink.state"),
+        ('schema = "order_id STRING, amount DECIMAL(12,2)"', "", "transform.schema.*fields of the JSON body"),
+        ("[sink]", 'sql = "SELECT * FROM events"\n[sink]', "transform.sql.*takes Spark"),
+        ("[sink]", 'python = "a:b"\n[sink]', "transform.python.*takes Spark"),
+        ("[ownership]", 'deduplicate_by = "id"\ndeduplicate_for = "1h"\n[ownership]', "deduplicate_by.*takes Spark"),
+        ('table = "orders"', 'table = "orders"\nsequence_by = "amount"', "sink.sequence_by.*within one partition"),
+        ('table = "orders"', 'table = "orders"\nspread = true', "sink.spread.*only sequence_by"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_at_the_start(place: Path, old: str, new: str, said: str) -> None:
+    assert old in FILE
+    (place / "orders.toml").write_text(FILE.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=said):
+        handled_processor(place / "orders.toml")
+    assert not (place / "entities.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('handler = "some_orders:order"', "", "sink: handler and state go together"),
+        ('state = "order_id STRING, total DECIMAL(12,2)"', "", "sink: handler and state go together"),
+        ('table = "orders"', 'table = "orders"\ndelete_when = "amount = 0"', "delete_when is for a table without"),
+        ('table = "orders"', 'table = "orders"\nmode = "append"', "mode is for a table without a handler"),
+        ('table = "orders"', 'table = "orders"\non_failure = "abandon"', "on_failure"),
+        (FILE[FILE.index("handler =") :], "spread = true\n", "spread is for a table with a handler"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused_when_the_file_is_read(
+    place: Path, old: str, new: str, said: str
+) -> None:
+    (place / "orders.toml").write_text(FILE.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=said):
+        read_pipeline_file(place / "orders.toml")
+
+
+def test_a_file_without_a_handler_and_one_that_does_not_end(place: Path) -> None:
+    (place / "orders.toml").write_text(FILE[: FILE.index("handler =")])
+    with pytest.raises(ConfigError, match=r"sink\.handler.*leasehold run"):
+        handled_processor(place / "orders.toml")
+    said = CliRunner().invoke(app, ["run", str(place / "orders.toml"), "--no-spark", "--available-now"])
+    assert said.exit_code == 2
