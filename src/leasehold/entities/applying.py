@@ -14,6 +14,7 @@ from leasehold.entities.parking import described, traced
 from leasehold.errors import ConfigError
 from leasehold.model import EventRange
 from leasehold.sinks.batch import Batch
+from leasehold.sinks.outbox import EmittedEvent
 
 _KEY_TYPES = (pa.types.is_string, pa.types.is_integer)
 _FENCE = (
@@ -60,7 +61,19 @@ def row_batch(handler: EntityHandler, state: pa.Schema, place: Place, done: Comp
         rejected=pa.Table.from_pylist(rejected, aside) if rejected else None,
         delete=pa.array([change.state is None for change in changes], pa.bool_()),
         ranges=[EventRange(place.hub, place.partition, place.owner_level, begin, end)],
+        outbox=emitted_events(done),
     )
+
+
+def emitted_events(done: Computed) -> list[EmittedEvent]:
+    """What handlers have emitted, in order, as the outbox takes it."""
+    return [
+        EmittedEvent(
+            *(event.hub, event.partition, event.sequence_number, place, key, one.body, one.key, one.properties)
+        )
+        for key, event, effects in done.emitted
+        for place, one in enumerate(effects)
+    ]
 
 
 def check_columns(handler: EntityHandler, schema: pa.Schema, state: pa.Schema) -> None:

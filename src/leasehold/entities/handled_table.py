@@ -18,6 +18,8 @@ Owns why an event takes effect once, though its handler may be called more often
    `sinks.parking`). The owner of its partition tries it again, with a batch and also when nothing comes, in commits of
    their own by the same rules. A new owner finds what the former has parked, once it has raised the level.
 
+5. What a handler emits is put into the outbox by the same commit, and sent by a thread beside (`outbox`).
+
 One thread works on a partition at a time (the processor's), any number of partitions at once. When an owner stops for a
 minute, or for good, at any line before a commit, nothing has happened: another owner's commit makes its own refused;
 after a commit, its events come again and are passed by, and parked events that were applied are there no more. With
@@ -29,7 +31,6 @@ their lock, that another one has changed meanwhile (`spread`, `sinks.versions`).
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,10 +43,12 @@ from leasehold.clock import Clock, SystemClock
 from leasehold.entities.applying import check_columns, row_batch, with_fence
 from leasehold.entities.columns import columns_of
 from leasehold.entities.given import Sent, given_events
-from leasehold.entities.handlers import Computed, EntityHandler, HandlerFailed, Key, compute
-from leasehold.entities.parking import Outcomes, Retries, check_policy, described, parked
+from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
+from leasehold.entities.outbox import sender_of
+from leasehold.entities.parking import Outcomes, Retries, check_policy, parked
 from leasehold.entities.spread import BEHIND, SpreadComputed, SpreadEntities, check_spread
-from leasehold.errors import ConfigError, HandlerUnavailable, UsageError
+from leasehold.entities.telling import failed, say_parked, unavailable
+from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.model import BEFORE_FIRST
@@ -59,13 +62,12 @@ from leasehold.sinks.versions import KeepsVersions, KnownEntity, Versioned
 if TYPE_CHECKING:
     from leasehold.processor.delivery import EventBatch
     from leasehold.processor.partition_client import PartitionContext
+    from leasehold.processor.stopping import StopReason
 
 __all__ = [
     "HandledTable",
     "Retries",
 ]
-
-logger = logging.getLogger(__name__)
 
 _LOOK = 10.0
 """The longest time between two looks at what is parked, in seconds: an operator may have changed it."""
@@ -114,10 +116,12 @@ class HandledTable:
     spread          an entity's events may be in several partitions
     sequence_by     with `spread`, the column of `schema` that grows with each event of an entity
     late            what becomes of an event that comes after a later one: `apply` (default) or `reject`
+    outbox          URL of the hub to which events are sent that the handler emits
     clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
 
     Give the processor `on_partition_start` too: without it the events that a former owner has parked are tried again
-    only when an event comes. Raises `ConfigError`, also for a table with constraints other than its keys, and a sink
+    only when an event comes. And `on_partition_stop`: without it what was emitted last may wait until the next owner
+    comes. Raises `ConfigError`, also for a table with constraints other than its keys, and a sink
     that keeps no states.
     """
 
@@ -138,6 +142,7 @@ class HandledTable:
         spread: bool = False,
         sequence_by: str | None = None,
         late: str = "apply",
+        outbox: str | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
@@ -172,6 +177,7 @@ class HandledTable:
         self.sink.check(with_fence(self._state))
         self._states.check_states()
         self._parks.check_parked()
+        self._sender = sender_of(self.sink, outbox, base=base, clock=self._clock, rng=self._rng)
         self._spread: SpreadEntities | None = None
         if sequence_by is not None and isinstance(self.sink, KeepsVersions):
             self.sink.check_entities()
@@ -182,6 +188,7 @@ class HandledTable:
                 self._columns,
                 sequence_by=sequence_by,
                 late=late,
+                emits=outbox is not None,
                 clock=self._clock,
             )
         self._known: dict[str, _Known] = {}
@@ -189,6 +196,17 @@ class HandledTable:
     def on_partition_start(self, context: PartitionContext) -> None:
         """The `on_partition_start` of a processor: what a former owner has parked is tried again when it is due."""
         context.call_again(0.0)
+
+    def on_partition_stop(self, context: PartitionContext, reason: StopReason) -> None:
+        """The `on_partition_stop` of a processor: what was emitted is sent before the partition is given up."""
+        if self._sender is not None:
+            self._sender.leave(context)
+
+    def close(self) -> None:
+        """End what sends, and close the sink. After the processor has ended; the table may be used again."""
+        if self._sender is not None:
+            self._sender.close()
+        self.sink.close()
 
     def on_events(self, batch: EventBatch, context: PartitionContext) -> None:
         """The `on_events` of a processor: call the handler for each event, commit what it comes to, try parked events.
@@ -200,6 +218,8 @@ class HandledTable:
             if batch:  # Nothing of it may be applied: the sink drops the range, or says that levels went back.
                 self._apply(Computed(), batch, batch.first, batch.last + 1)
             return
+        if self._sender is not None:
+            self._sender.goes_on(context)
         if batch:
             self._take(batch, context)
         self._try_parked(batch, context)
@@ -235,13 +255,10 @@ class HandledTable:
         elif not done.held:
             known.waiting = {**waiting}
         if done.held and self._on_failure != "wait":
-            self._say_parked(batch, done)
+            say_parked(batch.partition, done)
         if done.failed is not None:
             known.tried = done.failed.sequence_number, done.failed.delivery
-            raise HandlerFailed(
-                f"the handler {self._handler.function.__name__} raised for event {done.failed.id} of "
-                f"{done.failed.key!r}, try {done.failed.delivery}: {type(done.error).__name__}: {done.error}"
-            ) from done.error
+            raise failed(self._handler, done)
 
     def _compute(self, batch: EventBatch, after: int, again: int) -> Computed:
         known = self._known[batch.partition]
@@ -304,7 +321,11 @@ class HandledTable:
         keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
         states = self._states.read_states(self._state, keys)
         return compute(
-            self._handler, states, given, self._columns, waiting=set(waiting), goes_on=goes_on, deliveries=last
+            *(self._handler, states, given, self._columns),
+            waiting=set(waiting),
+            goes_on=goes_on,
+            deliveries=last,
+            emits=self._sender is not None,
         )
 
     def _parking(self, batch: EventBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:
@@ -317,16 +338,8 @@ class HandledTable:
 
     def _check_outage(self, batch: EventBatch, done: Computed) -> None:
         failure = self._known[batch.partition].outcomes.outage(done.calls)
-        if failure is None:
-            return
-        errors = [*(one.error for one in done.held), *(error for _, error in done.dead)]
-        error = next(each for each in errors if type(each).__name__ == failure)
-        assert error is not None
-        raise HandlerUnavailable(
-            f"most calls of the handler {self._handler.function.__name__} for partition {batch.partition} fail alike, "
-            f"the last with {described(error)}. Nothing of the batch was applied; it is tried again. Mend what the "
-            "handler calls, or the handler"
-        ) from error
+        if failure is not None:
+            raise unavailable(self._handler, batch.partition, failure, done)
 
     def _watermark(self, batch: EventBatch) -> Watermark:
         return self.sink.watermarks(batch.hub).get(batch.partition, Watermark())
@@ -358,7 +371,10 @@ class HandledTable:
         made = replace(made, read_under=under, parking=parking)
         if isinstance(done, SpreadComputed):
             made = replace(made, versioned=self._versioned(done, made, batch, end))
-        return not self.sink.apply(made, self.level_of).outdated
+        outdated = self.sink.apply(made, self.level_of).outdated
+        if self._sender is not None and done.emitted:
+            self._sender.emitted(batch.hub, batch.partition)
+        return not outdated
 
     def _versioned(self, done: SpreadComputed, made: Batch, batch: EventBatch, end: int) -> Versioned:
         """What `done` was computed from, and how it is computed again, in place, where that has changed."""
@@ -381,15 +397,3 @@ class HandledTable:
     @property
     def _last_delivery(self) -> int:
         return 1 if self._on_failure == "discard" else self._retries.deliveries
-
-    def _say_parked(self, batch: EventBatch, done: Computed) -> None:
-        tried = [one for one in done.held if one.error is not None]
-        if not tried:
-            return
-        error = tried[0].error
-        assert error is not None
-        logger.warning(
-            "partition %s: %d events wait, the first is event %d after try %d: %s",
-            *(batch.partition, len(done.held), tried[0].event.sequence_number, tried[0].event.delivery),
-            described(error),
-        )

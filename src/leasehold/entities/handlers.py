@@ -10,6 +10,7 @@ and takes effect once (`handled_table`).
     a state     the entity's new state: a dict, or an object of the class that the decorator names
     Delete()    the entity is deleted; its next event finds None
     Skip()      the entity stays as it is
+    Effects(one of these, [Emit(...), ...])    and beside it, events are sent (`answers`)
 
     raise Reject(reason)    the event will never succeed: it is set aside with the reason, and the entity stays
     raise Retry(after=30)   the event may succeed later, and not before so many seconds: so does any other exception
@@ -23,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from leasehold.entities.answers import Emit, parts
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
 
 __all__ = [
@@ -191,6 +193,7 @@ class Computed:
     failed      the event for which the handler raised `error`, where none after it is computed
     held        events that wait, in order
     dead        events that are not tried any more, with what their handler raised last
+    emitted     for each event that has emitted any, in order: its entity's key, the event, and what it has emitted
     calls       how the last call for each entity has ended: the name of an exception, or None
     """
 
@@ -200,6 +203,7 @@ class Computed:
     error: Exception | None = None
     held: list[Held] = field(default_factory=list)
     dead: list[tuple[EntityEvent, Exception]] = field(default_factory=list)
+    emitted: list[tuple[Key, EntityEvent, Sequence[Emit]]] = field(default_factory=list)
     calls: dict[Key, str | None] = field(default_factory=dict)
 
 
@@ -213,12 +217,15 @@ def compute(
     goes_on: bool = False,
     deliveries: int = 1,
     enough: Callable[[], bool] | None = None,
+    emits: bool = False,
 ) -> Computed:
     """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
 
     Events of entities that are `waiting` wait too. When the handler raises, none of the events from there on is
     computed; if it `goes_on`, that event waits with all later ones of its entity, or is dead if this was its try number
     `deliveries`, and the others are computed. Once there is `enough`, all that is left waits.
+
+    An answer that emits fails its event where nothing `emits`: there is nobody to send it.
 
     A state has the columns of the table, in which the keys are filled in; a column it lacks is null. Another column, or
     a value that its column cannot have, is a `UsageError` that fails the event. In the same batch as in a later one, an
@@ -235,10 +242,15 @@ def compute(
             continue
         done.calls[key] = None
         try:
-            answer = handler(handler.loaded(known.get(key)), event)
-            if isinstance(answer, Skip):
-                continue
-            state = None if isinstance(answer, Delete) else _row(handler, key, handler.dumped(answer), columns)
+            answer, emitted = parts(handler(handler.loaded(known.get(key)), event))
+            if emitted and not emits:
+                raise UsageError(
+                    f"the handler {handler.function.__name__} returned Emit(…), and nothing says where to send it: "
+                    "name a hub in HandledTable(outbox=…)"
+                )
+            skipped = isinstance(answer, Skip)
+            gone = skipped or isinstance(answer, Delete)
+            state = None if gone else _row(handler, key, handler.dumped(answer), columns)
         except Reject as rejection:
             done.rejected.append((event, rejection.reason))
             continue
@@ -252,6 +264,10 @@ def compute(
             else:
                 behind.add(key)
                 done.held.append(Held(key, event, error))
+            continue
+        if emitted:
+            done.emitted.append((key, event, emitted))
+        if skipped:
             continue
         if state is None:
             known.pop(key, None)

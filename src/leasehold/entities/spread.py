@@ -64,6 +64,8 @@ class SpreadComputed(Computed):
         self.calls |= anew.calls
         rejected = [one for one in self.rejected if one[0].sequence_number not in its] + anew.rejected
         self.rejected = sorted(rejected, key=lambda one: one[0].sequence_number)
+        emitted = [one for one in self.emitted if one[0] not in keys] + anew.emitted
+        self.emitted = sorted(emitted, key=lambda one: one[1].sequence_number)
         dead = [one for one in self.dead if one[0].sequence_number not in its] + anew.dead
         self.dead = sorted(dead, key=lambda one: one[0].sequence_number)
         held = [one for one in self.held if one.key not in keys] + anew.held
@@ -82,10 +84,11 @@ class SpreadEntities:
         *,
         sequence_by: str,
         late: str,
+        emits: bool,
         clock: Clock,
     ) -> None:
         self._sink, self._handler, self._state, self._columns = sink, handler, state, columns
-        self._sequence_by, self._late, self._clock = sequence_by, late, clock
+        self._sequence_by, self._late, self._emits, self._clock = sequence_by, late, emits, clock
 
     def computed(
         self, given: Iterable[Given], rows: pa.Table, *, parked: bool, goes_on: bool, deliveries: int
@@ -138,6 +141,7 @@ class SpreadEntities:
             goes_on=goes_on,
             deliveries=deliveries,
             enough=enough,
+            emits=self._emits,
         )
 
     def _valued(self, given: Iterable[Given], rows: pa.Table) -> tuple[list[Given], dict[int, OrderValue]]:

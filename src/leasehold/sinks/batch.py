@@ -19,6 +19,7 @@ from pyarrow import types
 from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
 from leasehold.sinks.fence import Lane, Plan, Range, Watermark
+from leasehold.sinks.outbox import EmittedEvent
 from leasehold.sinks.parking import Parking
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.values import Column, Kind, kind_of
@@ -55,6 +56,8 @@ class Batch:
     table were read that the batch was computed from: if one has moved since, it is outdated (`fence`, rule 10).
     `parking` is what becomes of parked events with it; of one partition, whose range is the only one. `versioned` is
     what a batch of a spread table was computed from; all its rows are of one partition.
+    `parking` is what becomes of parked events with it; of one partition, whose range is the only one. `outbox` are the
+    events that handlers have emitted for it, in order; it comes with `read_under` (`sinks.outbox`).
     """
 
     rows: pa.Table
@@ -66,6 +69,7 @@ class Batch:
     read_under: Mapping[Lane, Watermark] | None = None
     parking: Parking | None = None
     versioned: Versioned | None = None
+    outbox: Sequence[EmittedEvent] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was there of an entity; parked events count as rejected."""
+    """What was there of an entity; parked events, and those in the outbox, count as rejected."""
 
     memories: int = 0
     rejected: int = 0

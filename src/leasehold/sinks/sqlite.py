@@ -40,12 +40,22 @@ from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.messages.rows import fenced
 from leasehold.sinks.ordering import Key
+from leasehold.sinks.outbox import EmittedEvent, Outbox
 from leasehold.sinks.parking import ParkedEvent, Parking
 from leasehold.sinks.parking.listing import ParkedRow
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside import EventId, RejectedRows, Selection, SetAsideCounts
 from leasehold.sinks.shape import Layout, exists, fit, quoted
-from leasehold.sinks.sqlite_beside import forgetting, identities, messages, parked, parked_rows, states, versions
+from leasehold.sinks.sqlite_beside import (
+    forgetting,
+    identities,
+    messages,
+    outbox,
+    parked,
+    parked_rows,
+    states,
+    versions,
+)
 from leasehold.sinks.sqlite_beside.looking import compare
 from leasehold.sinks.sqlite_beside.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.table import TableSpec
@@ -190,10 +200,25 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
         """The rejected rows of the table, to be listed, tried again or dropped."""
         return SqliteRejectedRows(self.spec, self._claimed, lambda: _text_of(self._clock.wall()))
 
+    @property
+    def outbox(self) -> Outbox:
+        """See `KeepsOutbox`."""
+        return outbox.SqliteOutbox(self.spec, self._changing, self._looking)
+
     def close(self) -> None:
         """Close this thread's connection. The sink may be used again afterwards."""
         self._checked = self._fitted = None
         self._file.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        with self._claimed() as transaction:
+            yield transaction.connection
+
+    @contextmanager
+    def _looking(self) -> Iterator[sqlite3.Connection]:
+        with self._explained(), self._file.reading() as connection, self._inner():
+            yield connection
 
     @contextmanager
     def _transaction(self) -> Iterator[_SqliteTransaction]:
@@ -289,6 +314,9 @@ class _SqliteTransaction:
         parked.change(self._connection, self._spec, parking, now)
         if parking.retried:
             bookkeeping.count_change(self._connection, self._spec)
+
+    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
+        outbox.put(self._connection, self._spec, events, now)
 
     def unpark_above(self, marks: Mapping[Lane, int]) -> None:
         parked.remove_above(self._connection, self._spec, marks)

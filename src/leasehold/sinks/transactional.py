@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Generic, TypeVar
@@ -32,6 +32,7 @@ from leasehold.sinks.base import LevelOf
 from leasehold.sinks.batch import Arrangement, Batch, Identities, Kept, arrange
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
+from leasehold.sinks.outbox import EmittedEvent, TakesEvents
 from leasehold.sinks.parking import Parking, ParksEvents
 from leasehold.sinks.remembered_order import check_order, check_spec, order_of
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
@@ -262,6 +263,8 @@ class TransactionalSink(ABC, Generic[T]):
         written = transaction.write(batch, kept, plan, table_order, self._clock.wall())
         if batch.parking is not None and plan.admitted:
             self._park(transaction, batch.parking)
+        if batch.outbox:
+            self._emit(transaction, batch.outbox, plan)
         transaction.set_watermarks(plan.watermarks)
         if batch.ranges is None:
             transaction.leave_none_whole()
@@ -321,6 +324,13 @@ class TransactionalSink(ABC, Generic[T]):
         if not isinstance(parks, ParksEvents):
             raise UsageError(f"the database of the table {self.spec.name} parks no events")
         parks.park(parking, self._clock.wall())
+
+    def _emit(self, transaction: T, events: Sequence[EmittedEvent], plan: fence.Plan) -> None:
+        takes: object = transaction
+        if not isinstance(takes, TakesEvents):
+            raise UsageError(f"the database of the table {self.spec.name} keeps no outbox")
+        admitted = {each.range.lane for each in plan.admitted}
+        takes.emit([one for one in events if (one.hub, one.partition) in admitted], self._clock.wall())
 
     def _log(self, result: BatchResult, *, certain: bool) -> None:
         """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store."""

@@ -8,6 +8,7 @@ Owns these tables, and their SQL:
     leasehold_dropped      one row a rejected row that a person has dropped (`rejected_rows`)
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
+    leasehold_outbox       one row an event that a handler has emitted, until it is sent (`outbox.table`)
     leasehold_message, leasehold_message_sent, leasehold_message_entity  messages of queues that
                            are done, what they were sent as, and versions of entities (`messages`)
     leasehold_entity       one row an entity whose events are in several partitions: its version (`states.versions`)
@@ -40,6 +41,7 @@ from leasehold.sinks import claims
 from leasehold.sinks.claims import TableRecord
 from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.postgres.names import NEEDED, SHARED
+from leasehold.sinks.postgres.outbox import table as outbox_table
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staged import table as staged_table
 from leasehold.sinks.remembered_order import TableOrder
@@ -92,6 +94,7 @@ SCHEMA = (
         key text COLLATE "C", version bigint NOT NULL, latest text,
         PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",
     "CREATE INDEX IF NOT EXISTS leasehold_parked_entity ON {parked} (pipeline, entity_table, key, parked_at)",
+    *outbox_table.SCHEMA,
     *staged_table.SCHEMA,
 )
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"

@@ -23,7 +23,6 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -41,6 +40,7 @@ from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.messages.rows import fenced
 from leasehold.sinks.ordering import Key
+from leasehold.sinks.outbox import Outbox
 from leasehold.sinks.parking import ParkedEvent
 from leasehold.sinks.parking.listing import ParkedRow
 from leasehold.sinks.postgres import contents, forgetting, messages, parked, states
@@ -59,6 +59,7 @@ from leasehold.sinks.postgres.names import (
     SHARED,
     check_name,
 )
+from leasehold.sinks.postgres.outbox.sending import PostgresOutbox
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session, gone
 from leasehold.sinks.postgres.staged.rows import replayed
@@ -197,11 +198,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 transaction.check_beside()
                 transaction.lock_watermarks([], others=True)
                 transaction.bookkeeping.count_change()
-                found = forgetting.forget(transaction.session, key)
-                waiting = parked.forget(transaction.session, key) if transaction.has(PARKED) else 0
-                known = messages.forget(transaction.session, key) if transaction.has(MESSAGE_ENTITY) else 0
-                known += versions.forget(transaction.session, key) if transaction.has(ENTITY) else 0
-                return replace(found, memories=found.memories + known, rejected=found.rejected + waiting)
+                return transaction.forget(key)
 
         return self._again(once)
 
@@ -291,6 +288,11 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         with self._using() as session:
             check_tables(session, [self.spec.name, PARKED, ENTITY], self._connections.shown)
             return versions.known(session, schema, keys)
+
+    @property
+    def outbox(self) -> Outbox:
+        """See `KeepsOutbox`."""
+        return PostgresOutbox(self._claimed, self._again)
 
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""

@@ -18,14 +18,17 @@ from leasehold.sinks import claims
 from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.duplicates import Memory
 from leasehold.sinks.fence import Lane, Plan, Watermark
+from leasehold.sinks.forgetting import Forgotten
 from leasehold.sinks.ordering import Key
+from leasehold.sinks.outbox import EmittedEvent
 from leasehold.sinks.parking import Parking
-from leasehold.sinks.postgres import forgetting, identities, memory, parked, rejected
+from leasehold.sinks.postgres import forgetting, identities, memory, messages, parked, rejected
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, ENTITY, PARKED, PLACE
+from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, OUTBOX, PARKED, PLACE
+from leasehold.sinks.postgres.outbox import table as outbox
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staged.rows import StagedRows
@@ -98,6 +101,21 @@ class PostgresTransaction:
         parked.change(self._session, parking, now)
         if parking.retried:
             self.bookkeeping.count_change({(parking.hub, parking.partition)})
+
+    def forget(self, key: Mapping[str, str]) -> Forgotten:
+        """Forget what is kept of an entity beside its row, by its key as text."""
+        session = self._session
+        found = forgetting.forget(session, key)
+        waiting = parked.forget(session, key) if self.has(PARKED) else 0
+        emitted = outbox.forget(session, key) if self.has(OUTBOX) else 0
+        known = messages.forget(session, key) if self.has(MESSAGE_ENTITY) else 0
+        known += versions.forget(session, key) if self.has(ENTITY) else 0
+        return Forgotten(found.memories + known, found.rejected + waiting + emitted)
+
+    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
+        if not self.has(OUTBOX):
+            raise claims.was_dropped(self._session.spec, OUTBOX)
+        outbox.put(self._session, events, now)
 
     def unpark_above(self, marks: Mapping[Lane, int]) -> None:
         if self.has(PARKED):

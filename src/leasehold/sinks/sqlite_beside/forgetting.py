@@ -16,7 +16,7 @@ from leasehold.sinks.fence import Lane
 from leasehold.sinks.forgetting import Cleared, Forgotten, Retention, candidates, is_of
 from leasehold.sinks.set_aside import EventId, RejectedRow
 from leasehold.sinks.shape import exists, quoted
-from leasehold.sinks.sqlite_beside import messages, parked, versions
+from leasehold.sinks.sqlite_beside import messages, outbox, parked, versions
 from leasehold.sinks.table import TableSpec, ordered_keys
 
 _SCHEMA = (
@@ -107,7 +107,7 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, st
         ]
         connection.executemany(f"DELETE FROM {quoted(spec.rejected)} WHERE rowid = ?", its)
         rejected = len(its)
-    rejected += parked.forget(connection, spec, key)
+    rejected += parked.forget(connection, spec, key) + outbox.forget(connection, spec, key)
     return Forgotten(memories, rejected)
 
 

@@ -1,0 +1,131 @@
+"""What a sink promises of its outbox: events that handlers emit, kept until they are sent.
+
+Owns the contract. A sink with it has an `outbox`, and its transaction implements `TakesEvents`.
+
+1. An event is put into the outbox by the batch that applies what emitted it (`Batch.outbox`), in its transaction, with
+   the partition it came from, its cause and its place among what the cause emits. A batch whose range is refused, or
+   that is outdated, puts nothing; so a batch that emits says which watermarks it was computed under
+   (`Batch.read_under`).
+2. The events of one partition are numbered in the order in which they took effect, and no number is ever given twice.
+   That is the order to send them in.
+3. An event is removed by who has sent it, under the lock of its partition's watermark and only if no higher owner level
+   has been there. A former owner removes nothing: the next one sends what is left, and decides.
+4. One that its receiver refuses for good is marked with the reason, stays, and is passed by from then on.
+5. A reset leaves the outbox as it is: what was committed is sent, and what is emitted again has the same id. It is
+   removed with what is forgotten of its entity.
+
+Any number of threads and processes may read one partition's events at once. Who stops between reading and removing has
+changed nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+__all__ = ["EmittedEvent", "KeepsOutbox", "Outbox", "OutboxCounts", "TakesEvents", "WaitingEvent"]
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedEvent:
+    """An event as a handler emits it.
+
+    hub, partition, sequence_number    of its cause
+    place                              among what the cause has emitted, from 0
+    entity                             the key of the cause's entity, in the order of the spec
+    key, body, properties              what is sent
+    """
+
+    hub: str
+    partition: str
+    sequence_number: int
+    place: int
+    entity: Key
+    body: bytes
+    key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEvent:
+    """An event of the outbox, under its number. `id` names it for good, and is the same however often it is sent."""
+
+    number: int
+    id: str
+    body: bytes
+    key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxCounts:
+    """How many events wait to be sent, since when the first of them (seconds since 1970), and how many were refused."""
+
+    waiting: int = 0
+    since: float | None = None
+    refused: int = 0
+
+
+class Outbox(Protocol):
+    """The outbox of one entity table. `check` comes first."""
+
+    def check(self) -> None:
+        """Make what is missing."""
+        ...
+
+    def waiting(self, hub: str, partition: str, at_most: int, size: int) -> list[WaitingEvent]:
+        """The first events that wait of this partition, in order: so many, and no more once their bodies have `size`
+        bytes. At least one, if there is one."""
+        ...
+
+    def remove(self, hub: str, partition: str, owner_level: int, numbers: Collection[int]) -> bool:
+        """Remove what was sent: rule 3. False, with nothing changed, if a higher level has been there."""
+        ...
+
+    def refuse(self, hub: str, partition: str, owner_level: int, number: int, reason: str) -> bool:
+        """Mark what its receiver refuses for good: rule 4. False as `remove`."""
+        ...
+
+    def counts(self) -> OutboxCounts:
+        """How much is there. Makes nothing."""
+        ...
+
+
+@runtime_checkable
+class KeepsOutbox(Protocol):
+    """What a sink may do beside: keep events until they are sent."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the table."""
+        ...
+
+
+@runtime_checkable
+class TakesEvents(Protocol):
+    """What a transaction may do beside, under the lock of the partitions' watermarks."""
+
+    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
+        """Put events into the outbox, in this order: rule 2."""
+        ...
+
+
+def id_of(hub: str, partition: str, sequence_number: int, place: int) -> str:
+    """What names an emitted event for good: its cause, and its place among what the cause has emitted."""
+    return f"{hub}/{partition}/{sequence_number}/{place}"
+
+
+def text_of_properties(properties: Mapping[str, str]) -> str:
+    """Properties as they are kept: a JSON object."""
+    return json.dumps(dict(properties), ensure_ascii=False)
+
+
+def waiting_event(
+    number: int, hub: str, partition: str, cause: int, place: int, key: str | None, body: bytes, properties: str
+) -> WaitingEvent:
+    """An event as it was kept."""
+    return WaitingEvent(number, id_of(hub, partition, cause, place), body, key, json.loads(properties))

@@ -1,0 +1,126 @@
+"""The outbox in SQLite: the table `leasehold_outbox`. The rules are in `sinks.outbox`.
+
+Owns this table, one for all entity tables of a database, made by `check`, and its SQL. The numbers are SQLite's, which
+gives none twice (AUTOINCREMENT). `put` and `forget` run inside a transaction of the caller's, which locks the database
+from its first statement.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from leasehold.sinks import bookkeeping, claims
+from leasehold.sinks.outbox import EmittedEvent, OutboxCounts, WaitingEvent, text_of_properties, waiting_event
+from leasehold.sinks.parking.keys import text_of, texts_of
+from leasehold.sinks.shape import exists
+from leasehold.sinks.table import TableSpec
+
+OUTBOX = "leasehold_outbox"
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS leasehold_outbox (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, pipeline TEXT NOT NULL, entity_table TEXT COLLATE NOCASE NOT NULL,
+        hub TEXT NOT NULL, partition TEXT NOT NULL, sequence_number INTEGER NOT NULL, place INTEGER NOT NULL,
+        entity TEXT NOT NULL, key TEXT, body BLOB NOT NULL, properties TEXT NOT NULL, emitted_at REAL NOT NULL,
+        refused TEXT)""",
+    "CREATE INDEX IF NOT EXISTS leasehold_outbox_lane ON leasehold_outbox "
+    "(pipeline, entity_table, hub, partition, number)",
+)
+_MINE = "pipeline = ? AND entity_table = ?"
+_LANE = f"{_MINE} AND hub = ? AND partition = ?"
+
+Opens = Callable[[], AbstractContextManager[sqlite3.Connection]]
+
+
+class SqliteOutbox:
+    """See `Outbox`. `writing` opens a transaction on the table, `reading` a view of the file."""
+
+    def __init__(self, spec: TableSpec, writing: Opens, reading: Opens) -> None:
+        self._spec, self._writing, self._reading = spec, writing, reading
+        self._mine = (spec.pipeline, spec.name)
+
+    def check(self) -> None:
+        """Make the table."""
+        with self._writing() as connection:
+            for statement in SCHEMA:
+                connection.execute(statement)
+
+    def waiting(self, hub: str, partition: str, at_most: int, size: int) -> list[WaitingEvent]:
+        """See `Outbox`."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT number, hub, partition, sequence_number, place, key, body, properties FROM "
+                f"(SELECT *, sum(length(body)) OVER (ORDER BY number) - length(body) AS before FROM (SELECT * FROM "
+                f"{OUTBOX} WHERE {_LANE} AND refused IS NULL ORDER BY number LIMIT ?)) WHERE before < ? "
+                "ORDER BY number",
+                (*self._mine, hub, partition, at_most, size),
+            ).fetchall()
+        return [waiting_event(*row) for row in rows]
+
+    def remove(self, hub: str, partition: str, owner_level: int, numbers: Collection[int]) -> bool:
+        """See `Outbox`."""
+        with self._writing() as connection:
+            if self._is_another_s(connection, hub, partition, owner_level):
+                return False
+            connection.executemany(
+                f"DELETE FROM {OUTBOX} WHERE number = ? AND {_LANE}",
+                [(number, *self._mine, hub, partition) for number in numbers],
+            )
+        return True
+
+    def refuse(self, hub: str, partition: str, owner_level: int, number: int, reason: str) -> bool:
+        """See `Outbox`."""
+        with self._writing() as connection:
+            if self._is_another_s(connection, hub, partition, owner_level):
+                return False
+            connection.execute(
+                f"UPDATE {OUTBOX} SET refused = ? WHERE number = ? AND {_LANE}",
+                (reason, number, *self._mine, hub, partition),
+            )
+        return True
+
+    def counts(self) -> OutboxCounts:
+        """See `Outbox`."""
+        with self._reading() as connection:
+            if not exists(connection, OUTBOX):
+                return OutboxCounts()
+            row = connection.execute(
+                "SELECT count(*) FILTER (WHERE refused IS NULL), min(emitted_at) FILTER (WHERE refused IS NULL), "
+                f"count(refused) FROM {OUTBOX} WHERE {_MINE}",
+                self._mine,
+            ).fetchone()
+        return OutboxCounts(*row)
+
+    def _is_another_s(self, connection: sqlite3.Connection, hub: str, partition: str, owner_level: int) -> bool:
+        mark = bookkeeping.watermarks(connection, self._spec, [hub]).get((hub, partition))
+        return mark is not None and mark.owner_level > owner_level
+
+
+def put(connection: sqlite3.Connection, spec: TableSpec, events: Sequence[EmittedEvent], now: float) -> None:
+    """See `TakesEvents`."""
+    if not exists(connection, OUTBOX):
+        raise claims.was_dropped(spec, OUTBOX)
+    connection.executemany(
+        f"INSERT INTO {OUTBOX} (pipeline, entity_table, hub, partition, sequence_number, place, entity, key, body, "
+        "properties, emitted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                *(spec.pipeline, spec.name, one.hub, one.partition, one.sequence_number, one.place),
+                *(text_of(spec, one.entity), one.key, one.body, text_of_properties(one.properties), now),
+            )
+            for one in events
+        ],
+    )
+
+
+def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, str]) -> int:
+    """Forget what events of an entity have emitted, by its key as text; how many there were."""
+    if not exists(connection, OUTBOX):
+        return 0
+    count = 0
+    for text in texts_of(spec, key):
+        count += connection.execute(
+            f"DELETE FROM {OUTBOX} WHERE {_MINE} AND entity = ?", (spec.pipeline, spec.name, text)
+        ).rowcount
+    return count
