@@ -8,7 +8,6 @@ three slashes are relative to the pipeline file. Values from elsewhere, `${VARIA
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +25,7 @@ from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.listening import Address
 from leasehold.model import Positions
-from leasehold.pipeline_values import Duration, Name, Option, Position, Substituted, of_another_type, put_over
+from leasehold.pipeline_values import Duration, Name, Option, Position, Substituted, meant, of_another_type, put_over
 from leasehold.sinks.forgetting import Retention
 from leasehold.sinks.table import TableSpec, check_deduplication
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, open_stores
@@ -156,6 +155,12 @@ _OF_HANDLERS = dict.fromkeys(("on_failure", "spread", "late"), True) | dict.from
 """Keys of `[sink]` that are for tables with a handler, or only for those without one."""
 
 
+class OutboxSection(_Section):
+    """`[outbox]`: to which hub events are sent that the handler emits."""
+
+    hub: Name | None = Field(default=None, repr=False)
+
+
 class MetricsSection(_Section):
     """`[metrics]`: where an instance serves its own metrics and its health. Nowhere, if it does not say."""
 
@@ -171,6 +176,7 @@ class PipelineFile(_Section):
     ownership: OwnershipSection
     transform: TransformSection = TransformSection()
     sink: SinkSection
+    outbox: OutboxSection = OutboxSection()
     metrics: MetricsSection = MetricsSection()
     spark: dict[str, Option] = Field(default={}, repr=False)
 
@@ -214,6 +220,12 @@ class PipelineFile(_Section):
     def sink_url(self) -> str:
         """The database of the entity table, with an absolute path."""
         return self._absolute(self.sink.url, "sink.url", sinks.BACKENDS, "leasehold.sinks")
+
+    @property
+    def outbox_url(self) -> str | None:
+        """The hub to which the handler's events are sent, with an absolute path, if there is one."""
+        stated = self.outbox.hub
+        return stated and self._absolute(stated, "outbox.hub", hubs.BACKENDS, "leasehold.hubs")
 
     def _store_url(self, own: str | None, key: str) -> str:
         url, key = (own, key) if own else (self.ownership.store or "", "ownership.store")
@@ -331,6 +343,8 @@ def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> P
         check_alone({"hub": read.source.hub, **read.ownership.model_dump(exclude_none=True)})
     with naming("source."):
         check_deduplication(read.source.deduplicate_by, read.deduplicate_for)
+    if read.outbox_url is not None and read.sink.handler is None:
+        raise ConfigError("outbox.hub", None, "events are sent that a handler emits", "Name a handler, or leave it out")
     read.kept_for()
     read.ownership.settings()
     Positions.parse(read.source.starting_position, "source.starting_position")
@@ -360,7 +374,7 @@ def _told(fault: Any, over: Mapping[str, str]) -> str:
     flag = "--set " if any(one == key or key.startswith(f"{one}.") or one.startswith(f"{key}.") for one in over) else ""
     said = {
         "missing": "is missing",
-        "extra_forbidden": f"is not a key of a pipeline file{_meant(fault['loc'])}",
+        "extra_forbidden": f"is not a key of a pipeline file{meant(fault['loc'], PipelineFile, _SECTIONS)}",
         "value_error": str(fault.get("ctx", {}).get("error", fault["msg"])),
         "string_pattern_mismatch": f"{fault['input']!r} is not of the form it must have, for example 10s"
         if key != "name"
@@ -369,27 +383,12 @@ def _told(fault: Any, over: Mapping[str, str]) -> str:
     return f"{flag}{key}: {said or of_another_type(key, fault, duration=key in _DURATIONS)}"
 
 
-def _meant(place: tuple[str | int, ...]) -> str:
-    """What an unknown key was probably meant to be: a key of its section, or else the section where there is one."""
-    *sections, key = (str(part) for part in place)
-    keys = _keys(_SECTIONS.get(sections[0]) if sections else PipelineFile)
-    if close := difflib.get_close_matches(key, keys, 1):
-        return f". Did you mean {close[0]}?"
-    elsewhere = [name for name, model in _SECTIONS.items() if key in _keys(model)]
-    return f". It belongs into [{elsewhere[0]}]" if elsewhere else ""
-
-
-def _keys(model: type[BaseModel] | None) -> list[str]:
-    return (
-        [] if model is None else [field.alias or name for name, field in model.model_fields.items() if name != "path"]
-    )
-
-
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "source": SourceSection,
     "ownership": OwnershipSection,
     "transform": TransformSection,
     "sink": SinkSection,
+    "outbox": OutboxSection,
     "metrics": MetricsSection,
 }
 _DURATIONS = {

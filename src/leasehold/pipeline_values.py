@@ -1,8 +1,8 @@
 """Values of a pipeline file: their types, and those that are not in the file, `${VARIABLE}` and `--set KEY=VALUE`.
 
-Owns how a key with dots finds its place, how the text behind it becomes a value of the key's type, and what `${…}`
-stands for. Refuses a variable that is not set, by the key that names it. Promises that an error of the file shows
-`${VARIABLE}` where it would show what the variable holds.
+Owns how a key with dots finds its place, how the text behind it becomes a value of the key's type, what `${…}` stands
+for, and what an unknown key was meant to be. Refuses a variable that is not set, by the key that names it. Promises
+that an error of the file shows `${VARIABLE}` where it would show what the variable holds.
 
 A variable stands in a value, never in a key, and what it holds is not looked through again. `$${` is `${`; a `$` before
 anything else is itself. As everywhere, `VARIABLE_FILE` may name a file with the value.
@@ -10,6 +10,7 @@ anything else is itself. As everywhere, `VARIABLE_FILE` may name a file with the
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import tomllib
@@ -152,6 +153,22 @@ def _kinds(annotation: Any) -> list[Any]:
         return [str]
     inner = get_args(annotation)
     return [kind for one in inner for kind in _kinds(one)] if inner else [annotation]
+
+
+def meant(place: tuple[str | int, ...], whole: type[BaseModel], sections: Mapping[str, type[BaseModel]]) -> str:
+    """What an unknown key was probably meant to be: a key of its section, or else the section where there is one."""
+    *section, key = (str(part) for part in place)
+    keys = _keys(sections.get(section[0]) if section else whole)
+    if close := difflib.get_close_matches(key, keys, 1):
+        return f". Did you mean {close[0]}?"
+    elsewhere = [name for name, model in sections.items() if key in _keys(model)]
+    return f". It belongs into [{elsewhere[0]}]" if elsewhere else ""
+
+
+def _keys(model: type[BaseModel] | None) -> list[str]:
+    return (
+        [] if model is None else [field.alias or name for name, field in model.model_fields.items() if name != "path"]
+    )
 
 
 def of_another_type(key: str, fault: Any, *, duration: bool) -> str:

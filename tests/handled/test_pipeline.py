@@ -131,6 +131,41 @@ def test_the_command_runs_the_handler_until_it_is_stopped(place: Path) -> None:
     assert json.loads(said)["events"] == 203
 
 
+EMITTING = """
+from leasehold.entities.answers import Effects, Emit
+from leasehold.entities.handlers import entity
+
+
+@entity(keys=["order_id"])
+def order(state, event):
+    total = event.row["amount"] + (state["total"] if state else 0)
+    return Effects({"total": total}, [Emit({"total": total}, key=event.key)])
+"""
+
+
+def test_what_the_handler_emits_goes_to_the_hub_of_the_outbox(place: Path) -> None:
+    (place / "some_orders.py").write_text(EMITTING)
+    (place / "orders.toml").write_text(f'{FILE}[outbox]\nhub = "log:///sent.db"\n')
+    sent = LogHub.create(place / "sent.db", partitions=1)
+    send(place, ("a", 1), ("a", 2), ("a", 3))
+    table = handled_table(place / "orders.toml")
+    with handled_processor(place / "orders.toml", table=table) as processor:
+        until(lambda: sent.partition_properties()["0"].end == 3 and processor.running)
+    table.close()
+    bodies = [body for batch in sent.read("0", 0, 3, columns=["body"]) for body in batch.column(0).to_pylist()]
+    sent.close()
+    assert bodies == [b'{"total":"1.00"}', b'{"total":"3.00"}', b'{"total":"6.00"}']
+
+
+def test_an_outbox_without_a_handler(place: Path) -> None:
+    without = "".join(
+        line for line in FILE.splitlines(keepends=True) if "handler =" not in line and "state =" not in line
+    )
+    (place / "orders.toml").write_text(f'{without}[outbox]\nhub = "log:///sent.db"\n')
+    with pytest.raises(ConfigError, match=r"outbox\.hub"):
+        read_pipeline_file(place / "orders.toml")
+
+
 def test_in_code_with_a_parked_event_that_commands_see(place: Path) -> None:
     send(place, ("a", 1), ("b", 13), ("b", 2))
     file = place / "orders.toml"

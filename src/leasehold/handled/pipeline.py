@@ -44,6 +44,7 @@ def handled_table(file: PipelineFile | Path | str, **more: Any) -> HandledTable:
             spread=sink.spread,
             sequence_by=sink.sequence_by,
             late=sink.late,
+            outbox=file.outbox_url,
             **more,
         )
 
@@ -68,9 +69,8 @@ def handled_processor(
         "pipeline": file.name,
         "table": None if file.checkpoint_url is None else table.sink,
     }
-    made = EventProcessor(
-        file.hub_url, stores, table.on_events, on_partition_start=table.on_partition_start, **{**given, **more}
-    )
+    calls = {"on_partition_start": table.on_partition_start, "on_partition_stop": table.on_partition_stop}
+    made = EventProcessor(file.hub_url, stores, table.on_events, **{**calls, **given, **more})
     table.level_of = made.recorded_owner_level
     return made
 
