@@ -183,14 +183,16 @@ class MixedFleet:
         deadline = time.monotonic() + self.patience
         while not condition():
             if time.monotonic() > deadline:
-                said = "\n".join(
-                    f"{path.name}: {path.read_text(errors='replace')[-3_000:]}" for path in self.folder.glob("log-*")
-                )
                 missing = len(self.all_events() - set(self.read()))
                 raise AssertionError(
-                    f"waited {self.patience:g} s for {what}: {self.owned()}, {missing} not read\n{said}"
+                    f"waited {self.patience:g} s for {what}: {self.owned()}, {missing} not read\n{self.said()}"
                 )
             time.sleep(0.1)
+
+    def said(self) -> str:
+        """What its members have logged last."""
+        logs = sorted(self.folder.glob("log-*"))
+        return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-3_000:]}" for path in logs)
 
     def read(self, *names: str) -> Counter[tuple[str, int]]:
         """What was delivered, to these processors or to all members, and how often."""

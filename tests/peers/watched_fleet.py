@@ -59,13 +59,17 @@ class WatchedFleet(MixedFleet):
 
     def rest(self, seconds: float) -> None:
         """Events come, and nothing moves."""
-        owners = {record.partition: record.owner_id for record in self.store.list_ownership(self.group).records}
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        owners = self.owners()
+        begun = time.monotonic()
+        while (passed := time.monotonic() - begun) < seconds:
             self.send(1)
             time.sleep(0.2)
-            now = {record.partition: record.owner_id for record in self.store.list_ownership(self.group).records}
-            assert now == owners, "something moves"
+            now = self.owners()
+            assert now == owners, f"after {passed:.1f} s something moves: {owners} -> {now}\n{self.said()}"
+
+    def owners(self) -> dict[str, str]:
+        """The owner on record of each partition."""
+        return {record.partition: record.owner_id for record in self.store.list_ownership(self.group).records}
 
     def twice(self) -> int:
         """How many events of the partition that has the most of them came more than once, each time counted."""

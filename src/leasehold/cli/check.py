@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasehold.backends import masked
 from leasehold.cli.options.settings import set_option
+from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import MissingDependency
 
@@ -89,7 +91,8 @@ def check(
             if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
                 raise MissingDependency("leasehold check (or give --no-spark)", "spark") from error
             raise
-        found += look_with_spark(pipeline, timeout=timeout, spark_timeout=spark_timeout, sample=sample)
+        with said_when_slow("Spark"):
+            found += look_with_spark(pipeline, timeout=timeout, spark_timeout=spark_timeout, sample=sample)
     todo = sum(not one.ok for one in found)
     rows = [[one.part, one.place, one.ok, one.said, "" if one.ok else one.remedy] for one in found]
     summary = (
@@ -115,12 +118,14 @@ def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
         look_at_hub, hub, DRIVER, start=start, share=pipeline.ownership.partitions, retention=pipeline.retention,
         timeout=timeout / 2,
     )  # fmt: skip
-    found = asked("hub", DRIVER, look, timeout)
+    with said_when_slow(masked(hub)):
+        found = asked("hub", DRIVER, look, timeout)
     stores = {"ownership store": pipeline.ownership_url, "checkpoint store": pipeline.checkpoint_url}
     for part, url in stores.items():
         if url is not None:
             probe = partial(look_at_store, part, url, DRIVER, hub, group, timeout=timeout)
-            found += asked(part, DRIVER, probe, timeout)
+            with said_when_slow(f"the {part}, {masked(url)}"):
+                found += asked(part, DRIVER, probe, timeout)
 
     def look_at_the_table() -> list[Finding]:
         checkpoints = None
@@ -137,5 +142,6 @@ def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
         said = f"{check_handler(pipeline)} can be imported, and its keys and columns fit the file"
         return [Finding("handler", DRIVER, True, said)]
 
-    found += asked("table", DRIVER, look_at_the_table, timeout)
+    with said_when_slow(f"the database, {masked(pipeline.sink_url)}"):
+        found += asked("table", DRIVER, look_at_the_table, timeout)
     return found if pipeline.sink.handler is None else found + asked("handler", DRIVER, look_at_the_handler, timeout)

@@ -11,7 +11,7 @@ import click
 
 from leasehold.backends import masked
 from leasehold.cli.options.settings import set_option
-from leasehold.cli.options.waiting import patiently
+from leasehold.cli.options.waiting import patiently, said_when_slow
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError
 from leasehold.stores.base import SchemaChange
@@ -128,9 +128,12 @@ def _made(keepers: Sequence[tuple[str, object]]) -> list[tuple[str, str, int | N
     rows: list[tuple[str, str, int | None]] = []
     for component, keeper in keepers:
         if isinstance(keeper, SharedTables):
-            rows.append((component, "made" if keeper.make_shared_tables() else "was as it should be", None))
+            with said_when_slow(f"the server of the {component}"):
+                made = keeper.make_shared_tables()
+            rows.append((component, "made" if made else "was as it should be", None))
         elif isinstance(keeper, SchemaKeeper):
-            rows.append((component, *_outcome(keeper.create_schema())))
+            with said_when_slow(f"the server of the {component}"):
+                rows.append((component, *_outcome(keeper.create_schema())))
         else:
             rows.append((component, "nothing to make", None))
     return rows
@@ -152,8 +155,9 @@ def _topic(url: str, partitions: int | None, replication_factor: int | None, con
                 "--topic-config", name, "a setting of the topic is NAME=VALUE", "As in retention.ms=86400000"
             )
     settings = parse_kafka_url(url, os.environ)
-    made = make_topic(settings, partitions, replication_factor, {name: value for name, _, value in stated})
-    hub = patiently(lambda: open_hub(url), _APPEARS)
+    with said_when_slow(masked(url)):
+        made = make_topic(settings, partitions, replication_factor, {name: value for name, _, value in stated})
+    hub = patiently(lambda: open_hub(url), _APPEARS, masked(url))
     count = len(hub.partition_ids())
     hub.close()
     if partitions not in (None, count):

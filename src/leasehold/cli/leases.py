@@ -59,11 +59,11 @@ def list_(url: str, scope: str | None, most: int, wait: float, output: Output) -
     """
     from leasehold.stores.lease_base import ListsLeases
 
-    store = _opened(url)
+    store = patiently(lambda: _opened(url), wait, masked(url))
     if not isinstance(store, ListsLeases):
         raise UsageError(f"{masked(url)}: this store cannot list its leases")
     lists = store.list_leases
-    found = patiently(lambda: lists(scope, most=most), wait)
+    found = patiently(lambda: lists(scope, most=most), wait, masked(url))
     table = Table("leases", _COLUMNS, [_row(status) for status in found])
     held = sum(whose_place(status.lease.key) is None for status in found)
     more = f", and more: only the first {most:,} are shown" if len(found) == most else ""
@@ -88,9 +88,9 @@ def break_(url: str, keys: tuple[str, ...], scope: str, wait: float, output: Out
     Example:
       leasehold leases break redis://db.example --scope billing order-42 order-43
     """
-    store = _opened(url)
+    store = patiently(lambda: _opened(url), wait, masked(url))
     places = [place_of(key) for key in keys]
-    broken = patiently(lambda: store.break_leases(scope, [*keys, *places]), wait)
+    broken = patiently(lambda: store.break_leases(scope, [*keys, *places]), wait, masked(url))
     rows = [_row(LeaseStatus(lease, None)) for lease in broken if whose_place(lease.key) is None]
     free = sorted(set(keys) - {lease.key for lease in broken})
     said = f"; nobody held {', '.join(repr(key) for key in free)}" if free else ""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from leasehold.backends import masked
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, Output, Result, Table, output_option
@@ -65,7 +66,7 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
         except ConfigError as error:
             error.add_note("Or sink, alone: where the table's own watermarks say that it is.")
             raise
-    hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
+    hub = patiently(lambda: open_hub(pipeline.hub_url), wait, masked(pipeline.hub_url))
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
     stores = pipeline.open_stores(open_store, lambda: TablePlaces(sink, hub.identity))
     ownership = pipeline.ownership.settings()

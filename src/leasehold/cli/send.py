@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leasehold.backends import local_file_of
+from leasehold.backends import local_file_of, masked
+from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError, LeaseholdError, MissingDependency, UsageError
 from leasehold.hubs import Hub, open_hub
@@ -92,7 +93,8 @@ def send(
         raise
     try:
         sources = [open_rows(path, key, batch_rows=batch_rows, nulls=nulls) for path in files]
-        target = _opened(hub, partitions)
+        with said_when_slow(masked(hub)):
+            target = _opened(hub, partitions)
     except LeaseholdError as error:
         error.add_note("Nothing has been sent.")
         raise
@@ -100,7 +102,8 @@ def send(
     try:
         counts = _send_all(sources, target, output)
         seconds = time.monotonic() - started
-        count = len(target.partition_ids())
+        with said_when_slow(masked(hub)):
+            count = len(target.partition_ids())
     finally:
         target.close()
     total = sum(counts)
@@ -144,7 +147,8 @@ def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output) -> list[int]
             for source in sources:
                 sent = 0
                 for rows in source.rows():
-                    sent += send(rows)
+                    with said_when_slow(masked(hub.url)):
+                        sent += send(rows)
                     done(before + rows.bytes_read)
                 counts.append(sent)
                 before += source.size

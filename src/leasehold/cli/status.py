@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leasehold.backends import masked
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, counted, output_option, plain, span
@@ -147,7 +148,7 @@ def status(
     stated = None if retention is None else parse_duration(retention, "--retention")
     every = None if watch is None else parse_duration(watch, "--watch")
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    hub = patiently(lambda: open_hub(pipeline.hub_url), wait)
+    hub = patiently(lambda: open_hub(pipeline.hub_url), wait, masked(pipeline.hub_url))
 
     def opened() -> tuple[WatchedGroup, GroupProgress]:
         group = open_group(pipeline, hub=hub)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from leasehold.logs import JsonFormatter
-from leasehold.printable import PrintableFormatter
+from leasehold.printable import PrintableFormatter, printable_lines
 
 logger = logging.getLogger("leasehold.cli")
 """What a command has to say on the way."""
@@ -57,11 +57,21 @@ def logs_json(ctx: click.Context) -> bool:
 
 def remark(text: str) -> None:
     """Say something on stderr, from the thread that the command was called in."""
+    remark_from_any_thread()(text)
+
+
+def remark_from_any_thread() -> Callable[[str], None]:
+    """What says something on stderr, later and from any thread. Made in the thread that the command was called in."""
     ctx = click.get_current_context(silent=True)
-    if ctx is not None and logs_json(ctx):
-        logger.info("%s", text)
-    else:
-        click.echo(f"leasehold: {text}", err=True)
+    as_json = ctx is not None and logs_json(ctx)
+
+    def say(text: str) -> None:
+        if as_json:
+            logger.info("%s", text)
+        else:
+            click.echo(f"leasehold: {printable_lines(text)}", err=True)
+
+    return say
 
 
 def show_warnings() -> None:

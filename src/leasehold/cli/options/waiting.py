@@ -1,15 +1,25 @@
-"""The option `--wait`, and what a command does with it: hubs and stores that are away are waited for, which is said."""
+"""The option `--wait`, and what a command does with it: hubs and stores that are away are waited for, which is said.
+
+Owns the word about an answer that takes its time, too: many a client tries again by itself for long before it says
+that nobody is there. Promises that nobody sits in front of a command for longer than `SILENT` seconds without being
+told what it waits for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
 
-from leasehold.cli.options.logs import remark
+from leasehold.cli.options.logs import remark_from_any_thread
 from leasehold.errors import LeaseholdError
 from leasehold.waiting import COMMAND, sentence, when_there
+
+SILENT = 2.0
+"""Seconds for which a command waits without a word."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -28,10 +38,32 @@ def wait_option(command: F) -> F:
     return option(command)
 
 
-def patiently(ask: Callable[[], T], wait: float) -> T:
-    """What `ask` returns, once hub and stores answer: within `wait` seconds, or it raises what they did not."""
-    return when_there(ask, patience=wait, say=_say)
+def patiently(ask: Callable[[], T], wait: float, what: str = "the hub and the stores") -> T:
+    """What `ask` returns, once hub and stores answer: within `wait` seconds, or it raises what they did not.
+
+    `what` is asked, for people.
+    """
+    remark = remark_from_any_thread()
+    with said_when_slow(what) as answered:
+
+        def say(error: LeaseholdError, patience: float) -> None:
+            answered()
+            remark(sentence(error, patience))
+
+        return when_there(ask, patience=wait, say=say)
 
 
-def _say(error: LeaseholdError, patience: float) -> None:
-    remark(sentence(error, patience))
+@contextmanager
+def said_when_slow(what: str) -> Iterator[Callable[[], None]]:
+    """Say once, on stderr, that an answer of `what` is waited for, if the block takes longer than `SILENT` seconds.
+
+    Not any more once what the block is given has been called.
+    """
+    remark = remark_from_any_thread()
+    timer = threading.Timer(SILENT, remark, [f"waiting for an answer of {what}"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()

@@ -6,6 +6,8 @@ import time
 
 import click
 
+from leasehold.backends import masked
+from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.cli.stop_signals import stop_on_signals
 from leasehold.errors import LeaseholdError, QueueUnavailable, may_pass
@@ -84,7 +86,8 @@ def bridge(
     from leasehold.queues import open_queue
 
     key_of = key_by(stated)
-    target = open_hub(hub)
+    with said_when_slow(masked(hub)):
+        target = open_hub(hub)
     source = open_queue(queue)
     stop = stop_on_signals()
     total, reported = Bridged(), time.monotonic()
