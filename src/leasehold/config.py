@@ -36,6 +36,16 @@ def parse_duration(text: str, field: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
+def check_seconds(field: str, seconds: float, *, or_zero: bool = False) -> None:
+    """Refuse a duration that is no number of seconds above zero, or, with `or_zero`, of zero or more.
+
+    Raises `ConfigError` that names `field`.
+    """
+    if not (math.isfinite(seconds) and (seconds > 0 or (or_zero and seconds == 0))):
+        rule = "a duration of zero or more" if or_zero else "a duration above zero"
+        raise ConfigError(field, seconds, rule, "Give a number of seconds")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipSettings:
     """How partitions are held. All durations in seconds.
@@ -76,13 +86,9 @@ class OwnershipSettings:
 
     def __post_init__(self) -> None:
         for name in _ABOVE_ZERO:
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigError(name, value, "a duration above zero", "Give a number of seconds")
+            check_seconds(name, getattr(self, name))
         for name in ("margin", "settle_delay"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(name, value, "a duration of zero or more", "Give a number of seconds")
+            check_seconds(name, getattr(self, name), or_zero=True)
         if not (math.isfinite(self.capacity) and self.capacity > 0):
             raise ConfigError("capacity", self.capacity, "a number above zero", "1 is the default")
         if self.maximum_partitions is not None and self.maximum_partitions < 0:

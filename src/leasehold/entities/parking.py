@@ -16,12 +16,12 @@ Owns these rules. Pure: no database, no clock, and randomness comes in as a numb
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from leasehold.config import check_seconds
 from leasehold.entities.handlers import Held, Key, Retry
 from leasehold.errors import ConfigError
 from leasehold.sinks.parking import ParkedEvent
@@ -50,9 +50,7 @@ class Retries:
         if self.deliveries < 1:
             raise ConfigError("deliveries", self.deliveries, "at least 1", "10 is the default")
         for name in ("first", "longest"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigError(name, value, "a duration above zero", "Give a number of seconds")
+            check_seconds(name, getattr(self, name))
         if self.longest < self.first:
             raise ConfigError("longest", self.longest, f"no shorter than first ({self.first:g} s)", "300 s by default")
 

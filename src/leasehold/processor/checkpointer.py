@@ -7,10 +7,10 @@ step back at the same owner level for a sign that somebody else has been there. 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from leasehold.config import check_seconds
 from leasehold.errors import ConfigError
 
 
@@ -34,8 +34,8 @@ class CheckpointPolicy:
     def __post_init__(self) -> None:
         if self.events is not None and self.events < 1:
             raise ConfigError("events", self.events, "at least 1", "Say after how many events, or leave it out")
-        if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
-            raise ConfigError("seconds", self.seconds, "a duration above zero", "Give a number of seconds")
+        if self.seconds is not None:
+            check_seconds("seconds", self.seconds)
         if not self.on_stop and (self.batches or self.events or self.seconds):
             raise ConfigError(
                 "on_stop",

@@ -7,11 +7,11 @@ read.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
+from leasehold.config import check_seconds
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EventChunk
 from leasehold.model import Event
@@ -49,11 +49,8 @@ class DeliverySettings:
             if value < 1:
                 raise ConfigError(name, value, "at least 1", "Leave it out for the default")
         for name in ("poll_interval", "restart_backoff", "longest_backoff"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigError(name, value, "a duration above zero", "Give a number of seconds")
-        if not (math.isfinite(self.max_wait) and self.max_wait >= 0):
-            raise ConfigError("max_wait", self.max_wait, "a duration of zero or more", "Give a number of seconds")
+            check_seconds(name, getattr(self, name))
+        check_seconds("max_wait", self.max_wait, or_zero=True)
         if self.prefetch < self.max_batch:
             raise ConfigError(
                 "prefetch",

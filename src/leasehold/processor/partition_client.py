@@ -6,10 +6,10 @@ close. See `partition_work` for who may call what at the same time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
+from leasehold.config import check_seconds
 from leasehold.errors import ConfigError
 from leasehold.model import Event
 from leasehold.processor.cancelling import Cancellation, is_cancelled
@@ -165,8 +165,8 @@ class PartitionClient(PartitionContext):
         if count is not None and not 1 <= count <= most:
             rule = f"from 1 to what is fetched ahead, prefetch = {most}"
             raise ConfigError("count", count, rule, "Ask for fewer, or raise DeliverySettings(prefetch=…)")
-        if max_wait is not None and not (math.isfinite(max_wait) and max_wait >= 0):
-            raise ConfigError("max_wait", max_wait, "a duration of zero or more", "Give a number of seconds")
+        if max_wait is not None:
+            check_seconds("max_wait", max_wait, or_zero=True)
 
     def close(self, error: str = "") -> None:
         """Fetch no more and give the partition up; `error` says what made it impossible to go on, if anything.

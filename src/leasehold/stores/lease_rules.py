@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from leasehold.errors import ConfigError
 from leasehold.model import Lease
 from leasehold.stores.base import StoreFeatures
+from leasehold.stores.names import check_text
 
 MOST_KEYS = 10_000
 """How many keys one call may name."""
@@ -20,8 +21,6 @@ LONGEST_KEY = 1_000
 
 LONGEST_OWNER = 1_000
 """Bytes of UTF-8."""
-
-_SHOWN = 60  # characters of a bad name that are repeated in the message
 
 
 def check_duration(duration: float | None, features: StoreFeatures) -> None:
@@ -38,19 +37,19 @@ def check_duration(duration: float | None, features: StoreFeatures) -> None:
 
 def check_owner(owner: str) -> None:
     """Refuse the name of a session's owner that not every store can keep; it may be empty. Raises `ConfigError`."""
-    _check("owner", owner, LONGEST_OWNER, shortest=0)
+    check_text("owner", owner, LONGEST_OWNER)
 
 
 def check_keys(scope: str, keys: Sequence[str]) -> None:
     """Refuse names that not every store can keep, and more keys than one call may name. Raises `ConfigError`."""
-    _check("scope", scope, LONGEST_SCOPE)
+    check_text("scope", scope, LONGEST_SCOPE, shortest=1)
     if isinstance(keys, str | bytes):  # a sequence of its own characters
         raise ConfigError("keys", keys, "a list of keys, and this is one key", "Put it into a list")
     _check_count(len(keys))
     # One pass over all of them: ASCII without a NUL is as many bytes as characters, and what most keys are.
     if keys and not (max(map(len, keys)) <= LONGEST_KEY and all(keys) and _plain("".join(keys))):
         for key in keys:
-            _check("key", key, LONGEST_KEY)
+            check_text("key", key, LONGEST_KEY, shortest=1)
 
 
 def check_listing(scope: str | None, keys: Sequence[str] | None) -> None:
@@ -73,16 +72,3 @@ def _check_count(keys: int) -> None:
 
 def _plain(text: str) -> bool:
     return text.isascii() and "\0" not in text
-
-
-def _check(field: str, name: str, longest: int, *, shortest: int = 1) -> None:
-    shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
-    try:
-        length = len(name.encode())
-    except UnicodeEncodeError:
-        raise ConfigError(field, shown, "text that can be written as UTF-8", "It holds half a surrogate pair") from None
-    if not shortest <= length <= longest:
-        rule = f"{shortest} to {longest:,} bytes of UTF-8, and this is {length:,}"
-        raise ConfigError(field, shown, rule, "Use a hash of a longer name" if length else "Name it")
-    if "\0" in name:
-        raise ConfigError(field, shown, "text without a NUL character, which not every store can keep", "Leave it out")

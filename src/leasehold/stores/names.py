@@ -21,16 +21,23 @@ _SHOWN = 60
 
 def check_name(field: str, name: str) -> None:
     """Refuse a name that not every store can keep. Raises `ConfigError`."""
-    if len(name) <= LONGEST_NAME and name.isascii() and "\0" not in name:
+    check_text(field, name, LONGEST_NAME)
+
+
+def check_text(field: str, text: str, longest: int, *, shortest: int = 0) -> None:
+    """Refuse text that not every store can keep, or of fewer or more bytes of UTF-8. Raises `ConfigError`."""
+    if shortest <= len(text) <= longest and text.isascii() and "\0" not in text:
         return
-    shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     try:
-        length = len(name.encode())
+        length = len(text.encode())
     except UnicodeEncodeError:
         raise ConfigError(field, shown, "text that can be written as UTF-8", "It holds half a surrogate pair") from None
-    if length > LONGEST_NAME:
-        raise ConfigError(field, shown, f"at most {LONGEST_NAME} bytes of UTF-8, and this is {length:,}", "Shorten it")
-    if "\0" in name:
+    if not shortest <= length <= longest:
+        rule = f"{shortest} to {longest:,} bytes of UTF-8, and this is {length:,}"
+        remedy = "Shorten it, or use a hash of it" if length else "Name it"
+        raise ConfigError(field, shown, rule, remedy)
+    if "\0" in text:
         raise ConfigError(field, shown, "text without a NUL character, which not every store can keep", "Leave it out")
 
 

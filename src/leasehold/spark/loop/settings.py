@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from leasehold.config import OwnershipSettings, parse_duration
+from leasehold.config import OwnershipSettings, check_seconds, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import EventPosition, Positions
 from leasehold.spark.options import MOST_BYTES, OPTIONS, SourceOptions, settled
@@ -44,8 +44,7 @@ class LoopSettings:
 
     def __post_init__(self) -> None:
         for name in ("trigger_interval", "stop_timeout"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(name, getattr(self, name), "a duration of zero or more", "Give a number of seconds")
+            check_seconds(name, getattr(self, name), or_zero=True)
         if not (isinstance(self.max_bytes_per_trigger, int) and self.max_bytes_per_trigger > 0):
             raise ConfigError(
                 "max_bytes_per_trigger",
