@@ -128,6 +128,7 @@ class SinkSection(_Section):
     sequence_by: Name | None = None
     delete_when: Name | None = None
     keep: tuple[Name, ...] = Field(default=(), strict=False)
+    schema_evolution: Literal["add"] | None = None
     stage_from: Annotated[int, Field(ge=0)] | None = None
     rejected_retention: Duration | None = None
     memory_retention: Duration | None = None
@@ -274,6 +275,7 @@ class PipelineFile(_Section):
                 keep=self.sink.keep,
                 sequence_by=self.sink.sequence_by,
                 spread=self.sink.spread,
+                schema_evolution=self.sink.schema_evolution,
             )
 
     def kept_for(self) -> Retention:

@@ -21,7 +21,7 @@ import pytest
 from leasehold import Event
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import Delete, EntityEvent, HandlerFailed, entity
-from leasehold.errors import ConfigError, KeyFromTwoPartitions, OwnerLevelWentBack
+from leasehold.errors import ConfigError, KeyFromTwoPartitions, OwnerLevelWentBack, SchemaMismatch
 from leasehold.hubs.log import LogHub
 from leasehold.sinks import Batch
 from leasehold.sinks.forgetting import Forgets
@@ -271,6 +271,34 @@ def test_a_failure_keeps_what_came_before_and_counts_its_tries(tmp_path: Path) -
     accounts.on_events(*batch)
     assert rows(tmp_path, "SELECT * FROM accounts") == [("a", 2)]
     assert tries == [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 1)]
+
+
+def test_a_state_gets_a_column_more(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def opened(state: str, evolution: str | None = None) -> HandledTable:
+        @entity(keys=["account"])
+        def counting(state: Any, event: EntityEvent) -> Any:
+            seen.append(state)
+            return dict.fromkeys(columns, event.row["amount"])
+
+        columns = [part.split()[0] for part in state.split(", ")][1:]
+        return HandledTable(
+            counting,
+            f"sqlite:////{tmp_path}/table.db",
+            table="accounts",
+            pipeline="p",
+            schema="account STRING, amount BIGINT",
+            state=state,
+            schema_evolution=evolution,
+        )
+
+    opened("account STRING, total BIGINT").on_events(*given(1, 0, body(0, "a", 3)))
+    with pytest.raises(SchemaMismatch, match="last: is not in the table"):
+        opened("account STRING, total BIGINT, last BIGINT")
+    opened("account STRING, total BIGINT, last BIGINT", "add").on_events(*given(1, 1, body(1, "a", 4)))
+    assert seen == [None, {"account": "a", "total": 3, "last": None}]
+    assert rows(tmp_path, "SELECT * FROM accounts") == [("a", 4, 4)]
 
 
 def test_an_entity_in_two_partitions_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -286,6 +287,58 @@ def test_a_user_who_may_make_nothing_fills_what_is_there(place: Place, sink: Pos
         maker.check(batch([]).rows.schema)
     least.close()
     place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_columns_of_every_type_are_added_by_the_owner_alone(place: Place, sink: PostgresSink) -> None:
+    sink.check(batch([]).rows.schema)
+    types_of = [
+        *(("On", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("n", pa.decimal128(30, 2)), ("select", pa.int32())),
+        *(("parts", pa.list_(pa.string())), ("yes", pa.bool_()), ("tail", pa.string())),
+    ]
+    wanted = pa.schema([field for field in batch([]).rows.schema if field.name != "tail"] + types_of)
+    role = f"writer_{place.schema}"
+    place.run(
+        f"CREATE ROLE {role} LOGIN",
+        f"GRANT USAGE ON SCHEMA {place.schema} TO {role}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {place.schema} TO {role}",
+    )
+    adding = replace(SPEC, schema_evolution="add")
+    least = PostgresSink(place.url.replace("postgres:@", f"{role}@"), adding)
+    for call in (least.check, least.columns_to_add):
+        with pytest.raises(SchemaMismatch, match=r'n: is not in the table, and only the .* owner may .*"n" numeric'):
+            call(wanted)
+    least.close()
+    place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    columns = """SELECT attname::text || ' ' || format_type(atttypid, atttypmod) FROM pg_attribute
+        WHERE attrelid = 'flights'::regclass AND attnum > 3 AND NOT attnotnull ORDER BY attnum"""
+    before = place.sink(adding).columns_to_add(wanted)
+    assert place.look(columns) == []
+    place.sink(adding).check(wanted)
+    assert [row[0] for row in place.look(columns)] == [
+        *("On date", "at timestamp with time zone", "n numeric(30,2)", "select integer", "parts jsonb", "yes boolean")
+    ]
+    assert before == (
+        *('"On" date', '"at" timestamptz', '"n" numeric(30,2)', '"select" integer', '"parts" jsonb', '"yes" boolean'),
+    )
+    place.run("CREATE TABLE keyless (other text)")
+    with pytest.raises(SchemaMismatch, match="tail: is not in the table"):
+        place.sink(replace(adding, name="keyless")).check(wanted)
+    place.run('CREATE TABLE odd (tail text PRIMARY KEY, "ON" date, "on" date)')
+    with pytest.raises(SchemaMismatch, match="On: is not in the table"):  # either of the two could be meant
+        place.sink(replace(adding, name="odd")).check(wanted)
+
+
+def test_a_column_is_added_once_the_writers_of_now_are_through(place: Place, sink: PostgresSink) -> None:
+    sink.apply(batch([E("a")]))
+    late = place.sink(replace(SPEC, schema_evolution="add"), timeout=0.5)
+    rows = batch([E("b", number=1)]).rows.append_column("more", pa.array([1]))
+    with psycopg.connect(place.url) as other:
+        other.execute("UPDATE flights SET status = 'busy'")
+        assert late.columns_to_add(rows.schema) == ('"more" bigint',)  # a look waits for nobody
+        with pytest.raises(SinkUnavailable):
+            late.apply(Batch(rows))
+    assert late.apply(Batch(rows)).applied == 1
+    assert place.look("SELECT tail, more FROM flights ORDER BY 1") == [("a", None), ("b", 1)]
 
 
 # a shared house

@@ -195,6 +195,20 @@ def test_a_changed_dataframe_is_checked_again_and_so_is_a_changed_table(tmp_path
         table.apply(wider)
 
 
+def test_columns_are_added_to_a_strict_table_and_a_missing_key_never_is(tmp_path: Path) -> None:
+    path, wanted = tmp_path / "t.db", schema(tail=pa.string(), at=pa.timestamp("us", "UTC"), n=pa.decimal128(30, 2))
+    run(path, "CREATE TABLE flights (tail TEXT PRIMARY KEY) STRICT")
+    sink(path, schema_evolution="add").check(wanted)
+    names = "SELECT name, type FROM pragma_table_info('flights')"
+    assert look(path, names) == [("tail", "TEXT"), ("at", "TEXT"), ("n", "TEXT")]
+    run(tmp_path / "u.db", "CREATE TABLE flights (other TEXT)")
+    with pytest.raises(SchemaMismatch, match="tail: is not in the table"):
+        sink(tmp_path / "u.db", schema_evolution="add").check(wanted)
+    assert look(tmp_path / "u.db", names) == [("other", "TEXT")]
+    with pytest.raises(ConfigError, match="schema_evolution"):
+        TableSpec(name="t", pipeline="p", keys=("k",), schema_evolution="all")
+
+
 def test_an_empty_batch_changes_nothing_and_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     table = sink(path)

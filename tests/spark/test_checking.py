@@ -30,13 +30,13 @@ sql = "SELECT {id} AS id, {n} AS n, hub, partition, sequenceNumber, ownerLevel F
 [sink]
 url = "sqlite:///entities.db"
 table = "flights"
-keys = ["id"]
+keys = {keys}
 """
 GOOD = [b'{"id": "a", "n": 1}', b'{"id": "b", "n": 2}', b'{"id": "c", "n": 3}']
 
 
 def checked(spark: SparkSession, folder: Path, timeout: float = 60.0, **change: str) -> list[Finding]:
-    given = {"store": "sqlite:///stores.db", "id": "id", "n": "n", **change}
+    given = {"store": "sqlite:///stores.db", "id": "id", "n": "n", "keys": '["id"]', **change}
     (folder / "flights.toml").write_text(PIPELINE.format(**given))
     file = read_pipeline_file(folder / "flights.toml")
     return look_with_spark(file, timeout=timeout, spark_timeout=100.0, sample=10, spark=spark)
@@ -75,6 +75,8 @@ def test_what_does_not_fit_is_named(spark: SparkSession, tmp_path: Path, hub: Lo
     (problem,) = to_do(checked(spark, tmp_path))
     assert "table flights" in problem
     assert "n: is not in the table" in problem
+    said = [one.said for one in checked(spark, tmp_path, keys='["id"]\nschema_evolution = "add"')]
+    assert 'the first start adds the columns "n" INTEGER' in said
     found = checked(spark, tmp_path, n="nothing")
     assert "transform from the driver" in to_do(found)[0]
     assert open_sink("sqlite:///entities.db", TableSpec(name="flights", pipeline="flights", keys=("id",)),

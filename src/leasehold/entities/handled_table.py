@@ -118,6 +118,7 @@ class HandledTable:
     late            what becomes of an event that comes after a later one: `apply` (default) or `reject`
     outbox          URL of the hub to which events are sent that the handler emits
     clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
+    schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there
 
     Give the processor `on_partition_start` too: without it the events that a former owner has parked are tried again
     only when an event comes. And `on_partition_stop`: without it what was emitted last may wait until the next owner
@@ -145,6 +146,7 @@ class HandledTable:
         outbox: str | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
+        schema_evolution: str | None = None,
     ) -> None:
         check_policy(on_failure)
         self._handler = handler
@@ -163,6 +165,7 @@ class HandledTable:
             keys=handler.keys,
             sequence_by=sequence_by,
             spread=spread,
+            schema_evolution=schema_evolution,
         )
         self.sink: Sink = open_sink(url, spec, base=base)
         if not (isinstance(self.sink, KeepsStates) and isinstance(self.sink, KeepsParked)):

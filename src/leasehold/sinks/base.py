@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from leasehold.sinks.staged import StagedBatch, StageReceipt
 
 __all__ = [
+    "AddsColumns",
     "ComparesSchema",
     "KeepsStates",
     "LevelOf",
@@ -160,6 +161,18 @@ class ComparesSchema(Protocol):
 
         Returns whether the table is there. What a database needs beside its tables may be made. Without `schema` its
         columns are not compared. Raises what `Sink.check` and `Sink.apply` raise.
+        """
+        ...
+
+
+@runtime_checkable
+class AddsColumns(Protocol):
+    """What a sink may do beside: with `schema_evolution`, add the columns that a table has not; and say which."""
+
+    def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The columns, each with its type in the database's words, that the first batch of this schema would add.
+
+        Changes nothing. None for a table that is not there. Raises what `ComparesSchema.compare` raises.
         """
         ...
 

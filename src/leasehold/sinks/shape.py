@@ -2,7 +2,8 @@
 
 Owns CREATE TABLE for a table that is missing and the comparison with one that is there. Promises that a
 DataFrame which passes can be written: every statement has been prepared once. All that is wrong with it is
-said at once, column by column, before anything is written. Never alters a table.
+said at once, column by column, before anything is written. Alters a table only where `schema_evolution` is `add`, and
+then by columns alone that take NULL: writers that do not know them go on as before.
 
 Names are quoted, values are bound. A table's own `ON CONFLICT IGNORE` and `RAISE(IGNORE)` stay in force:
 what they drop, the table's maker wanted dropped.
@@ -12,14 +13,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.batch import check_fence_names, check_names
-from leasehold.sinks.table import FENCE_COLUMNS, TableSpec, folded, ordered_keys
+from leasehold.sinks.table import ADD, FENCE_COLUMNS, TableSpec, folded, ordered_keys
 from leasehold.sinks.values import Kind, kind_of
 
 _EXACT_DIGITS = 15  # SQLite keeps this many decimal digits of a number exactly
@@ -29,13 +30,15 @@ _EXACT_DIGITS = 15  # SQLite keeps this many decimal digits of a number exactly
 class Layout:
     """How to write rows: `columns` are to be bound for `upsert`, in this order, and the keys for `delete`.
 
-    `keys` are the positions in `columns` of the key columns, in the order of the memory of keys.
+    `keys` are the positions in `columns` of the key columns, in the order of the memory of keys. `added` are the names
+    and types of the columns that the table had not before.
     """
 
     columns: tuple[str, ...]
     keys: tuple[int, ...]
     upsert: str
     delete: str | None
+    added: tuple[str, ...] = ()
 
 
 def quoted(name: str) -> str:
@@ -50,7 +53,8 @@ def exists(connection: sqlite3.Connection, name: str) -> bool:
 
 
 def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> Layout:
-    """Check `schema` against the table, which is made if it is missing. Raises `SchemaMismatch`."""
+    """Check `schema` against the table, which is made, or given what it lacks. Raises `SchemaMismatch`."""
+    added: tuple[str, ...] = ()
     fields = stored_fields(spec, schema, "SQLite")
     kind = connection.execute(
         "SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')", (spec.name,)
@@ -60,6 +64,7 @@ def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> L
     elif kind[0] == "view":
         raise SchemaMismatch(f"{spec.name} is a view. Name a table, or one that does not exist: it will be made")
     else:
+        added = _add(connection, spec, fields)
         _compare(connection, spec, fields)
     layout = _layout(spec, fields)
     for statement, values in ((layout.upsert, layout.columns), (layout.delete, layout.keys)):
@@ -70,7 +75,7 @@ def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> L
                 raise SchemaMismatch(
                     f"SQLite cannot write to the table {spec.name} as it is: {error}. Correct its indexes or triggers"
                 ) from error
-    return layout
+    return replace(layout, added=added)
 
 
 def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.Field]:
@@ -117,6 +122,30 @@ def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
     return f"CREATE TABLE {quoted(spec.name)} ({', '.join(parts)})"
 
 
+def addable(spec: TableSpec, fields: Iterable[pa.Field], there: Iterable[str]) -> list[pa.Field]:
+    """The columns that `schema_evolution` adds beside those that are there. No key: what is there has none."""
+    others = {folded(name) for name in (*there, *spec.keys)}
+    return [field for field in fields if folded(field.name) not in others] if spec.schema_evolution == ADD else []
+
+
+def how_to_add(spec: TableSpec, column: str, declared: str) -> str:
+    """What is wrong with a column that the table has not, and what to do."""
+    asked = "" if spec.schema_evolution == ADD else f', set schema_evolution = "{ADD}"'
+    return (
+        f"is not in the table: leave it out{asked}, or ALTER TABLE {quoted(spec.name)} ADD COLUMN {quoted(column)} "
+        f"{declared}"
+    )
+
+
+def _add(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[pa.Field]) -> tuple[str, ...]:
+    """Add the columns that are missing, if that is wanted. The caller has locked the database."""
+    kinds = [(field.name, kind_of(field.type)) for field in addable(spec, fields, _columns(connection, spec.name)[0])]
+    added = tuple(f"{quoted(name)} {kind.declared}" for name, kind in kinds if kind not in (None, Kind.NOTHING))
+    for column in added:
+        connection.execute(f"ALTER TABLE {quoted(spec.name)} ADD COLUMN {column}")
+    return added
+
+
 @dataclass(frozen=True, slots=True)
 class _TableColumn:
     name: str
@@ -132,13 +161,7 @@ def _compare(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[p
         column = columns.get(folded(field.name))
         if column is None:
             kind = kind_of(field.type) or Kind.NOTHING
-            wrong.append(
-                (
-                    field.name,
-                    "is not in the table: leave it out, or ALTER TABLE "
-                    f"{quoted(spec.name)} ADD COLUMN {quoted(field.name)} {kind.declared}",
-                )
-            )
+            wrong.append((field.name, how_to_add(spec, field.name, kind.declared)))
         elif column.generated:
             wrong.append((field.name, "is computed by the table itself: leave it out"))
         elif not fits(field.type, column.declared, strict=strict):

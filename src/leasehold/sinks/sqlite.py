@@ -94,7 +94,11 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with nothing made or changed. Whether the table is there."""
-        return compare(self._path, self.spec, self._claimed, schema)
+        return compare(self._path, self.spec, self._claimed, schema)[0]
+
+    def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
+        """See `AddsColumns`."""
+        return compare(self._path, self.spec, self._claimed, schema)[1]
 
     def row_count(self) -> int:
         """How many rows the table has; 0 if it has not been made yet."""
@@ -226,6 +230,7 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
             yield _SqliteTransaction(connection, self.spec, self._checked)
 
     def _committed(self, transaction: _SqliteTransaction) -> None:
+        self._log_added(transaction.added)
         self._checked = transaction.checked
 
     @contextmanager
@@ -270,6 +275,7 @@ class _SqliteTransaction:
         self._connection = connection
         self._spec = spec
         self.checked = checked
+        self.added: tuple[str, ...] = ()  # columns, in this transaction
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -362,6 +368,7 @@ class _SqliteTransaction:
             return
         bookkeeping.check_still_there(self._connection, self._spec)
         layout = fit(self._connection, self._spec, schema)
+        self.added += layout.added
         bookkeeping.make_companions(self._connection, self._spec)
         self.checked = _Checked(self._connection, self._schema_version(), schema, layout)
 

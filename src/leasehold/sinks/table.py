@@ -21,6 +21,7 @@ FENCE_COLUMNS = (HUB, PARTITION, SEQUENCE_NUMBER, OWNER_LEVEL)
 """The columns that say which event a row comes from and under which ownership it was read."""
 
 MODES = ("upsert", "append")
+ADD = "add"
 _ASCII = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
@@ -48,6 +49,7 @@ class TableSpec:
     sequence_by     what the values of `Batch.sequence_by` are, as text: the table remembers it, and refuses another
     spread          a key may come from several partitions, and batches say which versions of their entities they have
                     read (`versions`); `sequence_by` then says which events come late, and decides no more
+    schema_evolution  `add` adds columns that the table has not; by default such a schema is refused
     """
 
     name: str
@@ -58,6 +60,7 @@ class TableSpec:
     keep: Sequence[str] = ()
     sequence_by: str | None = None
     spread: bool = False
+    schema_evolution: str | None = None
 
     def __post_init__(self) -> None:
         for setting, value in (("table", self.name), ("pipeline", self.pipeline)):
@@ -69,6 +72,10 @@ class TableSpec:
             )
         if self.mode not in MODES:
             raise ConfigError("mode", self.mode, f"one of {', '.join(MODES)}", "upsert is the default")
+        if self.schema_evolution not in (None, ADD):
+            raise ConfigError(
+                "schema_evolution", self.schema_evolution, f"{ADD!r}, or nothing", "Without it a new column is refused"
+            )
         for setting, names in (("keys", self.keys), ("keep", self.keep)):
             if isinstance(names, str):
                 raise ConfigError(setting, names, "a list of column names", f"Write {setting}=({names!r},)")

@@ -332,6 +332,11 @@ class TransactionalSink(ABC, Generic[T]):
         admitted = {each.range.lane for each in plan.admitted}
         takes.emit([one for one in events if (one.hub, one.partition) in admitted], self._clock.wall())
 
+    def _log_added(self, columns: tuple[str, ...]) -> None:
+        """Say what the table was given, once that is committed."""
+        if columns:
+            logger.info("table %s: the columns %s were added (schema_evolution)", self.spec.name, ", ".join(columns))
+
     def _log(self, result: BatchResult, *, certain: bool) -> None:
         """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store."""
         for each in result.refused:

@@ -22,7 +22,7 @@ from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.operations.checking import DRIVER, TASK, Finding, asked, look_at_hub, look_at_store
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
-from leasehold.sinks.base import ComparesSchema, Sink
+from leasehold.sinks.base import AddsColumns, ComparesSchema, Sink
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.content import kind_of_order
 from leasehold.spark.batch import BatchTransform
@@ -134,6 +134,8 @@ def _transform_and_table(spark: SparkSession, file: PipelineFile) -> Iterator[Fi
         there = sink.compare(batch.rows.schema)
         said = "these columns fit the table" if there else f"the table {sink.spec.name} can be made of these columns"
         yield Finding("table", DRIVER, True, said)
+    if isinstance(sink, AddsColumns) and (columns := sink.columns_to_add(batch.rows.schema)):
+        yield Finding("table", DRIVER, True, f"the first start adds the columns {', '.join(columns)}")
     _close(sink)
 
 

@@ -1,14 +1,19 @@
 """The shape of an entity table in Postgres: what it has to be for a DataFrame, and the SQL that writes to it.
 
 Owns CREATE TABLE for a table that is missing and the comparison with one that is there. All that is wrong with it is
-said at once, column by column, before anything is written. Never alters a table. A column of the DataFrame is the
-table's column of just this name, or else the only one whose name differs in capital letters alone.
+said at once, column by column, before anything is written. A column of the DataFrame is the table's column of just this
+name, or else the only one whose name differs in capital letters alone.
+
+Alters a table only where `schema_evolution` is `add`, and then by columns alone that take NULL, so that writers that do
+not know them go on as before. ALTER TABLE waits for those who write the table now, and holds up the others until this
+transaction ends. The caller holds the lock under which entity tables are made: of two who add the same columns, the
+second finds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -17,11 +22,15 @@ from leasehold.sinks.postgres.catalog import Relation, TableColumn, kind_of_rela
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
-from leasehold.sinks.shape import stored_fields
+from leasehold.sinks.shape import addable, how_to_add, stored_fields
 from leasehold.sinks.table import TableSpec, folded, ordered_keys
 
 _LONGEST = 63
 """Bytes of a name; Postgres cuts off what is longer."""
+_MAY_ALTER = """
+SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relname = %(name)s
+"""
 _TAKEN = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 _OTHERS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index"}
 
@@ -54,12 +63,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How to write rows: `columns` of the DataFrame into `targets`. `keys` are the positions of the key columns."""
+    """How to write rows: `columns` of the DataFrame into `targets`. `keys` are the positions of the key columns.
+
+    `added` are the names and types of the columns that the table had not before.
+    """
 
     columns: tuple[str, ...]
     keys: tuple[int, ...]
     targets: tuple[Target, ...]
     relation: Relation
+    added: tuple[str, ...] = ()
 
     @property
     def key_targets(self) -> tuple[Target, ...]:
@@ -83,8 +96,11 @@ class Layout:
         return f"{statement} ON CONFLICT ({keys}) DO {update}"
 
 
-def fit(session: Session, schema: pa.Schema) -> Layout:
-    """Check `schema` against the table, which is made if it is missing. Raises `SchemaMismatch`."""
+def fit(session: Session, schema: pa.Schema, *, only_look: bool = False) -> Layout:
+    """Check `schema` against the table, which is made if it is missing, or gets what it lacks. Raises `SchemaMismatch`.
+
+    With `only_look` a table that is there is not altered: the layout is that of the table as it would be.
+    """
     spec = session.spec
     fields = stored_fields(spec, schema, "Postgres")
     kind = kind_of_relation(session, spec.name)
@@ -95,9 +111,36 @@ def fit(session: Session, schema: pa.Schema) -> Layout:
             f"{spec.name} is {_OTHERS.get(kind, 'no table')}. Name a table, or one that does not exist: it will be made"
         )
     found = relation(session, spec.name)
+    new = _new_columns(session, fields, found)
+    added = tuple(f"{quoted(column.name)} {column.declared}" for column in new)
+    if new and only_look:
+        found = replace(found, columns=(*found.columns, *new))
+        return replace(compared(spec, fields, found), added=added)
+    if new:
+        compared(spec, fields, replace(found, columns=(*found.columns, *new)))  # before anybody has to wait for it
+        columns = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in added)
+        session.run(f"ALTER TABLE {session.names.table} {columns}")
+        found = relation(session, spec.name)
     layout = compared(spec, fields, found)
     _try(session, layout)
-    return layout
+    return replace(layout, added=added)
+
+
+def _new_columns(session: Session, fields: Sequence[pa.Field], found: Relation) -> list[TableColumn]:
+    """The columns that are to be added. Raises `SchemaMismatch` where this user may not."""
+    missing = [
+        (field.name, declared)
+        for field in addable(session.spec, fields, [column.name for column in found.columns])
+        if field.name not in _TAKEN and len(field.name.encode()) <= _LONGEST
+        if (declared := declared_for(field.type, is_key=False)) is not None
+    ]
+    if missing and not session.one(_MAY_ALTER, schema=session.names.schema, name=session.spec.name):
+        what = "is not in the table, and only the table's owner may add it: let a member of that role do so, by "
+        table = session.names.table.replace("%%", "%")
+        refuse(
+            session.spec, [(name, f"{what}ALTER TABLE {table} ADD COLUMN {quoted(name)} {it}") for name, it in missing]
+        )
+    return [TableColumn(name, declared, False, False, False, False, False, True) for name, declared in missing]
 
 
 def _create(session: Session, fields: Sequence[pa.Field]) -> str:
@@ -135,13 +178,7 @@ def compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> La
         column = _column(found, field.name)
         if column is None:
             declared = declared_for(field.type, is_key=False) or "TYPE"
-            wrong.append(
-                (
-                    field.name,
-                    f"is not in the table: leave it out, or ALTER TABLE {quoted(spec.name)} "
-                    f"ADD COLUMN {quoted(field.name)} {declared}",
-                )
-            )
+            wrong.append((field.name, how_to_add(spec, field.name, declared)))
             continue
         there = way(field.type, column.declared)
         if column.computed:

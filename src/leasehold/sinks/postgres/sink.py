@@ -325,14 +325,23 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with all that was made undone. Whether the table is there."""
-        there = False
+        return self._looked(schema)[0]
+
+    def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
+        """See `AddsColumns`."""
+        return self._looked(schema)[1]
+
+    def _looked(self, schema: pa.Schema | None) -> tuple[bool, tuple[str, ...]]:
+        """Whether the table is there, and what it would be given; nothing is made, and nobody who writes waits."""
+        there, added = False, tuple[str, ...]()
         with suppress(_Looked), self._claimed() as transaction:
             there = transaction.is_there()
             if schema is not None:
-                transaction.fit(schema)
+                transaction.fit(schema, only_look=True)
+                added = transaction.added
             check_spec(transaction.recorded_order(), self.spec)
             raise _Looked
-        return there
+        return there, added
 
     def make_shared_tables(self) -> bool:
         """Make the tables that all entity tables of the schema share, as somebody who may."""
@@ -387,6 +396,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         return made
 
     def _committed(self, transaction: PostgresTransaction) -> None:
+        self._log_added(transaction.added)
         self._checked = transaction.checked
 
     @contextmanager

@@ -66,6 +66,7 @@ class PostgresTransaction:
         self._patience = patience
         self.bookkeeping = Bookkeeping(session)
         self.checked = checked
+        self.added: tuple[str, ...] = ()  # columns, in this transaction
         self.staged_as = staged_as
         self._seconds: dict[str, float] = {}
         self.claim = self.bookkeeping.claim
@@ -193,7 +194,8 @@ class PostgresTransaction:
     def forget_identities(self, before: int, at_most: int) -> None:
         identities.forget(self._session, before, at_most)
 
-    def fit(self, schema: pa.Schema) -> None:
+    def fit(self, schema: pa.Schema, *, only_look: bool = False) -> None:
+        """See `TableTransaction`. With `only_look`, in a transaction that is undone, the table is not altered."""
         state, checked = state_of(self._session, self._mine), self.checked
         if checked and checked.state == state and checked.schema.equals(schema):
             return
@@ -206,7 +208,8 @@ class PostgresTransaction:
         gone = [name for name in kept if kind_of_relation(session, name) is None]
         if gone and self.bookkeeping.was_made():
             raise claims.was_dropped(spec, gone[0])
-        layout = fit(session, schema)
+        layout = fit(session, schema, only_look=only_look)
+        self.added += layout.added
         if spec.memory and kind_of_relation(session, spec.memory) is None:
             memory.make(session, layout)
         rejected.make_or_check(session, there=kind_of_relation(session, spec.rejected) is not None)

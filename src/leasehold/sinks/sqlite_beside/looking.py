@@ -29,20 +29,21 @@ def compare(
     spec: TableSpec,
     begin: Begin,
     schema: pa.Schema | None,
-) -> bool:
-    """See `ComparesSchema`. `begin` opens a transaction of the sink."""
+) -> tuple[bool, tuple[str, ...]]:
+    """See `ComparesSchema` and `AddsColumns`: both answers. `begin` opens a transaction of the sink."""
     if not path.exists():
         if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
             raise SinkError(f"{path} cannot be made: {path.parent} is no folder that this user may write to")
         if schema is not None:
             with closing(sqlite3.connect(":memory:")) as connection:
                 fit(connection, spec, schema)
-        return False
-    there = False
+        return False, ()
+    there, added = False, tuple[str, ...]()
     with suppress(_Undone), begin() as transaction:
         check_spec(transaction.recorded_order(), spec)
         there = exists(transaction.connection, spec.name)
         if schema is not None:
             transaction.layout(schema)
+            added = transaction.added
         raise _Undone
-    return there
+    return there, added

@@ -89,6 +89,8 @@ class EntityTable:
     stage_from      in Postgres: batches of `MicroBatches` of at least so many events are brought into the database by
                     Spark's tasks, and do not pass through the driver. Default: no batch, which is quicker where
                     the driver keeps up
+    schema_evolution  "add": columns of the DataFrame that the table has not are added to it, empty for the rows that
+                    are there. Without it they are refused
 
     Raises `ConfigError` at once for settings that do not go together.
     """
@@ -113,6 +115,7 @@ class EntityTable:
         deduplicate_by: str | None = None,
         deduplicate_for: float | str | None = None,
         stage_from: int | None = None,
+        schema_evolution: str | None = None,
     ) -> None:
         self._again = partial(
             EntityTable,
@@ -133,6 +136,7 @@ class EntityTable:
             deduplicate_by=deduplicate_by,
             deduplicate_for=deduplicate_for,
             stage_from=stage_from,
+            schema_evolution=schema_evolution,
         )
         check_release()
         spec = TableSpec(
@@ -143,6 +147,7 @@ class EntityTable:
             keys=keys or (),
             keep=keep,
             sequence_by=sequence_by,
+            schema_evolution=schema_evolution,
         )
         check_expressions(mode, sequence_by=sequence_by, delete_when=delete_when)
         check_text("reject_by", reject_by)

@@ -28,6 +28,7 @@ def table_of(file: PipelineFile) -> EntityTable:
             sequence_by=sink.sequence_by,
             delete_when=sink.delete_when,
             keep=sink.keep,
+            schema_evolution=sink.schema_evolution,
             stage_from=sink.stage_from,
             deduplicate_by=source.deduplicate_by,
             deduplicate_for=file.deduplicate_for,

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 
 import pyarrow as pa
 import pytest
@@ -40,7 +41,7 @@ from leasehold.errors import (
     UsageError,
 )
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks.base import ComparesSchema, Sink, TableContents, TellsContents
+from leasehold.sinks.base import AddsColumns, ComparesSchema, Sink, TableContents, TellsContents
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
@@ -218,6 +219,52 @@ class SinkContract(SinkFixtures):
         with pytest.raises(ConfigError):
             ordered.compare(None)
         assert (contents(), sink.watermarks(HUB)) == ([("a", 1)], {"0": Watermark(0, 1)})
+
+    def test_new_columns_are_added_beside_writers_that_do_not_know_them(
+        self, open_table: Open, contents: Contents, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """For a sink that implements `AddsColumns`."""
+        old, new = open_table(UPSERT), open_table(replace(UPSERT, schema_evolution="add"))
+        if not isinstance(new, AddsColumns):
+            pytest.skip("this sink does not add columns")
+        old.apply(batch(Row("a", 1, 0), Row("b", 1, 1)))
+        wider = batch(Row("b", 2, 2), Row("c", 2, 3))
+        wider = replace(wider, rows=wider.rows.append_column("note", pa.array(["x", "y"])))
+        assert isinstance(old, ComparesSchema)
+        assert isinstance(new, ComparesSchema)
+        assert new.compare(wider.rows.schema)
+        (column,) = new.columns_to_add(wider.rows.schema)
+        assert "note" in column
+        for call in (old.compare, old.check):  # nothing has been changed so far
+            with pytest.raises(SchemaMismatch, match='schema_evolution = "add"'):
+                call(wider.rows.schema)
+        with pytest.raises(SchemaMismatch):  # nothing tells its type
+            new.check(wider.rows.schema.append(pa.field("nothing", pa.null())))
+        with caplog.at_level("INFO", "leasehold.sinks"):
+            assert new.apply(wider) == BatchResult(applied=2)
+        assert [column in record.getMessage() for record in caplog.records] == [True]
+        assert new.columns_to_add(wider.rows.schema) == ()
+        assert old.apply(batch(Row("a", 3, 4), Row("b", 3, 5), Row("d", 3, 6))) == BatchResult(applied=3)
+        assert contents() == [("a", 3), ("b", 3), ("c", 2), ("d", 3)]
+        assert open_table(UPSERT).apply(replace(wider, rows=wider.rows.slice(1))) == BatchResult(replayed=1)
+
+    def test_of_many_that_add_the_same_columns_all_go_on(self, open_table: Open, contents: Contents) -> None:
+        """For a sink that implements `AddsColumns`."""
+        spec = replace(APPEND, schema_evolution="add")
+        if not isinstance(open_table(spec), AddsColumns):
+            pytest.skip("this sink does not add columns")
+        open_table(APPEND).apply(batch(Row("a", 0, 0)))
+        start = Barrier(4)
+
+        def write(number: int) -> BatchResult:
+            sink, mine = open_table(spec), batch(Row("a", number, 0, str(number)))
+            rows = mine.rows.append_column("note", pa.array(["x"])).append_column("other", pa.array([1.5]))
+            start.wait(30)
+            return sink.apply(replace(mine, rows=rows))
+
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(write, range(1, 5))) == [BatchResult(applied=1)] * 4
+        assert contents() == [("a", number) for number in range(5)]
 
     def test_another_sequence_by_is_refused(self, open_table: Open) -> None:
         open_table(ORDERED).apply(batch(Row("a", 1, 0), by_version=True))
