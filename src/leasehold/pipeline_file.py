@@ -270,12 +270,7 @@ class PipelineFile(_Section):
                 name=self.sink.table,
                 pipeline=self.name,
                 consumer_group=self.source.consumer_group,
-                mode=self.sink.mode,
-                keys=self.sink.keys,
-                keep=self.sink.keep,
-                sequence_by=self.sink.sequence_by,
-                spread=self.sink.spread,
-                schema_evolution=self.sink.schema_evolution,
+                **self.sink.model_dump(include={"mode", "keys", "keep", "sequence_by", "spread", "schema_evolution"}),
             )
 
     def kept_for(self) -> Retention:

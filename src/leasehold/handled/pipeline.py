@@ -45,6 +45,7 @@ def handled_table(file: PipelineFile | Path | str, **more: Any) -> HandledTable:
             sequence_by=sink.sequence_by,
             late=sink.late,
             outbox=file.outbox_url,
+            schema_evolution=sink.schema_evolution,
             **more,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from leasehold.errors import SinkError
+from leasehold.errors import SinkError, UsageError
 from leasehold.postgres.connections import Connection, Row
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.table import TableSpec
@@ -76,3 +76,13 @@ class Session:
         """What the block has done is undone where it raises, and the transaction goes on."""
         with self.connection.transaction():
             yield
+
+
+def check_same(session: Session, backend: int, shown: str) -> None:
+    """Refuse a pooler that gives each transaction another session, with settings and tables of somebody else."""
+    if session.one("SELECT pg_backend_pid()") != backend:
+        raise UsageError(
+            f"{shown}: the session of the server has changed between two transactions: a pooler in between (PgBouncer) "
+            "shares sessions among its clients. Set pool_mode = session, its default, for this database, or connect to "
+            "the server itself"
+        )

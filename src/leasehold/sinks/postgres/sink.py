@@ -61,7 +61,7 @@ from leasehold.sinks.postgres.names import (
 )
 from leasehold.sinks.postgres.outbox.sending import PostgresOutbox
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
-from leasehold.sinks.postgres.session import Session, gone
+from leasehold.sinks.postgres.session import Session, check_same, gone
 from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
 from leasehold.sinks.postgres.staged.table import LeftBehind, clear_old, discard
@@ -366,19 +366,10 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 "that events may have. Name a database that was made with ENCODING 'UTF8'"
             )
 
-    def _check_session(self, session: Session) -> None:
-        """Refuse a pooler that gives each transaction another session, with settings and tables of somebody else."""
-        if session.one("SELECT pg_backend_pid()") != self._backends[session.connection]:
-            raise UsageError(
-                f"{self._connections.shown}: the session of the server has changed between two transactions: a pooler "
-                "in between (PgBouncer) shares sessions among its clients. Set pool_mode = session, its default, for "
-                "this database, or connect to the server itself"
-            )
-
     @contextmanager
     def _transaction(self) -> Iterator[PostgresTransaction]:
         with self._using() as session, session.connection.transaction():
-            self._check_session(session)
+            check_same(session, self._backends[session.connection], self._connections.shown)
             session.run("SET CONSTRAINTS ALL IMMEDIATE")  # or a row that breaks one would fail the batch at its end
             transaction = PostgresTransaction(
                 session, self._checked, self._staged.get(session.connection), self._connections.shown, self._timeout
