@@ -64,10 +64,7 @@ if TYPE_CHECKING:
     from leasehold.processor.partition_client import PartitionContext
     from leasehold.processor.stopping import StopReason
 
-__all__ = [
-    "HandledTable",
-    "Retries",
-]
+__all__ = ["HandledTable", "Retries"]
 
 _LOOK = 10.0
 """The longest time between two looks at what is parked, in seconds: an operator may have changed it."""

@@ -20,7 +20,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +168,7 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
     def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
         """See `ListsParked`."""
         with self._claimed() as transaction:
-            now = _text_of(self._clock.wall())
+            now = rejected.time_text(self._clock.wall())
             return parked_rows.drop(transaction.connection, self.spec, events, reason, now)
 
     def check_entities(self) -> None:
@@ -202,7 +201,7 @@ class SqliteSink(TransactionalSink["_SqliteTransaction"]):
     @property
     def rejected_rows(self) -> RejectedRows:
         """The rejected rows of the table, to be listed, tried again or dropped."""
-        return SqliteRejectedRows(self.spec, self._claimed, lambda: _text_of(self._clock.wall()))
+        return SqliteRejectedRows(self.spec, self._claimed, lambda: rejected.time_text(self._clock.wall()))
 
     @property
     def outbox(self) -> Outbox:
@@ -352,9 +351,8 @@ class _SqliteTransaction:
 
     def has_rows(self) -> bool:
         name = self._spec.name
-        if not exists(self._connection, name):
-            return False
-        return self._connection.execute(f"SELECT 1 FROM {quoted(name)} LIMIT 1").fetchone() is not None
+        first = f"SELECT 1 FROM {quoted(name)} LIMIT 1"
+        return exists(self._connection, name) and self._connection.execute(first).fetchone() is not None
 
     def fit(self, schema: pa.Schema) -> None:
         checked = self.checked
@@ -394,13 +392,9 @@ class _SqliteTransaction:
             SqliteRows(connection, spec, checked.layout, content.rows), len(content.rows.values), row_order
         ).write()
         set_aside = content.rejected(written.broken)
-        rejected.replace(connection, spec, plan.admitted, set_aside, _text_of(now))
+        rejected.replace(connection, spec, plan.admitted, set_aside, rejected.time_text(now))
         if remembered := list(content.remembered(row_order)):
             bookkeeping.remember_keys(connection, spec, remembered)
             bookkeeping.record_order(connection, spec, order)
         seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
         return Outcome(written.applied, written.superseded, len(set_aside), seconds)
-
-
-def _text_of(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.forgetting import Cleared, Forgotten, Retention, candidates, is_of
+from leasehold.sinks.rejected import time_text
 from leasehold.sinks.set_aside import EventId, RejectedRow
 from leasehold.sinks.shape import exists, quoted
 from leasehold.sinks.sqlite_beside import messages, outbox, parked, versions
@@ -45,7 +45,7 @@ def clear(
     """One step."""
     rejected, more = 0, False
     if retention.rejected is not None:
-        before = _text_of(max(0.0, now - retention.rejected))
+        before = time_text(max(0.0, now - retention.rejected))
         rejected = _oldest(connection, spec.rejected, "rejected_at", before, at_most)
         _oldest(connection, "leasehold_dropped", "dropped_at", before, at_most)
         more = rejected == at_most
@@ -189,7 +189,3 @@ def _clear_keys(
         [(spec.pipeline, spec.name, *lane, number) for lane, number in reached.items()],
     )
     return len(gone), tuple(rows[-1][:width]) if len(rows) == at_most else None
-
-
-def _text_of(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
