@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,9 @@ from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityEvent, entity
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations import parked as operations
+from leasehold.sinks.outbox import EmittedEvent
+from leasehold.sinks.sqlite_beside import outbox
+from leasehold.sinks.table import TableSpec
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.test_rejected import PIPELINE
 from tests.entities.test_handled_table import given
@@ -82,6 +86,16 @@ def test_status_tells_how_many_wait_and_until_when(place: Path) -> None:
         r"^3 parked events, the oldest for [\d.]+ s, the next is (due|tried in [\d.]+ s)$", said.stdout, re.M
     )
     assert "rejected row" not in said.stdout
+    assert "outbox" not in said.stdout
+    spec = TableSpec(name="flights", pipeline="flights", keys=("id",))
+    with closing(sqlite3.connect(place / "entities.db")) as connection:
+        for statement in outbox.SCHEMA:
+            connection.execute(statement)
+        outbox.put(connection, spec, [EmittedEvent("h", "0", n, 0, ("a",), b"x") for n in range(3)], 1_000.0)
+        connection.execute("UPDATE leasehold_outbox SET refused = 'too large' WHERE number = 2")
+        connection.commit()
+    said = CliRunner().invoke(app, ["status", str(place / "flights.toml")])
+    assert re.search(r"^2 events in the outbox, the oldest for .+$\n^1 event in the outbox refused", said.stdout, re.M)
     found = json.loads(CliRunner().invoke(app, ["status", str(place / "flights.toml"), "--json"]).stdout)
     assert (found["parked"], found["deadLetters"], found["rejected"]) == (3, 0, 0)
     assert found["oldestParked"] < found["nextRetry"]

@@ -34,6 +34,7 @@ from leasehold.processor.stopping import StopReason
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.forgetting import Forgets
 from leasehold.sinks.outbox import KeepsOutbox, Outbox, OutboxCounts
+from leasehold.sinks.set_aside import TellsSetAside
 from leasehold.testing.clock import ManualClock
 from tests.entities.test_handled_table import PATIENT, ROOT, _writable, body, given, rows, until
 from tests.sinks.conftest import place, postgres_server
@@ -237,6 +238,8 @@ def test_who_lost_the_partition_removes_and_marks_nothing(bench: Bench) -> None:
     assert kept.waiting("h", "0", 9, 1 << 20) == []
     counts = kept.counts()
     assert (counts.waiting, counts.since, counts.refused) == (0, None, 1)
+    assert isinstance(table.sink, TellsSetAside)
+    assert table.sink.set_aside_counts().outbox == counts
 
 
 def test_a_refused_batch_emits_nothing(bench: Bench) -> None:

@@ -25,6 +25,7 @@ from leasehold.model import Positions
 from leasehold.operations.group_watch import GroupSnapshot, WatchedGroup
 from leasehold.operations.verdicts import Verdict
 from leasehold.sinks.base import TableContents
+from leasehold.sinks.outbox import OutboxCounts
 from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.testing.clock import ManualClock
 from tests.metrics.groups import Group, of, samples
@@ -165,6 +166,16 @@ def test_what_is_set_aside_is_told_and_times_only_while_something_is_parked(tmp_
     (tmp_path / "two").mkdir()
     told = Group(tmp_path / "two", set_aside=SetAsideCounts).scrape()
     assert [of(told, f"table_{name}") for name in names] == [0, 0, None, None]
+
+
+def test_what_waits_in_the_outbox_is_told(tmp_path: Path) -> None:
+    counts = SetAsideCounts(outbox=OutboxCounts(5, 1_000.0, 1))
+    told = Group(tmp_path, set_aside=lambda: counts).scrape()
+    names = ("outbox_events", "oldest_outbox_timestamp_seconds", "outbox_refused_events")
+    assert [of(told, f"table_{name}") for name in names] == [5, 1_000, 1]
+    (tmp_path / "two").mkdir()
+    told = Group(tmp_path / "two", set_aside=SetAsideCounts).scrape()
+    assert [of(told, f"table_{name}") for name in names] == [0, None, 0]
 
 
 # the complaints

@@ -249,6 +249,9 @@ def _facts_of_aside(counts: SetAsideCounts | None) -> dict[str, object]:
         "parked": counts and counts.parked,
         "oldestParked": counts and counts.oldest_parked,
         "nextRetry": counts and counts.next_retry,
+        "outbox": counts and counts.outbox.waiting,
+        "oldestInOutbox": counts and counts.outbox.since,
+        "refusedInOutbox": counts and counts.outbox.refused,
     }
 
 
@@ -265,6 +268,11 @@ def _said_of_aside(counts: SetAsideCounts, at: float) -> str:
         if counts.next_retry is not None:
             due = counts.next_retry - at
             said += f", the next is tried in {span(due)}" if due > 0 else ", the next is due"
+    if counts.outbox.waiting and counts.outbox.since is not None:
+        said += f"\n{counted(counts.outbox.waiting, 'event')} in the outbox"
+        said += f", the oldest for {span(max(0.0, at - counts.outbox.since))}"
+    if counts.outbox.refused:
+        said += f"\n{counted(counts.outbox.refused, 'event')} in the outbox refused by the hub"
     return said
 
 

@@ -80,6 +80,17 @@ SET_ASIDE: Sequence[tuple[str, str, Callable[[SetAsideCounts], float | None]]] =
         "When the next parked event is tried, in the past where it waits for its owner; no sample where there is none.",
         lambda one: one.next_retry,
     ),
+    (
+        "table_outbox_events",
+        "Events that handlers have emitted and that wait.",
+        lambda one: one.outbox.waiting,
+    ),
+    (
+        "table_oldest_outbox_timestamp_seconds",
+        "When the first of them was emitted; no sample where none waits.",
+        lambda one: one.outbox.since,
+    ),
+    ("table_outbox_refused_events", "Emitted events that their hub has refused.", lambda one: one.outbox.refused),
 )
 """Families of what is set aside beside a table: name, documentation, value."""
 

@@ -44,6 +44,9 @@ def _set_aside(counts: SetAsideCounts | None) -> Mapping[str, object]:
         "parked": None if counts is None else counts.parked,
         "oldestParked": None if counts is None else counts.oldest_parked,
         "nextRetry": None if counts is None else counts.next_retry,
+        "outbox": None if counts is None else counts.outbox.waiting,
+        "oldestInOutbox": None if counts is None else counts.outbox.since,
+        "refusedInOutbox": None if counts is None else counts.outbox.refused,
     }
 
 

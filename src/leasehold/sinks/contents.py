@@ -15,7 +15,7 @@ from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.sinks.shape import exists, quoted
-from leasehold.sinks.sqlite_beside import parked_rows
+from leasehold.sinks.sqlite_beside import outbox, parked_rows
 from leasehold.sinks.table import TableSpec
 from leasehold.sqlite_file import DatabaseFile
 
@@ -46,7 +46,8 @@ def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCo
                 f"FROM {quoted(spec.rejected)}"
             )
         count, oldest, following = parked_rows.counts(connection, spec)
-    return SetAsideCounts(*rejected, count, oldest, following)
+        emitted = outbox.counts(connection, spec)
+    return SetAsideCounts(*rejected, count, oldest, following, emitted)
 
 
 @contextmanager

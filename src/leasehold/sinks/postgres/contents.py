@@ -7,9 +7,11 @@ the database as errors name it.
 from __future__ import annotations
 
 from leasehold.sinks.base import TableContents
+from leasehold.sinks.outbox import OutboxCounts
 from leasehold.sinks.postgres import parked, rejected
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
-from leasehold.sinks.postgres.names import PARKED
+from leasehold.sinks.postgres.names import OUTBOX, PARKED
+from leasehold.sinks.postgres.outbox import table as outbox
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.set_aside import SetAsideCounts
 
@@ -27,7 +29,8 @@ def of_tables(session: Session, shown: str) -> TableContents:
 
 def set_aside(session: Session, shown: str) -> SetAsideCounts:
     """What is set aside beside it."""
-    check_tables(session, [session.spec.rejected, PARKED], shown)
+    check_tables(session, [session.spec.rejected, PARKED, OUTBOX], shown)
     rows = rejected.counts(session) if kind_of_relation(session, session.spec.rejected) else (0, 0)
     count, oldest, following = parked.counts(session) if kind_of_relation(session, PARKED) else (0, None, None)
-    return SetAsideCounts(*rows, count, oldest, following)
+    emitted = outbox.counts(session) if kind_of_relation(session, OUTBOX) else OutboxCounts()
+    return SetAsideCounts(*rows, count, oldest, following, emitted)

@@ -25,8 +25,10 @@ the watermark has passed it, and stays where it is.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from leasehold.sinks.outbox import OutboxCounts
 
 if TYPE_CHECKING:
     from leasehold.sinks.batch import Batch
@@ -143,6 +145,7 @@ class SetAsideCounts:
     parked         events
     oldest_parked  when the one that has been parked longest was parked, in seconds since 1970; None where none is
     next_retry     when the next of them is tried, in seconds since 1970; in the past: it waits for its owner
+    outbox         events that handlers have emitted, which wait to be sent or were refused
     """
 
     rejected: int = 0
@@ -150,6 +153,7 @@ class SetAsideCounts:
     parked: int = 0
     oldest_parked: float | None = None
     next_retry: float | None = None
+    outbox: OutboxCounts = field(default_factory=OutboxCounts)
 
 
 @runtime_checkable

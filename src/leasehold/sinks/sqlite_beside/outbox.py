@@ -83,14 +83,7 @@ class SqliteOutbox:
     def counts(self) -> OutboxCounts:
         """See `Outbox`."""
         with self._reading() as connection:
-            if not exists(connection, OUTBOX):
-                return OutboxCounts()
-            row = connection.execute(
-                "SELECT count(*) FILTER (WHERE refused IS NULL), min(emitted_at) FILTER (WHERE refused IS NULL), "
-                f"count(refused) FROM {OUTBOX} WHERE {_MINE}",
-                self._mine,
-            ).fetchone()
-        return OutboxCounts(*row)
+            return counts(connection, self._spec)
 
     def _is_another_s(self, connection: sqlite3.Connection, hub: str, partition: str, owner_level: int) -> bool:
         mark = bookkeeping.watermarks(connection, self._spec, [hub]).get((hub, partition))
@@ -112,6 +105,18 @@ def put(connection: sqlite3.Connection, spec: TableSpec, events: Sequence[Emitte
             for one in events
         ],
     )
+
+
+def counts(connection: sqlite3.Connection, spec: TableSpec) -> OutboxCounts:
+    """How much is in the outbox of a table."""
+    if not exists(connection, OUTBOX):
+        return OutboxCounts()
+    row = connection.execute(
+        "SELECT count(*) FILTER (WHERE refused IS NULL), min(emitted_at) FILTER (WHERE refused IS NULL), "
+        f"count(refused) FROM {OUTBOX} WHERE {_MINE}",
+        (spec.pipeline, spec.name),
+    ).fetchone()
+    return OutboxCounts(*row)
 
 
 def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, str]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from leasehold.sinks.outbox import OutboxCounts, WaitingEvent, waiting_event
 from leasehold.sinks.postgres.names import OUTBOX
-from leasehold.sinks.postgres.outbox.table import MINE, named
+from leasehold.sinks.postgres.outbox.table import MINE, counts, named
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 
 _LANE = f"{MINE} AND hub = %(hub)s AND partition = %(partition)s"
@@ -69,15 +69,7 @@ class PostgresOutbox:
     def counts(self) -> OutboxCounts:
         """See `Outbox`."""
         with self._claimed() as transaction:
-            if not transaction.has(OUTBOX):
-                return OutboxCounts()
-            session = transaction.session
-            [row] = session.rows(
-                "SELECT count(*) FILTER (WHERE refused IS NULL), min(emitted_at) FILTER (WHERE refused IS NULL), "
-                f"count(refused) FROM {session.names.of(OUTBOX)} WHERE {MINE}",
-                **named(session),
-            )
-        return OutboxCounts(*row)
+            return counts(transaction.session) if transaction.has(OUTBOX) else OutboxCounts()
 
     def _changed(self, hub: str, partition: str, owner_level: int, statement: str, **values: Any) -> bool:
         def once() -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leasehold.sinks.outbox import EmittedEvent, text_of_properties
+from leasehold.sinks.outbox import EmittedEvent, OutboxCounts, text_of_properties
 from leasehold.sinks.parking.keys import text_of, texts_of
 from leasehold.sinks.postgres.names import OUTBOX
 from leasehold.sinks.postgres.session import Session
@@ -39,6 +39,16 @@ def put(session: Session, events: Sequence[EmittedEvent], now: float) -> None:
             for one in events
         ],
     )
+
+
+def counts(session: Session) -> OutboxCounts:
+    """How much is in the outbox. The table is there."""
+    [row] = session.rows(
+        "SELECT count(*) FILTER (WHERE refused IS NULL), min(emitted_at) FILTER (WHERE refused IS NULL), "
+        f"count(refused) FROM {session.names.of(OUTBOX)} WHERE {MINE}",
+        **named(session),
+    )
+    return OutboxCounts(*row)
 
 
 def forget(session: Session, key: Mapping[str, str]) -> int:
