@@ -40,6 +40,7 @@ from psycopg.rows import TupleRow
 from leasehold.backends import masked, say_unverified
 from leasehold.environment import secret_from
 from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, lasting
+from leasehold.postgres.azure_token import AzureTokens, check_way, without_auth
 from leasehold.postgres.place import RELATIONS, find_place, qualified
 from leasehold.server_urls import bad_url, check_server_url
 
@@ -151,10 +152,14 @@ class Connections:
         self._url = url
         self._errors = errors
         self._relations = relations
-        self._parameters, stated = _parameters(url, timeout)
+        plain, with_token = without_auth(url)
+        self._parameters, stated = _parameters(plain, timeout, with_password=not with_token)
         self._settings = {**stated, **(settings or {})}
         if (mode := _unverified(self._parameters)) is not None:
             say_unverified(logger, self.shown, f"sslmode={mode}")
+        if with_token:
+            check_way(self.shown, self._parameters, away=bool(_hosts_away(self._parameters)))
+        self._tokens = AzureTokens(self.shown, errors.unavailable) if with_token else None
         self._prepare = prepare
         self._processes: dict[int, _Process] = {}
 
@@ -202,6 +207,8 @@ class Connections:
 
     def close(self) -> None:
         """Close what this process has open and does not use now. The store may be used again afterwards."""
+        if self._tokens is not None:
+            self._tokens.close()
         mine = self._processes.get(os.getpid())
         if mine is None:
             return
@@ -263,7 +270,10 @@ class Connections:
         def connect() -> None:
             made: Connection | BaseException
             try:
-                made = Connection.connect(**self._parameters, autocommit=True)
+                given = self._parameters
+                if self._tokens is not None:
+                    given = {**given, "password": self._tokens.token()}
+                made = Connection.connect(**given, autocommit=True)
                 made.process = os.getpid()
             except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits
                 made = error
@@ -325,14 +335,14 @@ def _first_line(error: psycopg.Error) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _parameters(url: str, timeout: float) -> tuple[dict[str, Any], dict[str, str]]:
+def _parameters(url: str, timeout: float, *, with_password: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """What to connect with, and what to set then: the URL's own settings, and those that the promises stand on."""
     check_server_url(url, _FORM)
     try:
         stated = conninfo.conninfo_to_dict(url)
     except psycopg.Error:  # libpq repeats parts of the URL
         raise bad_url(url, _FORM) from None
-    if not stated.get("password") and (secret := secret_from(os.environ, PASSWORD)):
+    if with_password and not stated.get("password") and (secret := secret_from(os.environ, PASSWORD)):
         stated["password"] = secret
     milliseconds = max(1, math.ceil(timeout * 1000))
     settings = {
@@ -355,9 +365,13 @@ def _parameters(url: str, timeout: float) -> tuple[dict[str, Any], dict[str, str
 def _unverified(parameters: Mapping[str, Any]) -> str | None:
     """The `sslmode` that was asked for, if with it anybody may answer for a server that is not of this host."""
     mode = parameters.get("sslmode") or os.environ.get("PGSSLMODE")
-    hosts = str(parameters.get("host") or os.environ.get("PGHOST", "")).split(",")
-    away = [host for host in hosts if host not in ("", "localhost", "127.0.0.1", "::1") and not host.startswith("/")]
-    return mode if mode and away and mode not in ("verify-full", "verify-ca") else None
+    return mode if mode and _hosts_away(parameters) and mode not in ("verify-full", "verify-ca") else None
+
+
+def _hosts_away(parameters: Mapping[str, Any]) -> list[str]:
+    """The hosts of the URL that are not this one."""
+    hosts = str(parameters.get("hostaddr") or parameters.get("host") or os.environ.get("PGHOST", "")).split(",")
+    return [host for host in hosts if host not in ("", "localhost", "127.0.0.1", "::1") and not host.startswith("/")]
 
 
 def _split_options(options: str) -> tuple[dict[str, str], str]:
