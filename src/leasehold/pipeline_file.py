@@ -138,6 +138,7 @@ class SinkSection(_Section):
     on_failure: Literal["park", "discard", "wait"] = "park"
     spread: bool = False
     late: Literal["apply", "reject"] = "apply"
+    related: tuple[Name, ...] = Field(default=(), strict=False)
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> SinkSection:
@@ -149,7 +150,7 @@ class SinkSection(_Section):
         return self
 
 
-_OF_HANDLERS = dict.fromkeys(("on_failure", "spread", "late"), True) | dict.fromkeys(
+_OF_HANDLERS = dict.fromkeys(("on_failure", "spread", "late", "related"), True) | dict.fromkeys(
     ("mode", "delete_when", "keep", "stage_from", "rejected_retention", "memory_retention", "tombstone_retention"),
     False,
 )

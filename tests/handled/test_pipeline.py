@@ -248,3 +248,14 @@ def test_a_file_without_a_handler_and_one_that_does_not_end(place: Path) -> None
         handled_processor(place / "orders.toml")
     said = CliRunner().invoke(app, ["run", str(place / "orders.toml"), "--no-spark", "--available-now"])
     assert said.exit_code == 2
+
+
+def test_related_tables_are_named_in_the_file(place: Path) -> None:
+    (place / "orders.toml").write_text(FILE.replace('table = "orders"', 'table = "orders"\nrelated = ["lines"]', 1))
+    with pytest.raises(ConfigError, match=r"sink\.related = 'lines': there is no such table"):
+        handled_table(place / "orders.toml")
+    with closing(sqlite3.connect(place / "entities.db")) as connection:
+        connection.execute("CREATE TABLE lines (id INTEGER PRIMARY KEY)")
+    table = handled_table(place / "orders.toml")
+    table.sink.close()
+    assert table._related == {"lines"}

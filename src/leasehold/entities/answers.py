@@ -1,6 +1,7 @@
-"""What a handler may answer beside the new state: events to be sent.
+"""What a handler may answer beside the new state: events to be sent, and rows of related tables.
 
     return Effects({"total": total}, [Emit({"order_id": event.key, "total": total}, key=event.key)])
+    return Effects({"total": total}, [Row("lines", {"order_id": event.key, "line": 1}, keys=["order_id", "line"])])
 
 Owns these words, and the form in which what they hold is kept. Pure. What an answer holds takes effect with the state,
 in the batch's one transaction, or not at all.
@@ -16,8 +17,9 @@ from decimal import Decimal
 from typing import Any
 
 from leasehold.errors import UsageError
+from leasehold.sinks.related import Gone, Row
 
-__all__ = ["Effects", "Emit"]
+__all__ = ["Effects", "Emit", "Gone", "Row"]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -57,18 +59,19 @@ class Effects:
     """A handler's answer: a state, `Delete()` or `Skip()`, and what takes effect with it, in this order."""
 
     state: Any
-    effects: Iterable[Emit] = ()
+    effects: Iterable[Emit | Row | Gone] = ()
 
 
-def parts(answer: Any) -> tuple[Any, list[Emit]]:
-    """An answer as the state and what takes effect beside it. Raises `UsageError` for what is no effect."""
+def parts(answer: Any) -> tuple[Any, list[Emit], list[Row | Gone]]:
+    """An answer as the state, events to be sent and related rows. Raises `UsageError` for what is no effect."""
     if not isinstance(answer, Effects):
-        return answer, []
+        return answer, [], []
     effects = list(answer.effects)
     for one in effects:
-        if not isinstance(one, Emit):
-            raise UsageError(f"Effects(state, [{type(one).__name__}, …]): it holds Emit(…)")
-    return answer.state, effects
+        if not isinstance(one, Emit | Row | Gone):
+            raise UsageError(f"Effects(state, [{type(one).__name__}, …]): it holds Emit(…), Row(…) and Gone(…)")
+    rows = [one for one in effects if not isinstance(one, Emit)]
+    return answer.state, [one for one in effects if isinstance(one, Emit)], rows
 
 
 def _bytes_of(body: object) -> bytes:

@@ -5,6 +5,7 @@ Owns the form of its rows and of its rejected events, and which columns a handle
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from leasehold.errors import ConfigError
 from leasehold.model import EventRange
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.outbox import EmittedEvent
+from leasehold.sinks.related import Related, RelatesTables
 
 _KEY_TYPES = (pa.types.is_string, pa.types.is_integer)
 _FENCE = (
@@ -62,7 +64,15 @@ def row_batch(handler: EntityHandler, state: pa.Schema, place: Place, done: Comp
         delete=pa.array([change.state is None for change in changes], pa.bool_()),
         ranges=[EventRange(place.hub, place.partition, place.owner_level, begin, end)],
         outbox=emitted_events(done),
+        related=_related(state, done),
     )
+
+
+def _related(state: pa.Schema, done: Computed) -> Related | None:
+    """All that is made of those entities of which the database may refuse anything but their states."""
+    concerned = {step.key for step in done.steps if step.rows or (step.changes and step.state is None)}
+    steps = [step for step in done.steps if step.key in concerned]
+    return Related(state, steps) if steps else None
 
 
 def emitted_events(done: Computed) -> list[EmittedEvent]:
@@ -95,6 +105,17 @@ def check_columns(handler: EntityHandler, schema: pa.Schema, state: pa.Schema) -
             f"{other[0]} is in one of {handler.state.__name__} and state alone",
             "Give both the same names",
         )
+
+
+def check_related(sink: object, tables: Sequence[str]) -> frozenset[str]:
+    """The related tables of a handler, which are there. Raises `ConfigError`."""
+    if isinstance(tables, str):
+        raise ConfigError("related", tables, "a list of tables", f'Write related=["{tables}"]')
+    if tables and not isinstance(sink, RelatesTables):
+        raise ConfigError("related", tables, "this sink writes no related tables", "SQLite and Postgres do")
+    if isinstance(sink, RelatesTables):
+        sink.check_related(tables)
+    return frozenset(tables)
 
 
 def with_fence(schema: pa.Schema) -> pa.Schema:

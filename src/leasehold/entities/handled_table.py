@@ -19,6 +19,8 @@ Owns why an event takes effect once, though its handler may be called more often
    their own by the same rules. A new owner finds what the former has parked, once it has raised the level.
 
 5. What a handler emits is put into the outbox by the same commit, and sent by a thread beside (`outbox`).
+6. Related rows are written by the same commit. Where the database refuses those of an event, nothing is committed, and
+   the batch is computed again as if the handler had raised for that event (`sinks.related`).
 
 One thread works on a partition at a time (the processor's), any number of partitions at once. When an owner stops for a
 minute, or for good, at any line before a commit, nothing has happened: another owner's commit makes its own refused;
@@ -33,30 +35,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.entities.applying import check_columns, row_batch, with_fence
+from leasehold.entities.applying import check_columns, check_related, row_batch, with_fence
 from leasehold.entities.columns import columns_of
 from leasehold.entities.given import Sent, given_events
 from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
+from leasehold.entities.known_partition import KnownPartition
 from leasehold.entities.outbox import sender_of
-from leasehold.entities.parking import Outcomes, Retries, check_policy, parked
-from leasehold.entities.spread import BEHIND, SpreadComputed, SpreadEntities, check_spread
+from leasehold.entities.parking import Retries, check_policy, parked
+from leasehold.entities.spread import BEHIND, Compute, SpreadComputed, SpreadEntities, check_spread
 from leasehold.entities.telling import failed, say_parked, unavailable
 from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
-from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import KeepsStates, LevelOf, Sink
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.parking import KeepsParked, Parking
+from leasehold.sinks.table import BatchResult
 from leasehold.sinks.versions import KeepsVersions, KnownEntity, Versioned
 
 if TYPE_CHECKING:
@@ -70,27 +73,6 @@ _LOOK = 10.0
 """The longest time between two looks at what is parked, in seconds: an operator may have changed it."""
 _AT_ONCE = 100
 """Entities whose parked events are tried in one commit, and events."""
-
-
-@dataclass(slots=True)
-class _Known:
-    """What this process knows of a partition at one owner level, for the one thread that works on it.
-
-    `waiting` are the entities that have parked events, with when to try the first, as of the count `changes`; None if
-    they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again. Those behind
-    another partition's are looked at after `behind` seconds.
-    """
-
-    owner_level: int
-    context: PartitionContext | None = None
-    end: int = 0
-    tried: tuple[int, int] = (BEFORE_FIRST, 0)
-    outcomes: Outcomes = field(default_factory=Outcomes)
-    waiting: dict[Key, float] | None = None
-    changes: int = 0
-    outages: int = 0
-    not_before: float = 0.0
-    behind: float = BEHIND[0]
 
 
 class HandledTable:
@@ -114,6 +96,7 @@ class HandledTable:
     sequence_by     with `spread`, the column of `schema` that grows with each event of an entity
     late            what becomes of an event that comes after a later one: `apply` (default) or `reject`
     outbox          URL of the hub to which events are sent that the handler emits
+    related         the tables beside this one of which the handler may write rows
     clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
     schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there
 
@@ -141,6 +124,7 @@ class HandledTable:
         sequence_by: str | None = None,
         late: str = "apply",
         outbox: str | None = None,
+        related: Sequence[str] = (),
         clock: Clock | None = None,
         rng: Random | None = None,
         schema_evolution: str | None = None,
@@ -175,7 +159,8 @@ class HandledTable:
         self._states: KeepsStates = self.sink
         self._parks: KeepsParked = self.sink
         self.sink.check(with_fence(self._state))
-        self._states.check_states()
+        self._related = check_related(self.sink, related)
+        self._states.check_states(referred=bool(related))
         self._parks.check_parked()
         self._sender = sender_of(self.sink, outbox, base=base, clock=self._clock, rng=self._rng)
         self._spread: SpreadEntities | None = None
@@ -188,10 +173,9 @@ class HandledTable:
                 self._columns,
                 sequence_by=sequence_by,
                 late=late,
-                emits=outbox is not None,
                 clock=self._clock,
             )
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, KnownPartition] = {}
 
     def on_partition_start(self, context: PartitionContext) -> None:
         """The `on_partition_start` of a processor: what a former owner has parked is tried again when it is due."""
@@ -232,13 +216,14 @@ class HandledTable:
                 self.sink.raise_owner_levels(batch.hub, {batch.partition: batch.owner_level})
             except UsageError:
                 return False
-            self._known[batch.partition] = _Known(batch.owner_level)
+            self._known[batch.partition] = KnownPartition(batch.owner_level)
         return True
 
     def _take(self, batch: EventBatch, context: PartitionContext) -> None:
         known = self._known[batch.partition]
         begin = known.end if known.context is context else context.start
-        for again in count():
+        known.refused, again = {}, 0
+        while True:
             mark = self._watermark(batch)
             waiting = self._waiting(batch, mark)
             done = self._compute(batch, mark.sequence_number, again)
@@ -246,8 +231,13 @@ class HandledTable:
                 self._check_outage(batch, done)
             end = batch.last + 1 if done.failed is None else done.failed.sequence_number
             parking = self._parking(batch, done)
-            if end <= begin or self._apply(done, batch, begin, end, mark, parking):
+            if end <= begin:
                 break
+            result = self._apply(done, batch, begin, end, mark, parking)
+            known.refused = {**known.refused, **result.violations}
+            if not (result.violations or result.outdated):
+                break
+            again += result.outdated
         known.context, known.end = context, max(begin, end)
         if self._spread is None:
             first = {one.key: one.next_at for one in reversed(parking.put)}
@@ -281,8 +271,10 @@ class HandledTable:
         if known.waiting:
             context.call_again(min(_LOOK, max(min(known.waiting.values()), known.not_before) - now))
 
-    def _try_due(self, batch: EventBatch, mark: Watermark, now: float) -> None:
-        """One commit of parked events that are due; what waits afterwards is known."""
+    def _try_due(
+        self, batch: EventBatch, mark: Watermark, now: float, refused: Mapping[int, str] | None = None
+    ) -> None:
+        """One commit of parked events that are due, those `refused` not called for; what waits afterwards is known."""
         known = self._known[batch.partition]
         if self._spread is not None:
             known.waiting = None  # other partitions' events may have gone out of the way
@@ -292,6 +284,7 @@ class HandledTable:
             known.behind = min(2 * known.behind, BEHIND[1])
             return
         events = self._parks.parked_events(batch.hub, batch.partition, [key for _, key in due], _AT_ONCE)
+        known.refused = refused or {}
         done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True, parked=True)
         if known.outcomes.outage(done.calls) is not None:
             known.outages += 1
@@ -300,7 +293,9 @@ class HandledTable:
         known.outages, known.not_before = 0, 0.0
         parking = self._parking(batch, done, [event.sequence_number for event in events])
         at = mark.sequence_number + 1
-        self._apply(done, batch, at, at, mark, parking)
+        if violations := self._apply(done, batch, at, at, mark, parking).violations:
+            self._try_due(batch, mark, now, {**known.refused, **violations})
+            return
         known.waiting, known.behind = None, BEHIND[0]  # also where it was outdated
         self._waiting(batch, self._watermark(batch))
 
@@ -315,17 +310,21 @@ class HandledTable:
         parked: bool = False,
     ) -> Computed:
         given, columns = given_events(self._reader, self._handler, batch, events, deliveries)
-        last = self._last_delivery
+        call = self._calling(batch.partition, goes_on=goes_on)
         if self._spread is not None:
-            return self._spread.computed(given, columns, parked=parked, goes_on=goes_on, deliveries=last)
+            return self._spread.computed(given, columns, call, parked=parked)
         keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
         states = self._states.read_states(self._state, keys)
-        return compute(
-            *(self._handler, states, given, self._columns),
-            waiting=set(waiting),
+        return call(self._handler, states, given, self._columns, waiting=set(waiting))
+
+    def _calling(self, partition: str, *, goes_on: bool) -> Compute:
+        return partial(
+            compute,
             goes_on=goes_on,
-            deliveries=last,
+            deliveries=1 if self._on_failure == "discard" else self._retries.deliveries,
             emits=self._sender is not None,
+            related=self._related,
+            refused=self._known[partition].refused,
         )
 
     def _parking(self, batch: EventBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:
@@ -362,8 +361,8 @@ class HandledTable:
         end: int,
         read_under: Watermark | None = None,
         parking: Parking | None = None,
-    ) -> bool:
-        """Commit the changes with the watermark, together. False if they are to be computed again: rule 3."""
+    ) -> BatchResult:
+        """Commit the changes with the watermark, together, or learn that they are to be computed again: rules 3, 6."""
         if (known := self._known.get(batch.partition)) is not None:
             known.waiting = None  # until it is known what was committed
         made = row_batch(self._handler, self._state, batch, done, begin, end)
@@ -371,10 +370,10 @@ class HandledTable:
         made = replace(made, read_under=under, parking=parking)
         if isinstance(done, SpreadComputed):
             made = replace(made, versioned=self._versioned(done, made, batch, end))
-        outdated = self.sink.apply(made, self.level_of).outdated
+        result = self.sink.apply(made, self.level_of)
         if self._sender is not None and done.emitted:
             self._sender.emitted(batch.hub, batch.partition)
-        return not outdated
+        return result
 
     def _versioned(self, done: SpreadComputed, made: Batch, batch: EventBatch, end: int) -> Versioned:
         """What `done` was computed from, and how it is computed again, in place, where that has changed."""
@@ -385,15 +384,12 @@ class HandledTable:
 
         def again(moved: Mapping[Key, KnownEntity]) -> Batch | None:
             assert self._spread is not None
-            goes_on, last = self._on_failure != "wait", self._last_delivery
-            if not self._spread.compute_again(done, moved, end, goes_on=goes_on, deliveries=last):
+            goes_on = self._on_failure != "wait"
+            call = self._calling(batch.partition, goes_on=goes_on)
+            if not self._spread.compute_again(done, moved, end, call, goes_on=goes_on):
                 return None
             anew = row_batch(self._handler, self._state, batch, done, its.begin, its.end)
             versioned = Versioned(self._state, read, done.latest(end))
             return replace(anew, parking=self._parking(batch, done), versioned=versioned)
 
         return Versioned(self._state, read, done.latest(end), again)
-
-    @property
-    def _last_delivery(self) -> int:
-        return 1 if self._on_failure == "discard" else self._retries.deliveries

@@ -10,7 +10,7 @@ and takes effect once (`handled_table`).
     a state     the entity's new state: a dict, or an object of the class that the decorator names
     Delete()    the entity is deleted; its next event finds None
     Skip()      the entity stays as it is
-    Effects(one of these, [Emit(...), ...])    and beside it, events are sent (`answers`)
+    Effects(one of these, [Emit(...), Row(...), Gone(...)])    beside it, events are sent, and rows written (`answers`)
 
     raise Reject(reason)    the event will never succeed: it is set aside with the reason, and the entity stays
     raise Retry(after=30)   the event may succeed later, and not before so many seconds: so does any other exception
@@ -26,6 +26,7 @@ from typing import Any
 
 from leasehold.entities.answers import Emit, parts
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
+from leasehold.sinks.related import EntityStep
 
 __all__ = [
     "Delete",
@@ -77,6 +78,10 @@ class Retry(Exception):
             raise UsageError(f"Retry(after={after}): it is a number of seconds, zero or more")
         self.after = after
         super().__init__(reason)
+
+
+class RowsRefused(LeaseholdError):
+    """The database refuses what an event makes of related rows, as if its handler had raised."""
 
 
 class HandlerFailed(LeaseholdError):
@@ -194,6 +199,7 @@ class Computed:
     held        events that wait, in order
     dead        events that are not tried any more, with what their handler raised last
     emitted     for each event that has emitted any, in order: its entity's key, the event, and what it has emitted
+    steps       where there are related tables, what each event makes of its entity, in order
     calls       how the last call for each entity has ended: the name of an exception, or None
     """
 
@@ -204,6 +210,7 @@ class Computed:
     held: list[Held] = field(default_factory=list)
     dead: list[tuple[EntityEvent, Exception]] = field(default_factory=list)
     emitted: list[tuple[Key, EntityEvent, Sequence[Emit]]] = field(default_factory=list)
+    steps: list[EntityStep] = field(default_factory=list)
     calls: dict[Key, str | None] = field(default_factory=dict)
 
 
@@ -218,6 +225,8 @@ def compute(
     deliveries: int = 1,
     enough: Callable[[], bool] | None = None,
     emits: bool = False,
+    related: Collection[str] = (),
+    refused: Mapping[int, str] | None = None,
 ) -> Computed:
     """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
 
@@ -225,7 +234,8 @@ def compute(
     computed; if it `goes_on`, that event waits with all later ones of its entity, or is dead if this was its try number
     `deliveries`, and the others are computed. Once there is `enough`, all that is left waits.
 
-    An answer that emits fails its event where nothing `emits`: there is nobody to send it.
+    An answer that emits fails its event where nothing `emits`: there is nobody to send it. So does one with a row of a
+    table that is not `related`. The handler is not called for `refused` events, which the database has refused.
 
     A state has the columns of the table, in which the keys are filled in; a column it lacks is null. Another column, or
     a value that its column cannot have, is a `UsageError` that fails the event. In the same batch as in a later one, an
@@ -242,11 +252,18 @@ def compute(
             continue
         done.calls[key] = None
         try:
-            answer, emitted = parts(handler(handler.loaded(known.get(key)), event))
+            if refused is not None and event.sequence_number in refused:
+                raise RowsRefused(refused[event.sequence_number])
+            answer, emitted, rows = parts(handler(handler.loaded(known.get(key)), event))
             if emitted and not emits:
                 raise UsageError(
                     f"the handler {handler.function.__name__} returned Emit(…), and nothing says where to send it: "
                     "name a hub in HandledTable(outbox=…)"
+                )
+            if strangers := [row.table for row in rows if row.table not in related]:
+                raise UsageError(
+                    f"the handler {handler.function.__name__} returned a row of {strangers[0]}, which is no related "
+                    f'table: name it in HandledTable(related=["{strangers[0]}"])'
                 )
             skipped = isinstance(answer, Skip)
             gone = skipped or isinstance(answer, Delete)
@@ -267,6 +284,8 @@ def compute(
             continue
         if emitted:
             done.emitted.append((key, event, emitted))
+        if related and (rows or not skipped):
+            done.steps.append(EntityStep(event.sequence_number, key, rows, changes=not skipped, state=state))
         if skipped:
             continue
         if state is None:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 
 import pyarrow as pa
 
 from leasehold.clock import Clock
 from leasehold.entities.given import Given
-from leasehold.entities.handlers import Columns, Computed, EntityHandler, Key, compute
+from leasehold.entities.handlers import Columns, Computed, EntityHandler, Key
 from leasehold.errors import ConfigError
 from leasehold.sinks.values import order_kind, order_values
 from leasehold.sinks.versions import KeepsVersions, KnownEntity, OrderValue
@@ -31,6 +32,9 @@ BEHIND = (0.05, 2.0)
 """Seconds after which a partition looks again whether its parked events are the first ones of their entities by now:
 at first, and at most, since each look that finds none doubles them."""
 LATE = ("apply", "reject")
+
+Compute = Callable[..., Computed]
+"""`handlers.compute`, with what is the same for all events of a call."""
 
 
 @dataclass(slots=True)
@@ -70,6 +74,8 @@ class SpreadComputed(Computed):
         self.dead = sorted(dead, key=lambda one: one[0].sequence_number)
         held = [one for one in self.held if one.key not in keys] + anew.held
         self.held = sorted(held, key=lambda one: one.event.sequence_number)
+        steps = [one for one in self.steps if one.key not in keys] + anew.steps
+        self.steps = sorted(steps, key=lambda one: one.number)
 
 
 class SpreadEntities:
@@ -84,38 +90,39 @@ class SpreadEntities:
         *,
         sequence_by: str,
         late: str,
-        emits: bool,
         clock: Clock,
     ) -> None:
         self._sink, self._handler, self._state, self._columns = sink, handler, state, columns
-        self._sequence_by, self._late, self._emits, self._clock = sequence_by, late, emits, clock
+        self._sequence_by, self._late, self._clock = sequence_by, late, clock
 
-    def computed(
-        self, given: Iterable[Given], rows: pa.Table, *, parked: bool, goes_on: bool, deliveries: int
-    ) -> SpreadComputed:
-        """Read what is known of these events' entities, and call the handler. `parked` events wait for nothing."""
+    def computed(self, given: Iterable[Given], rows: pa.Table, call: Compute, *, parked: bool) -> SpreadComputed:
+        """Read what is known of these events' entities, and `call` the handler. `parked` events wait for nothing."""
         valued, values = self._valued(given, rows)
         keys = list(dict.fromkeys(key for key, _, reason in valued if reason is None))
         known = self._sink.read_entities(self._state, keys)
         if parked:
             known = {key: replace(one, waits=False) for key, one in known.items()}
         began = self._clock.monotonic()
-        done = self._compute(valued, values, known, None, goes_on=goes_on, deliveries=deliveries)
+        done = self._compute(valued, values, known, call)
         took = self._clock.monotonic() - began
         return _with_basis(done, valued, values, known, took / max(1, len(done.calls)))
 
     def compute_again(
-        self, done: SpreadComputed, moved: Mapping[Key, KnownEntity], end: int, *, goes_on: bool, deliveries: int
+        self, done: SpreadComputed, moved: Mapping[Key, KnownEntity], end: int, call: Compute, *, goes_on: bool
     ) -> bool:
-        """Compute the events below `end` of entities that have moved, in `done`. False where it cannot end there."""
+        """Compute the events below `end` of entities that have moved, in `done`. False where it cannot end there.
+
+        All are called for unless the computation `goes_on` where one fails.
+        """
         stop = self._clock.monotonic() + UNDER_LOCK - done.average
         some = [
             (key, replace(event, delivery=event.delivery + 1), reason)
             for key, event, reason in done.given
             if reason is None and key in moved and event.sequence_number < end
         ]
-        enough = (lambda: self._clock.monotonic() > stop) if goes_on else None
-        anew = self._compute(some, done.values, moved, enough, goes_on=goes_on, deliveries=deliveries)
+        if goes_on:
+            call = partial(call, enough=lambda: self._clock.monotonic() > stop)
+        anew = self._compute(some, done.values, moved, call)
         if anew.failed is not None:
             return False
         done.known = {**done.known, **moved}
@@ -127,21 +134,14 @@ class SpreadEntities:
         given: Sequence[Given],
         values: Mapping[int, OrderValue],
         known: Mapping[Key, KnownEntity],
-        enough: Callable[[], bool] | None,
-        *,
-        goes_on: bool,
-        deliveries: int,
+        call: Compute,
     ) -> Computed:
-        return compute(
+        return call(
             self._handler,
             {key: one.state for key, one in known.items() if one.state is not None},
             self._judged(given, values, known),
             self._columns,
             waiting={key for key, one in known.items() if one.waits},
-            goes_on=goes_on,
-            deliveries=deliveries,
-            enough=enough,
-            emits=self._emits,
         )
 
     def _valued(self, given: Iterable[Given], rows: pa.Table) -> tuple[list[Given], dict[int, OrderValue]]:

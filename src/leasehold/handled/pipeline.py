@@ -44,6 +44,7 @@ def handled_table(file: PipelineFile | Path | str, **more: Any) -> HandledTable:
             spread=sink.spread,
             sequence_by=sink.sequence_by,
             late=sink.late,
+            related=sink.related,
             outbox=file.outbox_url,
             schema_evolution=sink.schema_evolution,
             **more,

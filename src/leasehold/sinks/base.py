@@ -146,9 +146,9 @@ class KeepsStates(Protocol):
         """
         ...
 
-    def check_states(self) -> None:
+    def check_states(self, *, referred: bool = False) -> None:
         """Refuse a table that has constraints other than its keys: a state comes from several events, which such a
-        constraint would set aside together. Raises `ConfigError`."""
+        constraint would set aside together. It may be `referred` to by related tables. Raises `ConfigError`."""
         ...
 
 

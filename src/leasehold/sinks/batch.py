@@ -21,6 +21,7 @@ from leasehold.model import EventRange
 from leasehold.sinks.fence import Lane, Plan, Range, Watermark
 from leasehold.sinks.outbox import EmittedEvent
 from leasehold.sinks.parking import Parking
+from leasehold.sinks.related import Related
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
 from leasehold.sinks.values import Column, Kind, kind_of
 from leasehold.sinks.versions import Versioned
@@ -55,9 +56,9 @@ class Batch:
     that a producer has sent twice is applied once. `read_under` are the watermarks from before those rows of the
     table were read that the batch was computed from: if one has moved since, it is outdated (`fence`, rule 10).
     `parking` is what becomes of parked events with it; of one partition, whose range is the only one. `versioned` is
-    what a batch of a spread table was computed from; all its rows are of one partition.
-    `parking` is what becomes of parked events with it; of one partition, whose range is the only one. `outbox` are the
-    events that handlers have emitted for it, in order; it comes with `read_under` (`sinks.outbox`).
+    what a batch of a spread table was computed from; all its rows are of one partition. `related` is what its events
+    make of related tables; `rows` has the states that are left of their entities.
+    `outbox` are the events that handlers have emitted for it, in order; it comes with `read_under` (`sinks.outbox`).
     """
 
     rows: pa.Table
@@ -70,6 +71,7 @@ class Batch:
     parking: Parking | None = None
     versioned: Versioned | None = None
     outbox: Sequence[EmittedEvent] = ()
+    related: Related | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,8 @@ class BatchResult:
     rejected    set aside in the table of rejected events, with a reason
     duplicates  events dropped, each with its rows: a producer has sent them before
     outdated    nothing was applied: the batch was computed from rows that may have changed since. Compute it again
+    violations  nothing was applied: the database refuses what events make of related rows (`related`). By sequence
+                number, why
     seconds     how long parts of the transaction took: `stage` (rows brought into the database's form, and in Postgres
                 into a temporary table) and `merge` (written); locks, watermarks and the commit are in neither
     """
@@ -216,6 +218,7 @@ class BatchResult:
     rejected: int = 0
     duplicates: int = 0
     outdated: bool = False
+    violations: Mapping[int, str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property

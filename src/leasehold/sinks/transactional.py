@@ -6,8 +6,8 @@ nothing of Spark, nor of SQL: a database brings a `TableTransaction`.
 
 In the transaction, in this order: see whose the table is; make or check the tables; lock the watermarks of the batch's
 partitions, read them and raise them to its owner levels; only then read what is known of its keys (of a spread table:
-lock the versions of its entities, and have those computed anew that have moved); write rows, rejected events, the
-memory of keys and the watermarks' new places.
+lock the versions of its entities, and have those computed anew that have moved); write related rows with the states
+that they belong to, rows, rejected events, the memory of keys and the watermarks' new places.
 
 Whether a refused range is a zombie's is asked of the ownership store, which may take seconds. That is never
 done under the lock: the transaction is rolled back, the question put, and the transaction started anew.
@@ -34,6 +34,7 @@ from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.outbox import EmittedEvent, TakesEvents
 from leasehold.sinks.parking import Parking, ParksEvents
+from leasehold.sinks.related import Related, WritesSteps
 from leasehold.sinks.remembered_order import check_order, check_spec, order_of
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.transactions import RemembersIdentities, TableTransaction
@@ -50,6 +51,14 @@ class _Unjudged(Exception):
     def __init__(self, refusals: tuple[fence.Refusal, ...]) -> None:
         super().__init__(refusals)
         self.refusals = refusals
+
+
+class _Violated(Exception):
+    """The database has refused what these events make of related rows; undoes the transaction."""
+
+    def __init__(self, events: Mapping[int, str]) -> None:
+        super().__init__(events)
+        self.events = events
 
 
 class TransactionalSink(ABC, Generic[T]):
@@ -106,6 +115,8 @@ class TransactionalSink(ABC, Generic[T]):
                     self._judge(refusal, level_of)
                     judged.add(refusal.range)
                 continue
+            except _Violated as violated:
+                return BatchResult(violations=violated.events)
             self._fitted = batch.rows.schema
             self._none_whole = batch.ranges is None
             self._log(result, certain=level_of is not None)
@@ -258,6 +269,8 @@ class TransactionalSink(ABC, Generic[T]):
         if verdict is not None:
             kept = duplicates.without(kept, verdict.dropped)
         kind = kind_of_order(batch)
+        if batch.related is not None and plan.admitted:
+            self._relate(transaction, batch.related)
         table_order = order_of(self.spec, kind, deletes=batch.delete is not None)
         check_order(transaction.recorded_order(), self.spec, table_order)
         written = transaction.write(batch, kept, plan, table_order, self._clock.wall())
@@ -318,6 +331,20 @@ class TransactionalSink(ABC, Generic[T]):
         if events:
             memory.forget_identities(verdict.forget_before, verdict.forget_at_most)
         return verdict
+
+    def _relate(self, transaction: T, related: Related) -> None:
+        """Rules 2 and 3 of `related`."""
+        writes: object = transaction
+        if not isinstance(writes, WritesSteps):
+            raise UsageError(f"the database of the table {self.spec.name} writes no related tables")
+        violations: dict[int, str] = {}
+        undone = set()
+        for step in related.steps:
+            if step.key not in undone and (reason := writes.write_step(related.schema, step)) is not None:
+                violations[step.number] = reason
+                undone.add(step.key)
+        if violations:
+            raise _Violated(violations)
 
     def _park(self, transaction: T, parking: Parking) -> None:
         parks: object = transaction

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.sinks.forgetting import candidates
-from leasehold.sinks.messages import MessageChange
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.table import FENCE_COLUMNS, OWNER_LEVEL, SEQUENCE_NUMBER, TableSpec, ordered_keys
 
@@ -56,15 +55,14 @@ def key_texts(spec: TableSpec, key: Mapping[str, str]) -> Iterator[str]:
         yield json.dumps(values)
 
 
-def row_of(spec: TableSpec, schema: pa.Schema, change: MessageChange) -> pa.Table:
+def row_of(spec: TableSpec, schema: pa.Schema, key: Key, state: Mapping[str, Any]) -> pa.Table:
     """The new state as a table of one row. Raises `UsageError`."""
-    assert change.state is not None
     try:
-        return pa.Table.from_pylist([dict(change.state)], schema)
+        return pa.Table.from_pylist([dict(state)], schema)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise misfit(spec, change, error) from error
+        raise misfit(spec, key, error) from error
 
 
-def misfit(spec: TableSpec, change: MessageChange, why: object) -> UsageError:
+def misfit(spec: TableSpec, key: Key, why: object) -> UsageError:
     """The table cannot hold the new state."""
-    return UsageError(f"the state of {change.key} does not fit the table {spec.name}: {why}")
+    return UsageError(f"the state of {key} does not fit the table {spec.name}: {why}")

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import psycopg
 import pyarrow as pa
 
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs, rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.layout import Layout
-from leasehold.sinks.postgres.names import MESSAGE, MESSAGE_ENTITY, MESSAGE_SENT, quoted
-from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
-from leasehold.sinks.postgres.staging import encode
+from leasehold.sinks.postgres.names import MESSAGE, MESSAGE_ENTITY, MESSAGE_SENT
+from leasehold.sinks.postgres.session import Session
 
 _OF_TABLE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
 _OF_ENTITY = f"{_OF_TABLE} AND key = %(key)s"
@@ -82,7 +80,7 @@ def apply(
     if message.sent_as is not None and not _noted_sent(session, message.queue, message.sent_as, now):
         return MessageOutcome.DONE_BEFORE  # another of its name has come between; that this one is done stays noted
     if change.changes:
-        _write(session, schema, layout, change)
+        states.write(session, schema, layout, change.key, change.state)
     enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
     session.run(
         f"UPDATE {entities} SET version = version + 1, queue = %(queue)s, sequence_number = %(number)s, "
@@ -103,33 +101,6 @@ def forget(session: Session, key: Mapping[str, str]) -> int:
         **_mine(session),
         keys=[*rows.key_texts(session.spec, key)],
     )
-
-
-def _write(session: Session, schema: pa.Schema, layout: Layout, change: MessageChange) -> None:
-    """Write or delete the row. What the table says of it is told as what it is: the state's fault."""
-    spec, table = session.spec, session.names.table
-    if change.state is None:
-        given = {f"k{place}": value for place, value in enumerate(rows.ordered(spec, change.key))}
-        terms = []
-        for place, target in enumerate(layout.key_targets):
-            staged = f"%(k{place})s::{target.carrier}"
-            terms.append(f"{quoted(target.name)} = {target.held(staged)}")
-        session.run(f"DELETE FROM {table} WHERE {' AND '.join(terms)}", **given)
-        return
-    row = rows.row_of(spec, schema, change)
-    given = {}
-    for place, name in enumerate(layout.columns):
-        encoded = encode(row[name])
-        if encoded.problems:
-            raise rows.misfit(spec, change, f"{name} {encoded.problems[0]}")
-        given[f"c{place}"] = encoded.values[0].as_py()
-    columns = ", ".join(f"%(c{place})s::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
-    try:
-        session.run(layout.insert(table, f"(SELECT {columns}) AS s"), **given)
-    except psycopg.Error as error:
-        if not breaks_a_rule(error):
-            raise
-        raise rows.misfit(spec, change, reason_of(error)) from error
 
 
 def _noted_sent(session: Session, queue: str, sent_as: SentAs, now: float) -> bool:

@@ -27,6 +27,7 @@ OUTBOX = "leasehold_outbox"
 """Events that handlers have emitted, until they are sent."""
 
 MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY = "leasehold_message", "leasehold_message_sent", "leasehold_message_entity"
+MESSAGES = (MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY)
 """Which messages of queues are done, what they were sent as, and at which version each entity's state is."""
 
 ENTITY = "leasehold_entity"
@@ -35,7 +36,7 @@ ENTITY = "leasehold_entity"
 STAGED = "leasehold_staged"
 """Where tasks put the rows of a batch, for the driver to merge."""
 
-SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, OUTBOX, MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY, ENTITY, STAGED)
+SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, OUTBOX, *MESSAGES, ENTITY, STAGED)
 """The tables that all entity tables of a schema share."""
 
 LONGEST_NAME = 63 - len("leasehold_identity_")

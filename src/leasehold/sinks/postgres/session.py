@@ -42,6 +42,14 @@ def gone(shown: str, said: str) -> SinkError:
     )
 
 
+def badly_encoded(shown: str, encoding: str) -> UsageError:
+    """The error for a database that cannot hold what events may have."""
+    return UsageError(
+        f"{shown}: the database is encoded in {encoding}, which has not all the characters that events may have. Name "
+        "a database that was made with ENCODING 'UTF8'"
+    )
+
+
 class Session:
     """The transaction of `connection` on the table of `spec`, in this schema."""
 

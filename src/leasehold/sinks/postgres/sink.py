@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import pyarrow as pa
 
 from leasehold.clock import Clock
-from leasehold.errors import SinkError, SinkUnavailable, UsageError
+from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
@@ -50,9 +50,7 @@ from leasehold.sinks.postgres.names import (
     CLEARED,
     DROPPED,
     ENTITY,
-    MESSAGE,
-    MESSAGE_ENTITY,
-    MESSAGE_SENT,
+    MESSAGES,
     NEEDED,
     PARKED,
     PLACE,
@@ -61,11 +59,11 @@ from leasehold.sinks.postgres.names import (
 )
 from leasehold.sinks.postgres.outbox.sending import PostgresOutbox
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
-from leasehold.sinks.postgres.session import Session, check_same, gone
+from leasehold.sinks.postgres.session import Session, badly_encoded, check_same, gone
 from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
 from leasehold.sinks.postgres.staged.table import LeftBehind, clear_old, discard
-from leasehold.sinks.postgres.states import versions
+from leasehold.sinks.postgres.states import related, versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.remembered_order import check_spec
 from leasehold.sinks.set_aside import EventId, RejectedRows, Selection, SetAsideCounts
@@ -226,10 +224,10 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
             check_tables(session, [self.spec.name], self._connections.shown)
             return states.read(session, schema, keys)
 
-    def check_states(self) -> None:
+    def check_states(self, *, referred: bool = False) -> None:
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
         with self._using() as session:
-            states.check(session)
+            states.check(session, referred=referred)
 
     def check_parked(self) -> None:
         """See `KeepsParked`."""
@@ -294,12 +292,17 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         """See `KeepsOutbox`."""
         return PostgresOutbox(self._claimed, self._again)
 
+    def check_related(self, tables: Collection[str]) -> None:
+        """See `RelatesTables`."""
+        with self._using() as session:
+            related.check(session, tables, self._connections.shown)
+
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""
         self.check_states()
         self.check(fenced(schema))
         with self._claimed() as transaction:
-            transaction.need(MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY)
+            transaction.need(*MESSAGES)
             messages.check(transaction.session)
 
     def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
@@ -308,7 +311,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         def once() -> KnownOfMessage:
             with self._using() as session, session.connection.transaction():
                 session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                check_tables(session, [self.spec.name, MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY], self._connections.shown)
+                check_tables(session, [self.spec.name, *MESSAGES], self._connections.shown)
                 return messages.read(session, schema, key, message, self._clock.wall())
 
         return self._again(once)
@@ -361,10 +364,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         query = "SELECT pg_backend_pid(), current_setting('server_encoding')"
         [[self._backends[connection], encoding]] = connection.execute(query).fetchall()
         if encoding not in ("UTF8", "SQL_ASCII"):
-            raise UsageError(
-                f"{self._connections.shown}: the database is encoded in {encoding}, which has not all the characters "
-                "that events may have. Name a database that was made with ENCODING 'UTF8'"
-            )
+            raise badly_encoded(self._connections.shown, encoding)
 
     @contextmanager
     def _transaction(self) -> Iterator[PostgresTransaction]:

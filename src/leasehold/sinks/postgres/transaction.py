@@ -34,6 +34,8 @@ from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staged.rows import StagedRows
 from leasehold.sinks.postgres.staging import Staging
 from leasehold.sinks.postgres.states import versions
+from leasehold.sinks.postgres.states.related import Steps
+from leasehold.sinks.related import EntityStep
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.set_aside.trying import Tried
 from leasehold.sinks.staged import StagedKept
@@ -64,6 +66,7 @@ class PostgresTransaction:
         self._session = session
         self._shown = shown
         self._patience = patience
+        self._steps = Steps(session, shown)
         self.bookkeeping = Bookkeeping(session)
         self.checked = checked
         self.added: tuple[str, ...] = ()  # columns, in this transaction
@@ -132,6 +135,10 @@ class PostgresTransaction:
 
     def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
         versions.raised(self._session, keys, latest)
+
+    def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
+        assert self.checked is not None
+        return self._steps.write(schema, self.checked.layout, step)
 
     def forget_keys(self) -> None:
         if self.has(CLEARED):

@@ -17,7 +17,6 @@ from leasehold.sinks.ordering import Key
 from leasehold.sinks.shape import Layout, exists
 from leasehold.sinks.sqlite_beside import states
 from leasehold.sinks.table import TableSpec
-from leasehold.sinks.values import convert
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS leasehold_message (
@@ -77,7 +76,7 @@ def apply(
     if version != change.version:
         return MessageOutcome.OVERTAKEN
     if change.changes:
-        _write(connection, spec, schema, layout, change)
+        states.write(connection, spec, schema, layout, change.key, change.state)
     enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
     place = (version + 1, message.queue, number, enqueued)
     connection.execute(
@@ -109,21 +108,6 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, st
             (spec.pipeline, spec.name, text),
         ).rowcount
     return count
-
-
-def _write(
-    connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema, layout: Layout, change: MessageChange
-) -> None:
-    if change.state is None:
-        assert layout.delete is not None
-        connection.execute(layout.delete, rows.ordered(spec, change.key))
-        return
-    row = rows.row_of(spec, schema, change)
-    columns = {name: convert(row[name]) for name in layout.columns}
-    for name, column in columns.items():
-        if column.problems:
-            raise rows.misfit(spec, change, f"{name} {column.problems[0]}")
-    connection.execute(layout.upsert, [column.values[0] for column in columns.values()])
 
 
 def _note_sent(

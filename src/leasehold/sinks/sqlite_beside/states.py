@@ -1,4 +1,4 @@
-"""States of entities read back from a SQLite table, as the Python values that they were written as.
+"""States of entities in a SQLite table: one written, or many read back as the Python values that they were written as.
 
 Owns the way from what SQLite stores (`sinks.values`) to the values of an Arrow schema of flat columns, and which other
 constraints a table has: a handler's state is written as one row of several events, which no constraint may set aside.
@@ -7,7 +7,7 @@ constraints a table has: a handler's state is written as one row of several even
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,9 +16,11 @@ import pyarrow as pa
 from pyarrow import types
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.messages import rows
 from leasehold.sinks.ordering import Key
-from leasehold.sinks.shape import quoted
+from leasehold.sinks.shape import Layout, quoted
 from leasehold.sinks.table import TableSpec, folded
+from leasehold.sinks.values import convert
 
 _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
 
@@ -50,6 +52,27 @@ def read(
             row = [None if value is None else reader(value) for reader, value in zip(readers, stored, strict=True)]
             found[tuple(row[place] for place in places)] = dict(zip(schema.names, row, strict=True))
     return found
+
+
+def write(
+    connection: sqlite3.Connection,
+    spec: TableSpec,
+    schema: pa.Schema,
+    layout: Layout,
+    key: Key,
+    state: Mapping[str, Any] | None,
+) -> None:
+    """Write one state, None for none. Raises `UsageError` for one that the table cannot hold."""
+    if state is None:
+        assert layout.delete is not None
+        connection.execute(layout.delete, rows.ordered(spec, key))
+        return
+    row = rows.row_of(spec, schema, key, state)
+    columns = {name: convert(row[name]) for name in layout.columns}
+    for name, column in columns.items():
+        if column.problems:
+            raise rows.misfit(spec, key, f"{name} {column.problems[0]}")
+    connection.execute(layout.upsert, [column.values[0] for column in columns.values()])
 
 
 def _reader(type_: pa.DataType) -> Callable[[Any], Any]:

@@ -1,23 +1,26 @@
-"""States of entities read back from a Postgres table, as the Python values that they were written as.
+"""States of entities in a Postgres table: one written, or many read back as the Python values they were written as.
 
 Owns the way from the table's columns back to the values of an Arrow schema of flat columns, and which other constraints
-a table has: a handler's state is written as one row of several events, which no constraint may set aside. Reads only.
+a table has: a handler's state is written as one row of several events, which no constraint may set aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.messages import rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout, compared
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
+from leasehold.sinks.postgres.staging import encode
 from leasehold.sinks.table import folded, ordered_keys
 
 
@@ -35,15 +38,42 @@ def read(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, 
     by_name = {folded(name): place for place, name in enumerate(spec.keys)}
     order = [by_name[folded(name)] for name in ordered_keys(spec)]
     values = {f"k{place}": [key[at] for key in wanted] for place, at in enumerate(order)}
-    rows = session.rows(
+    stored = session.rows(
         f"SELECT {columns} FROM unnest({given}) AS w({names}) JOIN {session.names.table} AS t ON {match}", **values
     )
     of_key = [layout.columns.index(_written(layout, name)) for name in spec.keys]
     found: dict[Key, dict[str, Any]] = {}
-    for row in rows:
+    for row in stored:
         read_back = [_in_utc(value) for value in row]
         found[tuple(read_back[place] for place in of_key)] = dict(zip(layout.columns, read_back, strict=True))
     return found
+
+
+def write(session: Session, schema: pa.Schema, layout: Layout, key: Key, state: Mapping[str, Any] | None) -> None:
+    """Write one state, None for none. Raises `UsageError` for one that the table refuses: it is the state's fault."""
+    spec, table = session.spec, session.names.table
+    if state is None:
+        given = {f"k{place}": value for place, value in enumerate(rows.ordered(spec, key))}
+        terms = []
+        for place, target in enumerate(layout.key_targets):
+            staged = f"%(k{place})s::{target.carrier}"
+            terms.append(f"{quoted(target.name)} = {target.held(staged)}")
+        session.run(f"DELETE FROM {table} WHERE {' AND '.join(terms)}", **given)
+        return
+    row = rows.row_of(spec, schema, key, state)
+    given = {}
+    for place, name in enumerate(layout.columns):
+        encoded = encode(row[name])
+        if encoded.problems:
+            raise rows.misfit(spec, key, f"{name} {encoded.problems[0]}")
+        given[f"c{place}"] = encoded.values[0].as_py()
+    columns = ", ".join(f"%(c{place})s::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
+    try:
+        session.run(layout.insert(table, f"(SELECT {columns}) AS s"), **given)
+    except psycopg.Error as error:
+        if not breaks_a_rule(error):
+            raise
+        raise rows.misfit(spec, key, reason_of(error)) from error
 
 
 def _equals(layout: Layout, place: int) -> str:
@@ -61,8 +91,11 @@ def _in_utc(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
 
 
-def check(session: Session) -> None:
-    """Refuse a table that may refuse a row for more than its types. Raises `ConfigError`."""
+def check(session: Session, *, referred: bool = False) -> None:
+    """Refuse a table that may refuse a row for more than its types. Raises `ConfigError`.
+
+    It may be `referred` to by foreign keys of related tables.
+    """
     spec = session.spec
     if kind_of_relation(session, spec.name) is None:
         return
@@ -73,7 +106,11 @@ def check(session: Session) -> None:
         for index in table.unique
         if not index.plain or {folded(name) for name in index.columns} != keys
     ]
-    others += ["a foreign key" if key.outgoing else "a foreign key to it" for key in table.foreign]
+    others += [
+        "a foreign key" if key.outgoing else "a foreign key to it"
+        for key in table.foreign
+        if key.outgoing or not referred
+    ]
     others += [f"{column.name} of a domain" for column in table.columns if column.is_domain]
     others += [
         f"{column.name} NOT NULL" for column in table.columns if column.not_null and folded(column.name) not in keys

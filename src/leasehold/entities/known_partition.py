@@ -1,0 +1,38 @@
+"""What a table's process remembers of a partition between two batches, at one owner level. Owns no rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from leasehold.entities.handlers import Key
+from leasehold.entities.parking import Outcomes
+from leasehold.entities.spread import BEHIND
+from leasehold.model import BEFORE_FIRST
+
+if TYPE_CHECKING:
+    from leasehold.processor.partition_client import PartitionContext
+
+
+@dataclass(slots=True)
+class KnownPartition:
+    """What this process knows of a partition at one owner level, for the one thread that works on it.
+
+    `waiting` are the entities that have parked events, with when to try the first, as of the count `changes`; None if
+    they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again. Those behind
+    another partition's are looked at after `behind` seconds. `refused` are the events of the batch at hand whose rows
+    the database refuses.
+    """
+
+    owner_level: int
+    context: PartitionContext | None = None
+    end: int = 0
+    tried: tuple[int, int] = (BEFORE_FIRST, 0)
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    waiting: dict[Key, float] | None = None
+    changes: int = 0
+    outages: int = 0
+    not_before: float = 0.0
+    behind: float = BEHIND[0]
+    refused: Mapping[int, str] = field(default_factory=dict)

@@ -1,0 +1,100 @@
+"""Rows of related tables in Postgres. The rules are in `sinks.related`.
+
+Owns their SQL. Runs inside the transaction of a batch, behind the locks on watermarks and versions of entities. A row
+that somebody else has written and not committed is waited for, until the connection's `lock_timeout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from leasehold.errors import UsageError
+from leasehold.sinks.postgres import states
+from leasehold.sinks.postgres.catalog import Relation, check_tables, kind_of_relation, relation
+from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.names import quoted, sent
+from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
+from leasehold.sinks.related import EntityStep, Gone, Row, check_names, missing, no_unique_index, wrong_columns
+
+_MISFIT = ("42804", "42846")
+"""A value for a column of another type, and one that cannot be cast."""
+
+
+def check(session: Session, tables: Collection[str], shown: str) -> None:
+    """See `RelatesTables`."""
+    check_names(session.spec, tables)
+    for name in tables:
+        if kind_of_relation(session, name) is None:
+            raise missing(session.spec, name)
+    check_tables(session, [*tables], shown)
+
+
+class Steps:
+    """Writes what events make of their entities, in one transaction. What is known of a table holds that long."""
+
+    def __init__(self, session: Session, shown: str) -> None:
+        self._session, self._shown = session, shown
+        self._relations: dict[str, Relation] = {}
+
+    def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
+        """See `WritesSteps`."""
+        try:
+            with self._session.savepoint():
+                if step.changes and step.state is not None:
+                    states.write(self._session, schema, layout, step.key, step.state)
+                for row in step.rows:
+                    self._write(row)
+                if step.changes and step.state is None:
+                    states.write(self._session, schema, layout, step.key, None)
+        except UsageError as error:
+            return str(error)
+        except psycopg.Error as error:
+            if not breaks_a_rule(error) and error.sqlstate not in _MISFIT:
+                raise
+            return reason_of(error)
+        return None
+
+    def _write(self, row: Row | Gone) -> None:
+        its = self._relation(row.table)
+        declared = {column.name: column.declared for column in its.columns}
+        if strangers := [name for name in row.values if name not in declared]:
+            raise UsageError(wrong_columns(row, strangers, declared))
+        values = {f"v{place}": _bound(row.table, name, value) for place, (name, value) in enumerate(row.values.items())}
+        casts = [f"CAST(%(v{place})s AS {sent(declared[name])})" for place, name in enumerate(row.values)]
+        table, names = self._session.names.of(row.table), [*map(quoted, row.values)]
+        if isinstance(row, Gone):
+            terms = " AND ".join(f"{name} = {cast}" for name, cast in zip(names, casts, strict=True))
+            self._session.run(f"DELETE FROM {table} WHERE {terms}", **values)
+            return
+        if not any(index.plain and index.immediate and index.columns == set(row.keys) for index in its.unique):
+            raise UsageError(no_unique_index(row))
+        others = [quoted(name) for name in row.values if name not in row.keys]
+        sets = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
+        self._session.run(
+            f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(casts)}) "
+            f"ON CONFLICT ({', '.join(map(quoted, row.keys))}) DO {sets}",
+            **values,
+        )
+
+    def _relation(self, table: str) -> Relation:
+        if table not in self._relations:
+            if kind_of_relation(self._session, table) is None:
+                raise UsageError(str(missing(self._session.spec, table)))
+            check_tables(self._session, [table], self._shown)
+            self._relations[table] = relation(self._session, table)
+        return self._relations[table]
+
+
+def _bound(table: str, name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{table}.{name} is no text: {error.reason}") from error
+        if "\0" in value:
+            raise UsageError(f"{table}.{name} has a NUL character, which Postgres cannot hold in text")
+    return value

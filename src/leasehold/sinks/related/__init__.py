@@ -1,0 +1,172 @@
+"""Rows of related tables, which a handler writes with its entity's state, in the batch's one transaction.
+
+Owns the contract, and what a handler says of such rows. A sink with it implements `RelatesTables`.
+
+1. A related table is in the same schema (Postgres) or file (SQLite) as the entity table. Somebody else makes it, with
+   whatever constraints; a `Row` needs a unique index, or the primary key, on just its keys.
+2. What events make of their entities is written event by event in the order of the batch: a state before its rows, and
+   its deletion behind them. So rows may refer to their entity, and one event may make room for the next one.
+3. An event whose rows, or whose deletion, the database refuses is undone, with the later ones of its entity. All others
+   are tried, and then nothing of the batch is applied: `BatchResult.violations` says which events those are, and why.
+   Who has brought the batch computes it again without them.
+4. Nobody but the batches of the entity's partition need write these rows; who does so beside waits for their
+   transaction, and they for it. Two that wait for each other over a unique value are a deadlock, which the server ends
+   by undoing one, and that one is done again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from uuid import UUID
+
+from leasehold.errors import ConfigError, UsageError
+from leasehold.sinks.table import TableSpec, folded
+from leasehold.sinks.values import dumps
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["EntityStep", "Gone", "Related", "RelatesTables", "Row", "WritesSteps"]
+
+Key = tuple[Any, ...]
+_PLAIN = (bool, int, float, Decimal, str, bytes, date, datetime)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Row:
+    """A row of a related table, which is inserted, or updated where one of these keys is there.
+
+    `values` are by column; columns that are left out keep what they have, and take their defaults in a new row. `keys`
+    are those of `values` that name the row. Dicts and lists become JSON. Raises `UsageError`.
+    """
+
+    table: str
+    values: Mapping[str, Any]
+    keys: tuple[str, ...]
+
+    def __init__(self, table: str, values: Mapping[str, Any], *, keys: Sequence[str]) -> None:
+        _check(table, values)
+        if isinstance(keys, str) or not keys:
+            raise UsageError(f'Row("{table}", keys={keys!r}): keys is a list of at least one column')
+        for name in keys:
+            if values.get(name) is None:
+                raise UsageError(f'Row("{table}"): the key {name} is missing or None, and names the row')
+        object.__setattr__(self, "table", table)
+        object.__setattr__(self, "values", {name: _value(table, name, value) for name, value in values.items()})
+        object.__setattr__(self, "keys", tuple(keys))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Gone:
+    """The rows of a related table that have these values are deleted, if there are any. Raises `UsageError`."""
+
+    table: str
+    values: Mapping[str, Any]
+
+    def __init__(self, table: str, values: Mapping[str, Any]) -> None:
+        _check(table, values)
+        for name, value in values.items():
+            if value is None:
+                raise UsageError(f'Gone("{table}"): {name} is None, and nothing equals that')
+        object.__setattr__(self, "table", table)
+        object.__setattr__(self, "values", {name: _value(table, name, value) for name, value in values.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class EntityStep:
+    """What one event makes of its entity: its new state if it `changes`, None for none, and related rows."""
+
+    number: int
+    key: Key
+    rows: Sequence[Row | Gone] = ()
+    changes: bool = False
+    state: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """What the events of a batch make of their entities, in order; all steps of each entity that has related rows.
+
+    `schema` is that of the states.
+    """
+
+    schema: pa.Schema
+    steps: Sequence[EntityStep]
+
+
+@runtime_checkable
+class RelatesTables(Protocol):
+    """What a sink may do beside `KeepsStates`: write rows of related tables."""
+
+    def check_related(self, tables: Collection[str]) -> None:
+        """Refuse what is no table that may be written to. Raises `ConfigError`, `UsageError`."""
+        ...
+
+
+@runtime_checkable
+class WritesSteps(Protocol):
+    """What a transaction may do beside, after `fit`."""
+
+    def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
+        """Write what an event makes of its entity, or nothing of it: then why the database refuses it."""
+        ...
+
+
+def check_names(spec: TableSpec, tables: Collection[str]) -> None:
+    """Refuse names that are no related tables'. Raises `ConfigError`."""
+    for name in tables:
+        taken = folded(name).startswith(("leasehold_", "sqlite_"))
+        if taken or folded(name) in (folded(spec.name), folded(spec.rejected)):
+            raise ConfigError(
+                "related",
+                name,
+                "it is a table of Leasehold's own, or the handler's",
+                "Name other tables, which are there",
+            )
+
+
+def missing(spec: TableSpec, name: str) -> ConfigError:
+    """The error for a related table that is not there."""
+    return ConfigError(
+        "related", name, f"there is no such table beside {spec.name}", "Make it; Leasehold makes no related tables"
+    )
+
+
+def wrong_columns(row: Row | Gone, strangers: Collection[str], columns: Iterable[str]) -> str:
+    """What is wrong with a row that has other columns than its table."""
+    return f"{row.table} has no column {', '.join(strangers)}; it has {', '.join(columns)}"
+
+
+def no_unique_index(row: Row) -> str:
+    """What is wrong with a row whose keys nothing makes unique."""
+    keys = ", ".join(row.keys)
+    return (
+        f"{row.table} has no unique index on just {keys}: CREATE UNIQUE INDEX ON it, or give Row the keys that it has"
+    )
+
+
+def _check(table: str, values: Mapping[str, Any]) -> None:
+    if not isinstance(table, str) or not table.strip():
+        raise UsageError(f"a related row of the table {table!r}: name the table")
+    if not isinstance(values, Mapping) or not values:
+        raise UsageError(f"a related row of {table}: {type(values).__name__} {values!r} is no dict with a column in it")
+
+
+def _value(table: str, name: str, value: Any) -> Any:
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, dict | list):
+        try:
+            return dumps(value)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"a related row of {table}: {name} is no JSON: {error}") from error
+    if value is not None and not isinstance(value, _PLAIN):
+        raise UsageError(f"a related row of {table}: {name} is a {type(value).__name__}, which no column takes")
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value

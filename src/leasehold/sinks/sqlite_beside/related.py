@@ -1,0 +1,113 @@
+"""Rows of related tables in SQLite. The rules are in `sinks.related`.
+
+Owns their SQL. Runs inside the transaction of a batch, which locks the database from its first statement.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from typing import Any
+
+import pyarrow as pa
+
+from leasehold.errors import ConfigError, SinkError, UsageError
+from leasehold.sinks.related import EntityStep, Gone, Row, check_names, missing, no_unique_index, wrong_columns
+from leasehold.sinks.shape import Layout, quoted
+from leasehold.sinks.sqlite_beside import states
+from leasehold.sinks.table import TableSpec, folded
+from leasehold.sinks.values import convert
+
+
+def check(connection: sqlite3.Connection, spec: TableSpec, tables: Collection[str]) -> None:
+    """See `RelatesTables`."""
+    check_names(spec, tables)
+    for name in tables:
+        query = "SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
+        if (found := connection.execute(query, (name,)).fetchone()) is None:
+            raise missing(spec, name)
+        if found[0] == "view":
+            raise ConfigError("related", name, "it is a view", "Name a table")
+
+
+class Steps:
+    """Writes what events make of their entities, in one transaction. What is known of a table holds that long."""
+
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:
+        self._connection, self._spec = connection, spec
+        self._columns: dict[str, list[str]] = {}
+        self._unique: dict[str, list[set[str]]] = {}
+
+    def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
+        """See `WritesSteps`."""
+        execute = self._connection.execute
+        execute("SAVEPOINT leasehold_step")
+        try:
+            if step.changes and step.state is not None:
+                states.write(self._connection, self._spec, schema, layout, step.key, step.state)
+            for row in step.rows:
+                self._write(row)
+            if step.changes and step.state is None:
+                states.write(self._connection, self._spec, schema, layout, step.key, None)
+        except (sqlite3.IntegrityError, sqlite3.DataError, UsageError) as error:
+            if not self._connection.in_transaction:
+                raise SinkError(
+                    f"a table related to {self._spec.name} ended the transaction of the batch: {error}. Nothing of it "
+                    "was applied. Let its triggers RAISE(ABORT) and its constraints not say ON CONFLICT ROLLBACK"
+                ) from error
+            execute("ROLLBACK TO leasehold_step")
+            execute("RELEASE leasehold_step")
+            return str(error)
+        execute("RELEASE leasehold_step")
+        return None
+
+    def _write(self, row: Row | Gone) -> None:
+        columns = self._columns_of(row.table)
+        there = {folded(name) for name in columns}
+        if strangers := [name for name in row.values if folded(name) not in there]:
+            raise UsageError(wrong_columns(row, strangers, columns))
+        values = [_bound(row.table, name, value) for name, value in row.values.items()]
+        if isinstance(row, Gone):
+            terms = " AND ".join(f"{quoted(name)} = ?" for name in row.values)
+            self._connection.execute(f"DELETE FROM {quoted(row.table)} WHERE {terms}", values)
+            return
+        if {folded(name) for name in row.keys} not in self._unique_of(row.table):
+            raise UsageError(no_unique_index(row))
+        others = [quoted(name) for name in row.values if name not in row.keys]
+        sets = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
+        self._connection.execute(
+            f"INSERT INTO {quoted(row.table)} ({', '.join(map(quoted, row.values))}) "
+            f"VALUES ({', '.join('?' * len(values))}) ON CONFLICT ({', '.join(map(quoted, row.keys))}) DO {sets}",
+            values,
+        )
+
+    def _columns_of(self, table: str) -> list[str]:
+        if table not in self._columns:
+            found = self._connection.execute("SELECT name FROM pragma_table_xinfo(?)", (table,)).fetchall()
+            if not found:
+                raise UsageError(str(missing(self._spec, table)))
+            self._columns[table] = [name for (name,) in found]
+        return self._columns[table]
+
+    def _unique_of(self, table: str) -> list[set[str]]:
+        if table not in self._unique:
+            execute = self._connection.execute
+            keys = {folded(name) for (name,) in execute("SELECT name FROM pragma_table_info(?) WHERE pk", (table,))}
+            found = [keys] if keys else []
+            for (index,) in execute(
+                'SELECT name FROM pragma_index_list(?) WHERE "unique" AND NOT partial', (table,)
+            ).fetchall():
+                names = execute("SELECT name FROM pragma_index_info(?)", (index,)).fetchall()
+                found.append({folded(str(name)) for (name,) in names})
+            self._unique[table] = found
+        return self._unique[table]
+
+
+def _bound(table: str, name: str, value: Any) -> Any:
+    try:
+        column = convert(pa.array([value]))
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise UsageError(f"{table}.{name}: {error}") from error
+    if column.problems:
+        raise UsageError(f"{table}.{name} {column.problems[0]}")
+    return column.values[0]

@@ -1,0 +1,295 @@
+"""Rows of related tables: written with the state or not at all, and what the database refuses parks its event alone."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leasehold.entities.answers import Effects, Gone, Row
+from leasehold.entities.handled_table import HandledTable, Retries
+from leasehold.entities.handlers import Delete, EntityEvent, HandlerFailed, Skip, entity
+from leasehold.errors import ConfigError, UsageError
+from leasehold.testing.clock import ManualClock
+from tests.entities.test_handled_table import given, overtaken_once, rows
+from tests.sinks.conftest import place, postgres_server
+from tests.sinks.postgres import Place
+
+__all__ = ["place", "postgres_server"]
+
+TABLES = (
+    "CREATE TABLE orders (order_id VARCHAR(50) PRIMARY KEY, total BIGINT)",
+    "CREATE TABLE lines (order_id VARCHAR(50) NOT NULL REFERENCES orders (order_id), line BIGINT NOT NULL, "
+    "sku VARCHAR(50) UNIQUE, note VARCHAR(50) DEFAULT 'none', PRIMARY KEY (order_id, line))",
+)
+LINE = ["order_id", "line"]
+
+
+def line(order: str, number: int, sku: str | None = None, **more: Any) -> Row:
+    return Row("lines", {"order_id": order, "line": number, "sku": sku or f"{order}{number}", **more}, keys=LINE)
+
+
+def gone(order: str, number: int) -> Gone:
+    return Gone("lines", {"order_id": order, "line": number})
+
+
+class Bench:
+    """Orders with lines, which refer to them, and of which no two have one sku. The handler answers as told."""
+
+    def __init__(self, url: str, look: Callable[[str], list[Any]], run: Callable[..., object]) -> None:
+        self.url, self.look, self.run = url, look, run
+        self.clock = ManualClock()
+        self.answers: dict[int, list[Any]] = {}
+        self.calls: list[int] = []
+        self._opened: list[HandledTable] = []
+        self._next = {"0": 0, "1": 0}
+
+    def table(self, **more: Any) -> HandledTable:
+        @entity(keys=["order_id"])
+        def order(state: Any, event: EntityEvent) -> Any:
+            self.calls.append(event.row["what"])
+            return Effects({"total": (state["total"] if state else 0) + 1}, self.answers.get(event.row["what"], []))
+
+        settings: dict[str, Any] = {"handler": order, "related": ["lines"], **more}
+        table = HandledTable(
+            settings.pop("handler"),
+            self.url,
+            table="orders",
+            pipeline="p",
+            schema="order_id STRING, what BIGINT",
+            state="order_id STRING, total BIGINT",
+            clock=self.clock,
+            rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
+            **settings,
+        )
+        table.level_of = lambda hub, partition: 99
+        self._opened.append(table)
+        return table
+
+    def give(self, table: HandledTable, *events: tuple[str, int], partition: str = "0") -> None:
+        bodies = [{"order_id": order, "what": what} for order, what in events]
+        batch, context = given(1, self._next[partition], *bodies, partition=partition)
+        self._next[partition] += len(events)
+        table.on_events(batch, context)
+
+    def lines(self) -> list[tuple[str, int, str]]:
+        return self.look("SELECT order_id, line, sku FROM lines ORDER BY 1, 2")
+
+    def totals(self) -> dict[str, int]:
+        return dict(self.look("SELECT order_id, total FROM orders"))
+
+    def parked(self) -> list[tuple[int, int, str]]:
+        return self.look("SELECT sequence_number, deliveries, error FROM leasehold_parked ORDER BY 1")
+
+    def close(self) -> None:
+        for table in self._opened:
+            table.sink.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    def run(*statements: str) -> None:
+        with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+            for statement in statements:
+                connection.execute(statement)
+            connection.commit()
+
+    if request.param == "sqlite":
+        made = Bench(f"sqlite:////{tmp_path}/table.db", lambda query: rows(tmp_path, query), run)
+    else:
+        there: Place = request.getfixturevalue("place")
+        made = Bench(there.url, there.look, there.run)
+    made.run(*TABLES)
+    yield made
+    made.close()
+
+
+def test_rows_are_written_with_the_state_in_the_order_of_events(bench: Bench) -> None:
+    table = bench.table()
+    bench.answers = {
+        1: [line("a", 1, "x"), line("a", 2, "y")],
+        2: [gone("a", 1), line("a", 3, "x")],  # makes room for it
+        3: [line("a", 2, "z", note="new"), gone("a", 9)],
+        4: [line("b", 1, "y")],  # so does another event, of another entity
+        5: [Row("lines", {"order_id": "a", "line": 2}, keys=LINE)],
+    }
+    bench.give(table, ("a", 1), ("a", 2), ("a", 3), ("b", 4), ("a", 5))
+    assert bench.lines() == [("a", 2, "z"), ("a", 3, "x"), ("b", 1, "y")]
+    assert bench.look("SELECT note FROM lines ORDER BY order_id, line") == [("new",), ("none",), ("none",)]
+    assert bench.totals() == {"a": 4, "b": 1}
+    assert bench.calls == [1, 2, 3, 4, 5]
+    assert bench.look("SELECT 1 FROM orders_rejected") == []
+
+
+def test_an_entity_may_come_and_go_with_its_rows(bench: Bench) -> None:
+    answers = {1: Effects({"total": 1}, [line("a", 1)]), 2: Effects(Delete(), [gone("a", 1)]), 3: Delete()}
+
+    @entity(keys=["order_id"])
+    def order(state: Any, event: EntityEvent) -> Any:
+        return answers.get(event.row["what"], Effects(Skip(), [line("a", 7)]))
+
+    table = bench.table(handler=order)
+    bench.give(table, ("a", 1), ("a", 2))
+    assert (bench.lines(), bench.totals()) == ([], {})
+    bench.give(table, ("a", 1), ("a", 4), ("a", 3), ("b", 4))
+    assert bench.lines() == [("a", 1, "a1"), ("a", 7, "a7")]
+    assert bench.totals() == {"a": 1}, "its deletion is refused, and its lines stay"
+    (deletion,) = bench.parked()
+    assert deletion[:2] == (4, 1)
+    assert "foreign key" in deletion[2].lower()
+
+
+def test_two_entities_that_want_one_value(bench: Bench) -> None:
+    """The later one is parked from the event on that fails; what came before it, and the others, go through."""
+    table = bench.table(retries=Retries(first=5.0))
+    bench.answers = {1: [line("a", 1, "x")], 2: [line("b", 1)], 3: [line("b", 2, "x")], 4: [line("b", 3)]}
+    bench.give(table, ("a", 1), ("b", 2), ("b", 3), ("b", 4), ("c", 5))
+    assert bench.lines() == [("a", 1, "x"), ("b", 1, "b1")]
+    assert bench.totals() == {"a": 1, "b": 1, "c": 1}
+    (refused, behind) = bench.parked()
+    assert refused[0] == 2
+    assert refused[2].startswith("RowsRefused: ")
+    assert "unique" in refused[2].lower()
+    assert behind == (3, 0, "")
+    bench.clock.advance(20)
+    bench.give(table)
+    assert [one[0] for one in bench.parked()] == [2, 3], "still taken"
+    bench.run("UPDATE lines SET sku = 'other' WHERE order_id = 'a'")
+    bench.clock.advance(100)
+    bench.give(table)
+    assert bench.parked() == []
+    assert bench.lines() == [("a", 1, "other"), ("b", 1, "b1"), ("b", 2, "x"), ("b", 3, "b3")]
+    assert bench.totals() == {"a": 1, "b": 3, "c": 1}
+
+
+def test_what_is_refused_to_the_last_is_set_aside_with_the_reason(bench: Bench) -> None:
+    table = bench.table(on_failure="discard")
+    bench.answers = {1: [line("nobody", 1)], 2: [line("a", 1)]}
+    bench.give(table, ("a", 1), ("a", 2))
+    assert bench.lines() == [("a", 1, "a1")]
+    assert bench.totals() == {"a": 1}
+    ((number, reason),) = bench.look("SELECT sequence_number, reason FROM orders_rejected")
+    assert number == 0
+    assert "foreign key" in reason.lower()
+
+
+def test_a_partition_may_wait_for_it(bench: Bench) -> None:
+    table = bench.table(on_failure="wait")
+    bench.run("INSERT INTO orders VALUES ('z', 0)", "INSERT INTO lines VALUES ('z', 1, 'x', '')")
+    bench.answers = {1: [line("a", 1)], 2: [line("b", 1, "x")]}
+    with pytest.raises(HandlerFailed, match="RowsRefused"):
+        bench.give(table, ("a", 1), ("b", 2), ("c", 3))
+    assert bench.totals() == {"a": 1, "z": 0}
+    bench.run("DELETE FROM lines WHERE order_id = 'z'")
+    bench._next["0"] = 0
+    bench.give(table, ("a", 1), ("b", 2), ("c", 3))
+    assert bench.totals() == {"a": 1, "b": 1, "c": 1, "z": 0}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            Row("lines", {"order_id": "a", "line": 1, "price": 3}, keys=LINE),
+            "lines has no column price; it has",
+        ),
+        (
+            Row("lines", {"order_id": "a", "line": 1}, keys=["order_id"]),
+            "no unique index on just order_id: CREATE",
+        ),
+        (Row("others", {"id": 1}, keys=["id"]), r'no related table: name it in HandledTable\(related=\["others"\]\)'),
+        (Gone("lines", {"id": 1}), "lines has no column id"),
+        (line("a", 1, "\ud800"), ""),
+        (Row("lines", {"order_id": "a", "line": 2**70}, keys=LINE), ""),
+    ],
+)
+def test_rows_that_cannot_be_written_fail_their_event_alone(bench: Bench, row: Any, said: str) -> None:
+    table = bench.table(on_failure="discard")
+    bench.answers = {1: [row]}
+    bench.give(table, ("a", 1), ("b", 2))
+    assert bench.totals() == {"b": 1}
+    ((reason,),) = bench.look("SELECT reason FROM orders_rejected")
+    assert re.search(said, reason), reason
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (["none"], "no such table beside orders"),
+        (["orders"], "Leasehold's own, or the handler's"),
+        (["leasehold_table"], "Leasehold's own"),
+        ("lines", r'Write related=\["lines"\]'),
+    ],
+)
+def test_related_tables_that_may_not_be(bench: Bench, tables: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        bench.table(related=tables)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Row("t", {"a": 1}, keys=[]),
+        lambda: Row("t", {"a": 1}, keys="a"),
+        lambda: Row("t", {"a": None}, keys=["a"]),
+        lambda: Row("t", {"b": 1}, keys=["a"]),
+        lambda: Row("", {"b": 1}, keys=["b"]),
+        lambda: Row("t", {"b": object()}, keys=["b"]),
+        lambda: Row("t", {"b": 1, "c": [object()]}, keys=["b"]),
+        lambda: Gone("t", {}),
+        lambda: Gone("t", {"a": None}),
+        lambda: Gone("t", [1]),  # type: ignore[arg-type]
+    ],
+)
+def test_rows_that_make_no_sense(wrong: Callable[[], object]) -> None:
+    with pytest.raises(UsageError):
+        wrong()
+
+
+def test_values_of_every_kind(bench: Bench) -> None:
+    bench.run(
+        'CREATE TABLE "wide %s ""x" (id BIGINT PRIMARY KEY, yes BOOLEAN, exact DECIMAL(9,2), ratio DOUBLE PRECISION, '
+        "day DATE, moment TIMESTAMP, raw BLOB, doc TEXT, empty TEXT)".replace(
+            "BLOB", "BLOB" if bench.url.startswith("sqlite") else "BYTEA"
+        )
+    )
+    name = 'wide %s "x'
+    values = {
+        "id": 1,
+        "yes": True,
+        "exact": Decimal("12.50"),
+        "ratio": 0.1,
+        "day": date(2026, 2, 3),
+        "moment": datetime(2026, 2, 3, 4, 5, 6),
+        "raw": b"\0\xff",
+        "doc": {"a": [1, "ä"]},
+        "empty": None,
+    }
+    bench.answers = {1: [Row(name, values, keys=["id"])], 2: [Row(name, {"id": 1, "yes": False}, keys=["id"])]}
+    table = bench.table(related=[name])
+    bench.give(table, ("a", 1), ("a", 2))
+    (found,) = bench.look('SELECT id, yes, raw, doc, ratio, empty FROM "wide %s ""x"')
+    assert found == (1, False, b"\0\xff", '{"a":[1,"ä"]}', 0.1, None)
+    assert bench.look('SELECT 1 FROM "wide %s ""x" WHERE exact = 12.50') == [(1,)]
+
+
+def test_a_spread_entity_that_has_moved_writes_the_rows_of_its_last_computation(bench: Bench) -> None:
+    @entity(keys=["order_id"])
+    def order(state: Any, event: EntityEvent) -> Any:
+        total = (state["total"] if state else 0) + 1
+        return Effects({"total": total}, [line(event.key, total, f"{event.key}-{event.row['what']}")])
+
+    more = {"handler": order, "spread": True, "sequence_by": "what"}
+    one, two = bench.table(**more), bench.table(**more)
+    overtaken_once(one, lambda: bench.give(two, ("a", 2), partition="1"))
+    bench.give(one, ("a", 1), ("b", 1), ("a", 3))
+    assert bench.lines() == [("a", 1, "a-2"), ("a", 2, "a-1"), ("a", 3, "a-3"), ("b", 1, "b-1")]
+    assert bench.totals() == {"a": 3, "b": 1}
