@@ -184,6 +184,23 @@ def test_a_second_ctrl_c_ends_at_once_without_a_traceback() -> None:
             process.kill()
 
 
+LATE = """
+import atexit, os, signal, sys
+from leasehold.cli import app
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv = ["leasehold", *sys.argv[1:]]
+app.main()
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["status", "missing.toml"]], ids=["done", "failed"])
+def test_a_ctrl_c_while_python_ends_prints_no_traceback(arguments: list[str]) -> None:
+    process = subprocess.run([sys.executable, "-c", LATE, *arguments], capture_output=True, text=True, timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in process.stderr
+    assert "ignored" not in process.stderr
+
+
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_command_may_choose_its_exit_code(failing: dict[str, BaseException], code: int) -> None:
     failing["error"] = click.exceptions.Exit(code)

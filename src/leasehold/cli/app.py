@@ -128,7 +128,10 @@ def app(debug: bool) -> None:
 
 def main() -> None:
     """Run the command line of this process, and exit."""
-    app(prog_name="leasehold")
+    try:
+        app(prog_name="leasehold")
+    finally:
+        end_at_next_interrupt()  # what is left is Python's own end
 
 
 if __name__ == "__main__":

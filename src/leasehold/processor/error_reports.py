@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from leasehold.clock import Clock
 from leasehold.errors import HubError, StoreError, is_transient
-from leasehold.processor.leaving import means_to_leave
+from leasehold.processor.leaving import is_quiet, means_to_leave
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,9 @@ class ErrorReports:
             self._changed.notify_all()
 
     def _log(self, error: BaseException, partition: str | None) -> None:
+        if is_quiet(error):
+            logger.info("nobody reads the standard output any more: stopping")
+            return
         said, now = f"{type(error).__name__}: {error}", self._clock.monotonic()
         before, at = self._logged.get(partition, ("", 0.0))
         if said == before and now < at + LOGGED_AGAIN:

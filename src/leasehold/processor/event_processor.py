@@ -60,6 +60,7 @@ from leasehold.processor.checkpointer import CheckpointPolicy
 from leasehold.processor.delivery import DeliverySettings
 from leasehold.processor.error_reports import ErrorReports, OnError
 from leasehold.processor.hub_watch import HubWatch
+from leasehold.processor.leaving import as_exit
 from leasehold.processor.oversight import Oversight
 from leasehold.processor.partition_client import PartitionClient
 from leasehold.processor.partition_work import PartitionWork
@@ -277,8 +278,8 @@ class EventProcessor:
         """Wait until it has been stopped and all has ended, at most `timeout` seconds. Returns whether it has.
 
         Raises the `UsageError` that kept this instance from working, if there was one; and what one of your functions
-        has raised to end the program, once all has ended: `SystemExit`, or `BrokenPipeError` of a standard output that
-        nobody reads.
+        has raised to end the program, once all has ended: `SystemExit`, also where one of them prints and nobody reads
+        the standard output any more.
         """
         if not self._started:
             raise UsageError("start it first, or call run")
@@ -286,7 +287,7 @@ class EventProcessor:
         if self._oversight.failure is not None:
             raise self._oversight.failure
         if ended and self._oversight.leaving is not None:
-            raise self._oversight.leaving
+            raise as_exit(self._oversight.leaving) from None
         return ended
 
     def run(self) -> None:

@@ -1,13 +1,17 @@
 """Whether what your function raised means that the program is to end, and not only that the function failed.
 
-Owns that judgement. `sys.exit` in a thread ends that thread alone, and a program whose output nobody reads any more
-(`program | head`) fails at each event anew: left at that, the process would hold its partitions and work on none.
+Owns that judgement, and how the program then ends. `sys.exit` in a thread ends that thread alone, and a program whose
+output nobody reads any more (`program | head`) fails at each event anew: left at that, the process would hold its
+partitions and work on none. Promises that a program in a pipe ends without a word when the other end of the pipe has
+left, as others do.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import sys
+from contextlib import suppress
 
 
 def means_to_leave(error: BaseException) -> bool:
@@ -15,6 +19,25 @@ def means_to_leave(error: BaseException) -> bool:
     if isinstance(error, BrokenPipeError):
         return _nobody_reads_the_output()
     return isinstance(error, SystemExit | KeyboardInterrupt)
+
+
+def is_quiet(error: BaseException) -> bool:
+    """Whether nobody wants to hear of it: it means to leave, since who read the standard output is gone."""
+    return isinstance(error, BrokenPipeError) and means_to_leave(error)
+
+
+def as_exit(error: BaseException) -> BaseException:
+    """What ends the program for `error`, which means to leave: of a standard output that nobody reads, exit code 1.
+
+    What that output still holds goes nowhere then, or Python would complain of it at its end.
+    """
+    if not is_quiet(error):
+        return error
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+    return SystemExit(1)
 
 
 def _nobody_reads_the_output() -> bool:
