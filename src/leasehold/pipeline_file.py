@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
-from leasehold import hubs, sinks, stores
+from leasehold import hubs, queues, sinks, stores
 from leasehold.backends import absolute, check_scheme
 from leasehold.combinations import Combination, check, is_mixed, place_at, place_of
 from leasehold.config import OwnershipSettings, parse_duration
@@ -227,7 +227,7 @@ class PipelineFile(_Section):
     def outbox_url(self) -> str | None:
         """The hub to which the handler's events are sent, with an absolute path, if there is one."""
         stated = self.outbox.hub
-        return stated and self._absolute(stated, "outbox.hub", hubs.BACKENDS, "leasehold.hubs")
+        return stated and self._absolute(stated, "outbox.hub", {**hubs.BACKENDS, **queues.BACKENDS}, "leasehold.hubs")
 
     def _store_url(self, own: str | None, key: str) -> str:
         url, key = (own, key) if own else (self.ownership.store or "", "ownership.store")

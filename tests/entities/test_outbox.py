@@ -342,6 +342,7 @@ ACCOUNTS, EACH = 20, 5
 STOPS = [("remove", "KILL"), ("publish", "STOP"), ("remove", "STOP"), ("publish", "KILL")]
 
 
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("to", ["log", pytest.param("event hub", marks=pytest.mark.soak)])
 def test_processes_that_are_killed_and_paused_between_sending_and_removing(

@@ -95,7 +95,7 @@ class HandledTable:
     spread          an entity's events may be in several partitions
     sequence_by     with `spread`, the column of `schema` that grows with each event of an entity
     late            what becomes of an event that comes after a later one: `apply` (default) or `reject`
-    outbox          URL of the hub to which events are sent that the handler emits
+    outbox          URL of the hub, or queue, to which events are sent that the handler emits
     related         the tables beside this one of which the handler may write rows
     clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
     schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there

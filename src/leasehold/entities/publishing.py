@@ -2,7 +2,8 @@
 
 Owns the form of what is sent: the body and key of what was emitted, its properties, and beside them `leasehold-id`,
 which is the same however often the event is sent. An embedded log appends each id once, as long as it knows it
-(`hubs.base.SendsOnce`); other hubs may have an event twice, and `deduplicate_by` of a pipeline drops the second.
+(`hubs.base.SendsOnce`); other hubs may have an event twice, and `deduplicate_by` of a pipeline drops the second. To a
+queue it is the id of the message too, by which one that detects duplicates knows it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from leasehold.errors import LeaseholdError, may_pass
+from leasehold.errors import ConfigError, LeaseholdError, may_pass
 from leasehold.hubs import Hub, SendsOnce, open_hub
 from leasehold.model import Event
+from leasehold.queues import BACKENDS as QUEUES
+from leasehold.queues import NewMessage, Queue, SendsMessages, open_queue
 from leasehold.sinks.outbox import WaitingEvent
 
 ID = "leasehold-id"
@@ -58,6 +61,23 @@ class HubPublisher:
         self._hub.close()
 
 
+class QueuePublisher:
+    """Sends to a queue. Raises `ConfigError` for one that takes no messages."""
+
+    def __init__(self, queue: Queue) -> None:
+        if not isinstance(queue, SendsMessages):
+            raise ConfigError("outbox", queue.url, "a hub, or a queue that takes messages", "Name one of these")
+        self._queue, self._sends = queue, queue
+
+    def publish(self, events: Sequence[WaitingEvent]) -> None:
+        """See `Publisher`."""
+        self._sends.send([NewMessage(one.body, one.key, one.id, {**one.properties, ID: one.id}) for one in events])
+
+    def close(self) -> None:
+        """See `Publisher`."""
+        self._queue.close()
+
+
 def event_of(one: WaitingEvent) -> Event:
     """The event that is sent. Those without a key all go to one partition, and keep their order."""
     return Event(one.body, partition_key=one.key or "", properties={**one.properties, ID: one.id})
@@ -71,10 +91,12 @@ def publisher_at(url: str, base: Path | None, identity: Callable[[], str]) -> Ca
     """
 
     def opened() -> Publisher:
+        if url.partition("://")[0] in QUEUES:
+            return QueuePublisher(open_queue(url, base=base))
         return HubPublisher(open_hub(url, base=base), f"leasehold-outbox/{identity()}")
 
     try:
-        open_hub(url, base=base).close()
+        opened().close()
     except LeaseholdError as error:
         if not may_pass(error):
             raise

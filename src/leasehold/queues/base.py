@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Queue", "QueueMessage"]
+__all__ = ["NewMessage", "Queue", "QueueMessage", "SendsMessages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,16 @@ class QueueMessage:
     def identity(self) -> str:
         """Names the message among all that the queue, and one of its name before it, ever had."""
         return f"{self.sequence_number}@{round(self.enqueued_time * 1_000)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to be sent. `message_id` is what a queue that detects duplicates knows it by."""
+
+    body: bytes
+    key: str | None = None
+    message_id: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class Queue(Protocol):
@@ -89,4 +99,17 @@ class Queue(Protocol):
 
     def close(self) -> None:
         """Give back what this object holds. Closing twice is fine."""
+        ...
+
+
+@runtime_checkable
+class SendsMessages(Protocol):
+    """What a queue may do beside: take messages."""
+
+    def send(self, messages: Sequence[NewMessage]) -> None:
+        """Send messages; returns when the queue has them. Those of one key are sent in their order.
+
+        Raises `SchemaMismatch` for one that the queue never takes, and `QueueUnavailable`; then any number of the first
+        of them, of each key, may be there.
+        """
         ...

@@ -28,7 +28,8 @@ from azure.servicebus.exceptions import (
 )
 
 from leasehold.errors import QueueError, QueueUnavailable, lasting
-from leasehold.queues.base import QueueMessage
+from leasehold.queues.base import NewMessage, QueueMessage
+from leasehold.queues.service_bus.sending import send_all
 from leasehold.queues.service_bus.url import Address, read_url
 
 _LASTING = (
@@ -179,6 +180,11 @@ class ServiceBusQueue:
                     sender.send_messages(_copy(each.driver))
                 except (TypeError, ValueError) as error:  # what the driver reads and does not send
                     raise QueueError(f"message {each.sequence_number} cannot be sent as it was: {error}") from error
+
+    def send(self, messages: Sequence[NewMessage]) -> None:
+        """See `SendsMessages`. A key is the session's id where the queue requires sessions, else the partition key."""
+        with self._told(), self._sender() as sender:
+            send_all(sender, messages, sessions=self._address.sessions, shown=self.url)
 
     def dead_letters(self) -> ServiceBusQueue:
         """See `Queue.dead_letters`."""
