@@ -38,9 +38,15 @@ def processor(
     before: Before = lambda event: None,
     *,
     sink: str | None = None,
+    leases: str | None = "",
     **options: Any,
 ) -> QueueProcessor:
-    """A processor on the table in `folder`, or in `sink`; `before` is called in the handler, for each message."""
+    """A processor on the table in `folder`, or in `sink`; `before` is called in the handler, for each message.
+
+    Without `leases`, in a file of `folder`, or nowhere where the queue has sessions.
+    """
+    if leases == "":
+        leases = None if "sessions=true" in url else f"sqlite:////{folder}/leases.db"
 
     @entity(keys=["account"])
     def account(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
@@ -52,7 +58,7 @@ def processor(
 
     return QueueProcessor(
         url,
-        f"sqlite:////{folder}/leases.db",
+        leases,
         account,
         sink=sink or sqlite_in(folder),
         table="accounts",

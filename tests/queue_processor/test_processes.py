@@ -21,14 +21,22 @@ from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS
 
 pytestmark = LEAVES_SOCKETS
+SESSIONS = "sessions"
+"""In place of a policy: a queue that requires sessions, and no leases."""
+
+
+def queue_of(policy: str) -> str:
+    return "steady-sessions" if policy == SESSIONS else "steady"
 
 
 @contextmanager
 def started(
     server: ServiceBusServer, folder: Path, table: Accounts, policy: str, what: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    module = "tests.queue_processor.accounts"
-    command = [sys.executable, "-m", module, url(server, "steady"), str(folder), table.sink, what, policy, what]
+    sessions = policy == SESSIONS
+    at = f"{url(server, queue_of(policy))}?sessions=true" if sessions else url(server, queue_of(policy))
+    policy = "wait" if sessions else policy
+    command = [sys.executable, "-m", "tests.queue_processor.accounts", at, str(folder), table.sink, what, policy, what]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
             yield process
@@ -66,7 +74,11 @@ def pause(process: subprocess.Popen[bytes], folder: Path) -> None:
 def one_is_killed_and_one_paused(
     server: ServiceBusServer, folder: Path, table: Accounts, policy: str, count: int, keys: int
 ) -> None:
-    server.send("steady", *(json.dumps({"account": f"a{n % keys}", "n": n}) for n in range(count)))
+    queue = queue_of(policy)
+    for key in range(keys):
+        account = f"a{key}"
+        sent = [json.dumps({"account": account, "n": n}) for n in range(key, count, keys)]
+        server.send(queue, *sent, session_id=account)
     with started(server, folder, table, policy, "die") as dies:
         assert dies.wait(60) == -signal.SIGKILL
     committed = sum(map(len, table.logs().values()))
@@ -80,18 +92,23 @@ def one_is_killed_and_one_paused(
             until(lambda: held in table.logs().get(f"a{held % keys}", []))  # so lock and lease have ended
             (folder / "go").touch()
             paused.send_signal(signal.SIGCONT)
-            until(lambda: server.count("steady") == 0)
+            until(lambda: server.count(queue) == 0)
             for process, number in ((paused, signal.SIGTERM), (works, signal.SIGINT)):
                 process.send_signal(number)
                 assert process.wait(60) == 0
     applied = table.logs()
     assert sorted(n for log in applied.values() for n in log) == list(range(count))
     assert all(n % keys == int(key[1:]) for key, log in applied.items() for n in log)
-    assert server.count("steady", dead=True) == 0
+    assert server.count(queue, dead=True) == 0
+    if policy == SESSIONS:
+        assert applied == {f"a{key}": list(range(key, count, keys)) for key in range(keys)}
+        assert not (folder / "leases.db").exists()
 
 
 @pytest.mark.parametrize("table", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)], indirect=True)
-@pytest.mark.parametrize("policy", ["wait", pytest.param("abandon", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "policy", ["wait", *(pytest.param(each, marks=pytest.mark.soak) for each in ("abandon", SESSIONS))]
+)
 def test_one_is_killed_behind_a_commit_and_one_paused_past_lock_and_lease(
     server: ServiceBusServer, tmp_path: Path, table: Accounts, policy: str
 ) -> None:
@@ -100,6 +117,6 @@ def test_one_is_killed_behind_a_commit_and_one_paused_past_lock_and_lease(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("policy", ["wait", "abandon"])
+@pytest.mark.parametrize("policy", ["wait", "abandon", SESSIONS])
 def test_the_same_of_many_messages(server: ServiceBusServer, tmp_path: Path, table: Accounts, policy: str) -> None:
     one_is_killed_and_one_paused(server, tmp_path, table, policy, count=3_000, keys=300)

@@ -289,8 +289,6 @@ def test_a_table_that_is_broken_ends_the_run(server: ServiceBusServer, tmp_path:
 def test_what_cannot_be_processed_is_refused(server: ServiceBusServer, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the name of a property"):
         processor(url(server), tmp_path, "one", key="")
-    with pytest.raises(ConfigError, match="without sessions"):
-        processor(f"{url(server)}?sessions=true", tmp_path, "one")
     for settings in (
         {"busy": "panic"},
         {"most": 0},

@@ -21,6 +21,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceBusServer]:
     queues = {
         "orders": QueueSettings(),
         "steady": QueueSettings(lock_duration=2.0),
+        "steady-sessions": QueueSettings(requires_session=True, lock_duration=2.0),
         "short": QueueSettings(lock_duration=1.0),
         "sessions": QueueSettings(requires_session=True),
         "brief": QueueSettings(lock_duration=LOCK),

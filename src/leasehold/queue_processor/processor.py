@@ -7,7 +7,8 @@
     )
     processor.run()
 
-Owns the thin shell: one thread that receives, renews, completes, gives back and dead-letters, as `room` decides, and a
+Where the queue requires sessions, their locks are the leases, and `sessions` is the shell. For all others this module
+owns the thin shell: one thread that receives, renews, completes, gives back and dead-letters, as `room` decides, and a
 few that work (`work`). So no message has a thread of its own, and the queue is used by one thread.
 
 What is done is known to the sink (`sinks.messages`), in the transaction of the new state. So nothing here, nor the
@@ -55,7 +56,8 @@ from leasehold.queue_processor.room import (
     Start,
     Step,
 )
-from leasehold.queue_processor.settings import QueueDelivery
+from leasehold.queue_processor.sessions import Sessions, Shared
+from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery
 from leasehold.queue_processor.work import Work
 from leasehold.queues import Queue, QueueMessage, open_queue
 from leasehold.queues.keys import KeyOf
@@ -79,26 +81,25 @@ class QueueProcessor:
     """One process's share of a queue's messages, given to a handler under the lease of their entity.
 
     url          of the queue: `servicebus://NAMESPACE/QUEUE`, or `…/TOPIC/subscriptions/NAME`
-    lease_store  where entities are leased: a URL, or a `LeaseStore`
+    lease_store  where entities are leased: a URL, or a `LeaseStore`. None for a queue that requires sessions
     handler      what `entity` has made of a function
     sink         URL of the sink that keeps states and what is done: `sqlite:///PATH` or `postgresql://…`
     table, pipeline, schema, state    as of a `HandledTable`. One queue fills a table, or several do; a hub does not
     key          where a message's entity is named: `session`, `partition-key`, `message-id`, a property's name, or a
-                 function of the message. Default: the handler's keys in the body
+                 function of the message. Default: the handler's keys in the body; with sessions it is the session id
     delivery     how messages are delivered
     holder       who holds leases, for people; default: host and process id
     lease_duration    seconds after which another process may work on the entity of one that died (30)
     base         what relative paths are relative to; default: the working directory
     clock, rng   for tests
 
-    Raises `ConfigError`, also for a queue that requires sessions and a sink that keeps no messages, `SchemaMismatch`
-    and `MissingDependency`.
+    Raises `ConfigError`, also for a sink that keeps no messages, `SchemaMismatch` and `MissingDependency`.
     """
 
     def __init__(
         self,
         url: str,
-        lease_store: str | LeaseStore,
+        lease_store: str | LeaseStore | None,
         handler: EntityHandler,
         *,
         sink: str,
@@ -116,14 +117,15 @@ class QueueProcessor:
     ) -> None:
         self._settings, self._rng = delivery or QueueDelivery(), rng or Random()
         self._clock: Clock = clock or SystemClock()
-        if parse_qs(urlsplit(url).query).get("sessions") == ["true"]:
-            rule = "a queue without sessions: entities are kept apart by leases"
-            raise ConfigError("url", None, rule, "Leave sessions=true out, or make a queue that requires none")
+        sessions = parse_qs(urlsplit(url).query).get("sessions") == ["true"]
+        if sessions:
+            key = _check_sessions(lease_store, key, self._settings)
         columns, scope = read_columns(state, "state"), f"{pipeline}/{table}"
 
         def check(lease_key: str) -> None:
-            check_no_place(lease_key)
-            check_keys(scope, [lease_key])
+            if not sessions:
+                check_no_place(lease_key)
+                check_keys(scope, [lease_key])
 
         self._reader = ContentReader(handler, BodyReader(read_columns(schema, "schema")), columns, key, check)
         self._sink: Sink = open_sink(sink, TableSpec(name=table, pipeline=pipeline, keys=handler.keys), base=base)
@@ -131,10 +133,15 @@ class QueueProcessor:
             raise ConfigError("sink", sink, "this sink keeps no messages of queues", "SQLite and Postgres do")
         kept: KeepsMessages = self._sink
         kept.check_messages(columns)
-        self._leases = EntityLeases(lease_store, scope=scope, holder=holder, duration=lease_duration)
+        self._leases: EntityLeases | None = None
+        if lease_store is not None:
+            self._leases = EntityLeases(lease_store, scope=scope, holder=holder, duration=lease_duration)
+        elif not sessions:
+            rule = "a lease store: only a queue that requires sessions needs none"
+            raise ConfigError("lease_store", None, rule, "Name one, or write ?sessions=true behind such a queue")
         self._queue: Queue = open_queue(url, base=base)
         self._work = Work(
-            *(self._queue.name, handler, self._leases, kept, columns),
+            *(self._queue.name, handler, kept, columns),
             settings=self._settings,
             clock=self._clock,
         )
@@ -145,6 +152,21 @@ class QueueProcessor:
         self._ran = self._away = False
         self._failure: BaseException | None = None
         self._counts: Counter[str] = Counter()
+        self._counting = threading.Lock()
+        self._sessions: Sessions | None = None
+        if sessions:
+            shared = Shared(
+                open=lambda: open_queue(url, base=base),
+                reader=self._reader,
+                work=self._work,
+                settings=self._settings,
+                clock=self._clock,
+                rng=self._rng,
+                count=self._count,
+                stop=self._stop,
+                close_thread=self._sink.close,
+            )
+            self._sessions = Sessions(shared)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -169,22 +191,31 @@ class QueueProcessor:
         self._ran = True
         asked: list[int] = []
         try:
-            with terminating(asked, interrupts=True), self._workers():
-                while not (asked or self._stop.is_set() or self._failure):
-                    self._step()
-                self._stop.set()
-                self._end()
+            with terminating(asked, interrupts=True):
+                self._run(self._leases, lambda: bool(asked))
         finally:
             self._stop.set()
             for each in (self._queue, self._leases, self._sink):
-                each.close()
+                if each is not None:
+                    each.close()
         if self._failure is not None:
             raise self._failure
 
+    def _run(self, leases: EntityLeases | None, asked: Callable[[], bool]) -> None:
+        if leases is None:
+            assert self._sessions is not None
+            self._sessions.run(asked)
+        else:
+            with self._workers(leases):
+                while not (asked() or self._stop.is_set() or self._failure):
+                    self._step()
+                self._stop.set()
+                self._end()
+
     @contextmanager
-    def _workers(self) -> Iterator[None]:
+    def _workers(self, leases: EntityLeases) -> Iterator[None]:
         threads = [
-            threading.Thread(target=self._work_on, name=f"leasehold-queue-{number}", daemon=True)
+            threading.Thread(target=self._work_on, args=[leases], name=f"leasehold-queue-{number}", daemon=True)
             for number in range(self._settings.workers)
         ]
         for thread in threads:
@@ -198,17 +229,21 @@ class QueueProcessor:
             for thread in threads:
                 thread.join()
 
-    def _work_on(self) -> None:
+    def _work_on(self, leases: EntityLeases) -> None:
         """A worker's thread."""
         while (start := self._jobs.get()) is not None:
             try:
-                self._work.work(start, self._report, self._stop.is_set)
+                self._work.work(start, leases, self._report, self._stop.is_set)
             except BaseException as error:  # noqa: BLE001  `run` raises it
                 self._failure = self._failure or error
             finally:
                 key = start.key
                 self._reports.put(lambda key=key: self._room.finished(key))  # type: ignore[misc]
         self._sink.close()
+
+    def _count(self, name: str, number: int) -> None:
+        with self._counting:
+            self._counts[name] += number
 
     def _report(self, held: HeldMessage, result: Result) -> None:
         """In a worker's thread: tell the other."""
@@ -313,3 +348,17 @@ class QueueProcessor:
             logger.info("the queue %s is back", self._queue.url)
         self._away = False
         return found
+
+
+def _check_sessions(lease_store: str | LeaseStore | None, key: str | KeyOf | None, settings: QueueDelivery) -> str:
+    """Where the key stands in messages of sessions. Raises `ConfigError` for what sessions leave no choice of."""
+    if lease_store is not None:
+        rule = "None for a queue that requires sessions: a session's lock is its entity's lease"
+        raise ConfigError("lease_store", None, rule, "Give None")
+    if key not in (None, "session"):
+        rule = "the session id, for a queue that requires sessions: only its messages are kept in order"
+        raise ConfigError("key", key if isinstance(key, str) else None, rule, "Leave key out")
+    if settings.busy is BusyPolicy.ABANDON:
+        rule = "wait, for a queue that requires sessions: a message that was given back would be overtaken"
+        raise ConfigError("busy", str(settings.busy), rule, "Leave busy out")
+    return "session"

@@ -30,7 +30,7 @@ from random import Random
 from typing import Any
 
 from leasehold.queue_processor.locks import LockTrust
-from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery
+from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery, pause
 from leasehold.queues.base import QueueMessage
 
 FAILED_REASON = "HandlerFailed"
@@ -281,8 +281,7 @@ class Room:
         self._leaving.append(held)
 
     def _length(self, times: int) -> float:
-        longest = min(self._settings.first_pause * 2 ** min(times - 1, 30), self._settings.longest_pause)
-        return self._rng.uniform(longest / 2, longest)
+        return pause(self._settings, times, self._rng)
 
     def _out(self, held: HeldMessage) -> None:
         self._known.pop(held.message.identity, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from random import Random
 
 from leasehold.errors import ConfigError
 
@@ -69,3 +70,9 @@ class QueueDelivery:
         if self.longest_pause < self.first_pause:
             rule = f"at least first_pause ({self.first_pause:g})"
             raise ConfigError("longest_pause", self.longest_pause, rule, "Make it longer, or first_pause shorter")
+
+
+def pause(settings: QueueDelivery, times: int, rng: Random) -> float:
+    """Seconds before the next try, after so many in vain."""
+    longest = min(settings.first_pause * 2 ** min(times - 1, 30), settings.longest_pause)
+    return rng.uniform(longest / 2, longest)

@@ -13,11 +13,12 @@ message and entity. What happens when this thread stops for a minute (or for goo
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 
 from leasehold.clock import Clock
-from leasehold.entities import EntityLease, EntityLeases
+from leasehold.entities import EntityLeases
 from leasehold.entities.columns import columns_of
 from leasehold.entities.handlers import EntityEvent, EntityHandler, compute
 from leasehold.errors import LeaseholdError, LeaseLost, UsageError, may_pass
@@ -32,6 +33,19 @@ _DESCRIPTION = 1_000  # characters of an error that a dead letter keeps: the ser
 Report = Callable[[HeldMessage, Result], None]
 
 
+class Hold(Protocol):
+    """What keeps others from an entity: its lease, or a session's lock."""
+
+    @property
+    def fence(self) -> int:
+        """Its number, which rises with each holder; 0 where it has none."""
+        ...
+
+    def check(self) -> None:
+        """Raise `LeaseLost` once it is not trusted any more."""
+        ...
+
+
 class Work:
     """What workers share. Used from any thread."""
 
@@ -39,24 +53,23 @@ class Work:
         self,
         queue: str,
         handler: EntityHandler,
-        leases: EntityLeases,
         sink: KeepsMessages,
         state: pa.Schema,
         *,
         settings: QueueDelivery,
         clock: Clock,
     ) -> None:
-        self._queue, self._handler, self._leases, self._sink = queue, handler, leases, sink
+        self._queue, self._handler, self._sink = queue, handler, sink
         self._state, self._columns = state, columns_of(state)
         self._settings, self._clock = settings, clock
 
-    def work(self, start: Start, report: Report, stopping: Callable[[], bool]) -> None:
-        """Work through the messages until one does not go on, and report each that was tried.
+    def work(self, start: Start, leases: EntityLeases, report: Report, stopping: Callable[[], bool]) -> None:
+        """Under the entity's lease, work through the messages until one does not go on, and report each that was tried.
 
         Raises what no waiting mends, such as a table that has been altered.
         """
         try:
-            lease = self._leases.try_acquire(start.key)
+            lease = leases.try_acquire(start.key)
         except LeaseholdError as error:
             if not may_pass(error):
                 raise
@@ -69,14 +82,15 @@ class Work:
             for held in start.held:
                 if stopping() or not held.trusted(self._clock.monotonic()):
                     return
-                result = self._tried(held.message, held.content, held.delivery, lease)
+                result = self.tried(held, lease)
                 report(held, result)
                 if not result.goes_on:
                     return
 
-    def _tried(self, message: QueueMessage, content: Content, delivery: int, lease: EntityLease) -> Result:
+    def tried(self, held: HeldMessage, hold: Hold) -> Result:
+        """One try at a message whose entity is held: handler and commit. Raises what no waiting mends."""
         try:
-            return self._applied(message, content, delivery, lease)
+            return self._applied(held.message, held.content, held.delivery, hold)
         except LeaseLost:
             return Result(Ending.BUSY)
         except UsageError as error:
@@ -86,7 +100,7 @@ class Work:
                 raise
             return Result(Ending.AWAY, description=str(error))
 
-    def _applied(self, message: QueueMessage, content: Content, delivery: int, lease: EntityLease) -> Result:
+    def _applied(self, message: QueueMessage, content: Content, delivery: int, hold: Hold) -> Result:
         key, handler = content.key, self._handler
         sent = sent_as(message, self._settings.deduplicate_by, self._settings.deduplicate_for)
         name = MessageName(self._queue, message.identity, message.sequence_number, message.enqueued_time, sent)
@@ -102,11 +116,11 @@ class Work:
             message.identity.partition("@")[2],
             message.sequence_number,
             message.enqueued_time,
-            lease.fence,
+            hold.fence,
             late=known.late,
             delivery=delivery,
         )
-        lease.check()
+        hold.check()
         states = {} if known.state is None else {key: known.state}
         done = compute(handler, states, [(key, event, None)], self._columns)
         if done.rejected:
@@ -115,7 +129,7 @@ class Work:
             return _failed(done.error)
         change = done.changes.get(key)
         state = None if change is None else change.state
-        lease.check()
+        hold.check()
         outcome = self._sink.apply_message(
             self._state,
             MessageChange(name, key, known.version, state, changes=change is not None),
