@@ -182,6 +182,7 @@ class Checkpoint:
     `sequence_number` is `BEFORE_FIRST` where nothing has been processed; `offset` is the hub's opaque
     text for the same event, where it has one. `data` is the user's own, from text to text, and at most a kilobyte
     (`leasehold.stores.checkpoint_data`); it belongs to this place, and the next checkpoint has its own or none.
+    `enqueued_time` is when the hub received that event, in seconds since 1970, None where it is not known.
     """
 
     group: ConsumerGroup
@@ -190,6 +191,7 @@ class Checkpoint:
     owner_level: int
     offset: str | None = None
     data: Mapping[str, str] = field(default_factory=dict, hash=False)
+    enqueued_time: float | None = None
 
     @property
     def next_sequence_number(self) -> int:

@@ -77,6 +77,18 @@ def test_data_is_exported_and_imported(store: Store, url: str, tmp_path: Path) -
     assert open_store(copy).list_checkpoints(GROUP)[0] == kept
 
 
+def test_enqueued_times_are_exported_and_imported(store: Store, url: str, tmp_path: Path) -> None:
+    kept = Checkpoint(GROUP, "0", 10, 3, "ten", {"file": "7"}, 1_795_395_089.25)
+    store.update_checkpoints([kept, Checkpoint(GROUP, "1", 10, 3)])
+    out = done("export", url, *NAMED)
+    assert [json.loads(one).get("enqueuedTime") for one in out.splitlines()] == [1_795_395_089.25, None]
+    copy = f"sqlite:///{tmp_path}/copy.db"
+    done("import", copy, "-", given=out)
+    assert open_store(copy).list_checkpoints(GROUP)[0] == kept
+    for wrong in ("soon", True, float("inf")):
+        assert "enqueuedTime is a number of seconds" in refused("import", copy, "-", given=line(enqueuedTime=wrong))
+
+
 @pytest.mark.parametrize("data", [{"a": 1}, "text", {"a": "x" * 1_100}, ["a"]])
 def test_data_that_cannot_be_kept_is_not_imported(store: Store, url: str, data: object) -> None:
     assert "data is" in refused("import", url, "-", given=line(data=data))

@@ -84,9 +84,10 @@ class Group:
         """Let the owner of a partition relinquish it."""
         [self._held[partition]] = self.store.relinquish_ownership([self._held[partition]])
 
-    def reach(self, partition: str, number: int, level: int = 1) -> None:
-        """Let the owner record that the events below `number` are done."""
-        assert self.store.update_checkpoints([Checkpoint(self.group, partition, number - 1, level)]) == []
+    def reach(self, partition: str, number: int, level: int = 1, at: float | None = None) -> None:
+        """Let the owner record that the events below `number` are done, the last of which was enqueued at `at`."""
+        done = Checkpoint(self.group, partition, number - 1, level, enqueued_time=at)
+        assert self.store.update_checkpoints([done]) == []
 
     def look(self) -> GroupSnapshot:
         """Look now."""

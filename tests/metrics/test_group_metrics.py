@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -23,6 +23,7 @@ from leasehold.metrics.group_looks import GroupLooks
 from leasehold.metrics.group_page import document
 from leasehold.model import Positions
 from leasehold.operations.group_watch import GroupSnapshot, WatchedGroup
+from leasehold.operations.lag_times import NEAR
 from leasehold.operations.verdicts import Verdict
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.outbox import OutboxCounts
@@ -87,6 +88,65 @@ def test_what_a_group_is_told_by(group: Group) -> None:
     assert of(told, "partition_verdict", "1") == Verdict.OK
     assert [name for name in told if "nan" in name.lower()] == []
     assert not any(math.isnan(value) for value in told.values())
+
+
+class Asked(Forward):
+    """A log that counts who asks it for times, and tells none once it is `silent`."""
+
+    def __init__(self, log: LogHub) -> None:
+        super().__init__(log)
+        self.asked: list[dict[str, int]] = []
+        self.silent = False
+
+    def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
+        self.asked.append(dict(starts))
+        return {} if self.silent else self.log.enqueued_times(starts, timeout)
+
+    def retention(self, timeout: float) -> float | None:
+        return 1_000.0
+
+
+def _noted(hubs: list[Asked], hub: Asked) -> Any:
+    hubs.append(hub)
+    return hub
+
+
+def test_a_group_that_keeps_up_asks_the_hub_for_no_time(tmp_path: Path) -> None:
+    hubs: list[Asked] = []
+    group = Group(tmp_path, hub=lambda log: _noted(hubs, Asked(log)))
+    group.send("0", 3)
+    first = group.clock.wall()
+    group.reach("0", 3, at=first)
+    assert of(group.scrape(), "partition_lag_seconds", "0") == 0, "nothing is unread"
+    group.send("0", 1)
+    group.clock.advance(NEAR - 1)
+    told = group.scrape()
+    assert (of(told, "partition_lag_events", "0"), of(told, "partition_lag_seconds", "0")) == (1, NEAR - 1)
+    assert of(told, "partition_retention_left_seconds", "0") == 1_000 - (NEAR - 1)
+    assert hubs[0].asked == []
+
+
+def test_after_a_pause_of_the_stream_the_first_unread_event_counts_and_the_bound_only_where_it_is_not_told(
+    tmp_path: Path,
+) -> None:
+    hubs: list[Asked] = []
+    group = Group(tmp_path, hub=lambda log: _noted(hubs, Asked(log)))
+    group.send("0", 3)
+    group.reach("0", 3, at=group.clock.wall())
+    group.clock.advance(500)
+    group.send("0", 1)
+    group.clock.advance(20)
+    told = group.scrape()
+    assert hubs[0].asked == [{"0": 3}]
+    assert (of(told, "partition_lag_seconds", "0"), of(told, "partition_retention_left_seconds", "0")) == (20, 980)
+    hubs[0].silent = True
+    group.send("0", 1)
+    group.reach("0", 4)
+    assert of(group.scrape(), "partition_lag_seconds", "0") is None, "a checkpoint of an older release has no time"
+    group.reach("0", 4, at=group.clock.wall() - 20)
+    told = group.scrape()
+    assert of(told, "partition_lag_seconds", "0") == 20
+    assert of(told, "group_partitions_of_unknown_age") == 0
 
 
 def test_time_until_retention(tmp_path: Path) -> None:

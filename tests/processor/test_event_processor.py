@@ -79,6 +79,19 @@ def test_a_pair_of_stores_by_their_urls(tmp_path: Path, make: Start) -> None:
     assert open_store(owners).list_checkpoints(group) == []
 
 
+@pytest.mark.parametrize("by", ["batch", "event", "caller"])
+def test_a_checkpoint_says_when_its_event_was_enqueued(tmp_path: Path, make: Start, by: str) -> None:
+    hub, store = log(tmp_path, 1, each=3), TellingStore()
+    group = hub.consumer_group("$Default")
+    handler = Handler(lambda batch, context: context.update_checkpoint(batch[-1]) if by == "caller" and batch else None)
+    more: dict[str, Any] = {"on_event": lambda event, context: None} if by == "event" else {}
+    make(hub, store, handler, **more).start()
+    until(lambda: [one.sequence_number for one in store.list_checkpoints(group)] == [2], "the checkpoint")
+    [read] = hub.read("0", 2, 3, columns=["enqueuedTime"])
+    [checkpoint] = store.list_checkpoints(group)
+    assert checkpoint.enqueued_time == pytest.approx(read.column("enqueuedTime")[0].as_py().timestamp(), abs=1e-6)
+
+
 # Delivery
 
 

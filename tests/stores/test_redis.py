@@ -156,17 +156,22 @@ def test_data_of_a_newer_version_is_refused(redis_server: RedisServer) -> None:
     RedisLeaseStore(url).open_session("me", 1.0)
 
 
-def test_older_releases_read_everything_until_a_checkpoint_has_data(redis_server: RedisServer) -> None:
+@pytest.mark.parametrize(("more", "at"), [({"a": "b"}, None), ({}, 9.5)])
+def test_older_releases_read_everything_until_a_checkpoint_has_data(
+    redis_server: RedisServer, more: dict[str, str], at: float | None
+) -> None:
     """What they could not read would end them; so they are refused by name from then on, and not before."""
-    store, group = RedisStore(f"{redis_server.url}?prefix=data"), new_group()
+    prefix = "data" if more else "enqueued"
+    store, group = RedisStore(f"{redis_server.url}?prefix={prefix}"), new_group()
     store.update_checkpoints([Checkpoint(group, "0", 17, 3, "seventeen")])
     with redis.Redis(port=redis_server.port) as other:
-        [key] = other.keys("data:*:checkpoint")
+        [key] = other.keys(f"{prefix}:*:checkpoint")
         assert other.hget(key, "0") == b'3\n17\n"seventeen"', "as it ever was"
-        assert other.get("data:version:stores") == b"1"
-        store.update_checkpoints([Checkpoint(group, "0", 18, 3, None, {"a": "b"})])
-        assert other.get("data:version:stores") == b"2"
-    assert RedisStore(f"{redis_server.url}?prefix=data").list_checkpoints(group)[0].data == {"a": "b"}
+        assert other.get(f"{prefix}:version:stores") == b"1"
+        store.update_checkpoints([Checkpoint(group, "0", 18, 3, None, more, at)])
+        assert other.get(f"{prefix}:version:stores") == b"2"
+    found = RedisStore(f"{redis_server.url}?prefix={prefix}").list_checkpoints(group)[0]
+    assert (found.data, found.enqueued_time) == (more, at)
 
 
 # Its connections

@@ -9,6 +9,12 @@ what a hub does not tell in time is None.
 In a hub whose numbers have gaps (`HasGaps`) nothing is unread where no event is: marks of transactions and messages
 that were aborted or compacted are not waited for. Those between two events that are unread still count.
 
+The checkpoint keeps the time of its last event (`PartitionProgress.enqueued`), and what comes behind it is no older. So
+the lag is at most the time since then. Where that is less than `NEAR`, as it is where a group keeps up, it is told for
+the lag, and the hub is not asked. Else the hub is: after a pause of the stream that bound says nothing, and what
+retention leaves is counted from the event itself. The bound is told too where the hub does not tell, as Event Hubs
+beside a fleet with owner levels; what is left is unknown then.
+
 The age compares this machine's clock with the one that enqueued times are of: the hub's, or its producers'.
 """
 
@@ -20,6 +26,9 @@ from dataclasses import dataclass
 
 from leasehold.hubs.base import FirstEvent, HasGaps, HeldBack, Hub, TellsTimes
 from leasehold.operations.progress import PartitionProgress
+
+NEAR = 10.0
+"""Seconds since the checkpoint's event was enqueued, below which the hub is not asked for the first unread one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,8 @@ def lag_times(
         firsts = hub.first_events(unread, timeout) if unread else {}
         held = hub.held_back([row.partition for row in rows], timeout)
     elif isinstance(hub, TellsTimes) and unread:
+        near = {row.partition: _near(row, now) for row in rows}
+        unread = {partition: start for partition, start in unread.items() if near[partition] is None}
         kept = {} if known is None else {p: one for p, one in known.items() if unread.get(p) == one.sequence_number}
         asked = {partition: start for partition, start in unread.items() if partition not in kept}
         times = hub.enqueued_times(asked, timeout) if asked else {}
@@ -90,6 +101,8 @@ def lag_times(
         if known is not None:
             known.clear()
             known.update(firsts)
+        bounds = {row.partition: FirstEvent(oldest_unread(row), near[row.partition]) for row in rows}
+        firsts = {**{p: one for p, one in bounds.items() if one.enqueued is not None}, **firsts}
     if isinstance(hub, TellsTimes):
         retention = hub.retention(timeout) if retention is None else retention
     told = (times_of(row, firsts.get(row.partition), now, retention, held.get(row.partition)) for row in rows)
@@ -99,6 +112,16 @@ def lag_times(
 def oldest_unread(row: PartitionProgress) -> int:
     """The sequence number of the first event that has not been read, or that is left of those."""
     return max(row.place, row.begin)
+
+
+def _near(row: PartitionProgress, now: float) -> float | None:
+    """When the event before the first unread one was enqueued, if that is so short ago that it will do."""
+    return row.enqueued if _bounds(row) and row.enqueued is not None and now - row.enqueued < NEAR else None
+
+
+def _bounds(row: PartitionProgress) -> bool:
+    """Whether the checkpoint stands right before the first unread event."""
+    return row.checkpoint is not None and row.checkpoint >= row.begin
 
 
 def times_of(
@@ -114,6 +137,7 @@ def times_of(
     if not unread:
         return PartitionTimes(row.partition, 0.0, None, 0, *behind)
     if enqueued is None:
-        return PartitionTimes(row.partition, None, math.inf if retention == math.inf else None, unread, *behind)
+        at_most = max(0.0, now - row.enqueued) if _bounds(row) and row.enqueued is not None else None
+        return PartitionTimes(row.partition, at_most, math.inf if retention == math.inf else None, unread, *behind)
     age = max(0.0, now - enqueued)  # clocks that differ make no event younger than new
     return PartitionTimes(row.partition, age, None if retention is None else max(0.0, retention - age), unread, *behind)

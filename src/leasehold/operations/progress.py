@@ -38,7 +38,8 @@ class PartitionProgress:
     tells (else 0), and `lag` the number of events from there to `end`.
     `asked_by` waits for it to be handed over. `failures` owners in a row came to a bad end while the checkpoint
     stood still, the latest by `last_error`; `suspect` says that they are enough for it to be taken last. `unreadable`
-    says why its ownership record cannot be read, where it cannot.
+    says why its ownership record cannot be read, where it cannot. `enqueued` is when the last event before the
+    checkpoint was enqueued, in seconds since 1970, as the checkpoint has it.
     """
 
     partition: str
@@ -56,6 +57,7 @@ class PartitionProgress:
     unreadable: str = ""
     start: int = 0
     unheld: float | None = None
+    enqueued: float | None = None
 
     @property
     def place(self) -> int:
@@ -157,6 +159,7 @@ def _partitions(
                 last_error=record.last_error if still else "",
                 unreadable=unreadable.get(partition, ""),
                 start=start,
+                enqueued=None if checkpoint is None else checkpoint.enqueued_time,
                 unheld=_unheld(records.get(partition), listing.as_of, limits, alive=alive)
                 if ages and partition not in unreadable
                 else None,

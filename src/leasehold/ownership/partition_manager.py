@@ -228,13 +228,16 @@ class PartitionManager:
         sequence_number: int,
         offset: str | None = None,
         data: Mapping[str, str] | None = None,
+        enqueued_time: float | None = None,
     ) -> bool:
-        """Record that events up to `sequence_number` are processed, as the owner at `owner_level`; `data` with it.
+        """Record that events up to `sequence_number` are processed, as the owner at `owner_level`; the others with it.
 
         Does nothing and returns False when that level is not held (any more) or is refused by the store as
         superseded. May raise `StoreError`; if it is transient, the same call may be made again.
         """
-        checkpoint = Checkpoint(self._parts.group, partition, sequence_number, owner_level, offset, data or {})
+        checkpoint = Checkpoint(
+            self._parts.group, partition, sequence_number, owner_level, offset, data or {}, enqueued_time
+        )
         return bool(self.update_checkpoints([checkpoint]))
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint], *, also_lapsed: bool = False) -> list[Checkpoint]:

@@ -62,11 +62,15 @@ def every(*, events: int | None = None, seconds: float | None = None) -> Checkpo
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """An event of a partition: its sequence number, the hub's offset for it, and what the user keeps with it."""
+    """An event of a partition: its sequence number, the hub's offset for it, and what the user keeps with it.
+
+    `enqueued_time` in seconds since 1970, 0 where it is not known.
+    """
 
     sequence_number: int
     offset: str | None = None
     data: Mapping[str, str] = field(default_factory=dict, compare=False)
+    enqueued_time: float = field(default=0.0, compare=False)
 
 
 class Checkpointer:

@@ -101,6 +101,14 @@ class EventBatch(Sequence[Event]):
         """The hub's offset of the last event, where it has one."""
         return self._chunk(-1).last_offset
 
+    @property
+    def last_enqueued(self) -> float:
+        """When the hub received the last event, in seconds since 1970; 0 where it does not say."""
+        if self._events is not None:
+            return self._events[-1].enqueued_time
+        chunk = self._chunk(-1)
+        return chunk.part(len(chunk) - 1, len(chunk)).events()[0].enqueued_time
+
     def arrow(self) -> pa.Table:
         """The events as an Arrow table: the columns of every hub, and `ownerLevel`, as a sink wants them."""
         if not self._chunks:

@@ -246,9 +246,9 @@ class PartitionWork:
             )
         kept = dict(check_data(data)) if data is not None else {}
         if isinstance(done, EventBatch):
-            place = Place(done.last, done.last_offset, kept)
+            place = Place(done.last, done.last_offset, kept, done.last_enqueued)
         else:
-            place = Place(done.sequence_number, done.offset, kept)
+            place = Place(done.sequence_number, done.offset, kept, done.enqueued_time)
         if done.partition != self.partition or not self.start <= place.sequence_number <= self._delivered:
             raise UsageError(
                 f"event {place.sequence_number} of partition {done.partition!r} has not been given out for partition "
@@ -333,8 +333,8 @@ class PartitionWork:
             wanted = self._account.trying(place)
             if wanted is None:
                 return self.trusted
-            number, offset, data = wanted.sequence_number, wanted.offset, wanted.data
-            if not self._shared.manager.update_checkpoint(self.partition, self.owner_level, number, offset, data):
+            number, offset, data, at = wanted.sequence_number, wanted.offset, wanted.data, wanted.enqueued_time or None
+            if not self._shared.manager.update_checkpoint(self.partition, self.owner_level, number, offset, data, at):
                 return False
             self._account.record(wanted, self._clock.monotonic())
         return True

@@ -158,7 +158,9 @@ class Pump:
         if self._handlers.on_events is not None:
             self._context.called()
             self._handlers.on_events(batch, self._context)
-            self._work.processed(Place(batch.last, batch.last_offset), len(batch), batch_ended=True)
+            self._work.processed(
+                Place(batch.last, batch.last_offset, {}, batch.last_enqueued), len(batch), batch_ended=True
+            )
             return
         assert self._handlers.on_event is not None
         last = batch.last
@@ -167,7 +169,7 @@ class Pump:
                 return
             self._handlers.on_event(event, self._context)
             number = event.sequence_number
-            self._work.processed(Place(number, event.offset), 1, batch_ended=number == last)
+            self._work.processed(Place(number, event.offset, {}, event.enqueued_time), 1, batch_ended=number == last)
             self._work.checkpoint_if_due()
 
     def _end(self, ended: _Ended, *, again: bool = False) -> None:

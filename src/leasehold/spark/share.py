@@ -27,7 +27,7 @@ from leasehold.errors import LeaseholdError, MissingDependency, SinkError, Store
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.listening import Address
-from leasehold.model import Checkpoint, OwnerId
+from leasehold.model import BEFORE_FIRST, Checkpoint, OwnerId
 from leasehold.notices import Notices
 from leasehold.ownership import DispatchThread, PartitionManager
 from leasehold.ownership.starting import KnowsWatermarks
@@ -131,6 +131,7 @@ class Share:
             table=table,
         )
         self._written: dict[tuple[str, int], int] = {}
+        self._times: dict[str, tuple[int, float]] = {}
         self._server: _Server | None = None
         self._thread = DispatchThread(self.manager, clock=self.clock, alive=alive)
 
@@ -186,6 +187,10 @@ class Share:
         self._note_written(due)
         return True
 
+    def note_times(self, times: Mapping[str, tuple[int, float]]) -> None:
+        """Know the last event that was read of these partitions, and when it was enqueued, for their checkpoints."""
+        self._times.update(times)
+
     def note_progress(self) -> None:
         """After the checkpoints are written: what is acquired anew starts where they say."""
         if self.manager.note_progress():
@@ -238,4 +243,8 @@ class Share:
 
     def _checkpoint(self, done: ReadRange) -> Checkpoint:
         last = done.end - 1
-        return Checkpoint(self.group, done.partition, last, done.owner_level, offset_of(self.hub, done.partition, last))
+        number, at = self._times.get(done.partition, (BEFORE_FIRST, 0.0))
+        return Checkpoint(
+            *(self.group, done.partition, last, done.owner_level, offset_of(self.hub, done.partition, last)),
+            enqueued_time=at if done.start <= number <= last else None,
+        )

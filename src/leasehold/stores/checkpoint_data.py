@@ -1,21 +1,30 @@
-"""A user's own data with a checkpoint: as one text, the same in every store.
+"""A user's own data with a checkpoint, and the enqueued time of its event: as one text, the same in every store.
 
 Owns its form and its limit. It is a mapping from text to text, because that is what every layout keeps and gives back
 as it was: a column, a line of a Redis value, a blob's metadata (printable ASCII in an HTTP header), a table's
 property. Numbers would come back changed from one of them or another; whoever needs more than text puts JSON, or
 base64, into a value. Written as compact JSON in ASCII, in the order given. Refuses more than `LARGEST` bytes of that:
 a checkpoint is written again and again, and is no place for state, which belongs beside the rows under their fence.
+
+The enqueued time is one entry more of that mapping, `leasehold.enqueued`, with the sequence number of its event: so no
+layout changes, a release that knows nothing of it shows it among the data, and where it writes a checkpoint there is
+none, or one of another event, which is passed over. No user's data has this name.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from leasehold.errors import ConfigError
+from leasehold.model import Checkpoint
 
 LARGEST = 1_024
 """Bytes of the JSON, in which a character outside of ASCII is six or twelve."""
+ENQUEUED = "leasehold.enqueued"
+"""The entry that says when the checkpoint's event was enqueued."""
 
 
 def check_data(data: object) -> Mapping[str, str]:
@@ -26,6 +35,10 @@ def check_data(data: object) -> Mapping[str, str]:
             None,
             f"a mapping from text to text, and this is {_short(data)}",
             "Write other values as text, for example with json.dumps",
+        )
+    if ENQUEUED in data:
+        raise ConfigError(
+            "data", None, f"without an entry {ENQUEUED}, which is Leasehold's own", "Give it another name"
         )
     written = _json(data)
     if len(written) > LARGEST:
@@ -38,15 +51,34 @@ def check_data(data: object) -> Mapping[str, str]:
     return data
 
 
-def data_text(data: Mapping[str, str]) -> str | None:
-    """The data as stores keep it: None where there is none."""
-    return _json(check_data(data)) if data else None
+def data_text(checkpoint: Checkpoint) -> str | None:
+    """The data and the enqueued time as stores keep them: None where there is neither."""
+    entries = dict(check_data(checkpoint.data)) if checkpoint.data else {}
+    if checkpoint.enqueued_time is not None and math.isfinite(checkpoint.enqueued_time):
+        entries[ENQUEUED] = f"{checkpoint.sequence_number}@{checkpoint.enqueued_time!r}"
+    return _json(entries) if entries else None
 
 
-def data_of(text: str | None) -> Mapping[str, str]:
-    """What was written as that text. Raises `ValueError` for what nobody can have written."""
+def with_data(checkpoint: Checkpoint, text: str | None) -> Checkpoint:
+    """The checkpoint with what was written as that text. Raises `ValueError` for what nobody can have written."""
     if text is None:
-        return {}
+        return checkpoint
+    entries = dict(_entries(text))
+    enqueued = _enqueued(entries.pop(ENQUEUED, ""), checkpoint.sequence_number)
+    return replace(checkpoint, data=entries, enqueued_time=enqueued)
+
+
+def _enqueued(text: str, sequence_number: int) -> float | None:
+    """The time in an entry, if it is of this event."""
+    number, _, seconds = text.partition("@")
+    try:
+        found = float(seconds)
+    except ValueError:
+        return None
+    return found if number == str(sequence_number) and math.isfinite(found) else None
+
+
+def _entries(text: str) -> Mapping[str, str]:
     if len(text) > 2 * LARGEST:
         raise ValueError(f"data of {len(text):,} characters")
     try:

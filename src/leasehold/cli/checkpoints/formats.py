@@ -8,6 +8,7 @@ whole checkpoint, with its place and what is missing; nothing is guessed.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -32,6 +33,7 @@ def as_line(checkpoint: Checkpoint) -> str:
         "offset": checkpoint.offset,
         "ownerLevel": checkpoint.owner_level,
         **({"data": dict(checkpoint.data)} if checkpoint.data else {}),
+        **({} if checkpoint.enqueued_time is None else {"enqueuedTime": checkpoint.enqueued_time}),
     }
     return json.dumps(document, ensure_ascii=False)
 
@@ -45,7 +47,17 @@ def _leasehold(document: Document, group: ConsumerGroup | None) -> Checkpoint:
         number(document, "ownerLevel", least=0),
         None if document.get("offset") is None else _written("offset", document["offset"], "text or null"),
         _data(document.get("data")),
+        _seconds(document.get("enqueuedTime")),
     )
+
+
+def _seconds(value: object) -> float | None:
+    """A time of a document, as far as there is one. Raises `ValueError`."""
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"enqueuedTime is a number of seconds since 1970, and not {value!r}")
+    return float(value)
 
 
 def _data(value: object) -> Mapping[str, str]:

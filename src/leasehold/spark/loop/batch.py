@@ -24,7 +24,7 @@ from leasehold.spark.loop.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import parts, sizes
+from leasehold.spark.loop.tasks import last_times, parts, sizes
 from leasehold.spark.table.foreach import applied_already
 
 if TYPE_CHECKING:
@@ -116,6 +116,13 @@ class MicroBatch:
         try:
             return sizes(self.receipts() or {})
         except StaleBatch:  # its user has not evaluated all of it
+            return {}
+
+    def times(self) -> dict[str, tuple[int, float]]:
+        """When the last event of each partition was enqueued, as far as the tasks have told (`Receipt.times`)."""
+        try:
+            return last_times(self.receipts() or {})
+        except StaleBatch:
             return {}
 
     def parts(self) -> dict[str, float]:

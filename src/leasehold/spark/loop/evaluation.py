@@ -25,7 +25,7 @@ from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import CARRIED, REASON, parts, sizes
+from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import identities_of
@@ -39,7 +39,7 @@ class Evaluated:
     """The rows of a batch, and what an event of each partition weighs in bytes, as far as it was told.
 
     `seconds` is how long reading and transforming took, `parts` what tasks can tell of it, `producers` the trace
-    contexts of its events, where asked for.
+    contexts of its events, where asked for, `times` when the last event of each partition was enqueued (`Receipt`).
     """
 
     batch: Batch | StagedBatch
@@ -47,6 +47,7 @@ class Evaluated:
     seconds: float = 0.0
     producers: tuple[tuple[str, str], ...] = ()
     parts: dict[str, float] = field(default_factory=dict)
+    times: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
 class Evaluation:
@@ -97,7 +98,8 @@ class Evaluation:
         """The rows of a batch, with what its tasks have told beside."""
         told = self._jobs.receipts(order) or {}
         producers = put_together(receipt.producers for receipt in told.values())
-        return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()))
+        times = last_times(told)
+        return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()), times=times)
 
     def _plan(self, order: Order, events: DataFrame) -> Prepared:
         tasks = len(order.tasks)

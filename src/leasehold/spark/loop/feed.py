@@ -120,9 +120,10 @@ class Feed:
         tasks = tasks or [()]  # of a batch without events one task says that it has read nothing
         return Order(self._share.hub.identity, tuple(ranges), tuple(tasks), self._settings.max_bytes_per_trigger, known)
 
-    def learn(self, mean: Mapping[str, float]) -> None:
-        """What an event of these partitions weighs, in bytes."""
+    def learn(self, mean: Mapping[str, float], times: Mapping[str, tuple[int, float]]) -> None:
+        """What an event of these partitions weighs, in bytes; and the last one, with when it was enqueued."""
         self._mean.update(mean)
+        self._share.note_times(times)
 
     def _note_hub(self, away: str) -> None:
         """Say once that the hub is away, and once that it is back."""

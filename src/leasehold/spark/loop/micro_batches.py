@@ -300,7 +300,7 @@ class MicroBatches:
             feed.give_back()
             return
         if batch.failure is None:
-            feed.learn(batch.weights())
+            feed.learn(batch.weights(), batch.times())
             feed.committed(batch.ranges)
             self._tell_done(batch, share)
             if self._failures:

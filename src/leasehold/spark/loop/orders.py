@@ -68,6 +68,7 @@ class Receipt:
 
     `rejected` are the events whose bodies it could not read, as an Arrow stream, None if there are none; `producers`
     the trace contexts of its events, where the loop has asked for them. It has waited `reading` seconds for the hub.
+    `times` has the number of the last event of each partition, and when it was enqueued, in seconds since 1970.
     """
 
     token: str
@@ -77,6 +78,7 @@ class Receipt:
     rejected: bytes | None = None
     producers: tuple[tuple[str, str], ...] = ()
     reading: float = 0.0
+    times: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
 
 def check_receipts(order: Order, receipts: Iterable[Receipt]) -> dict[int, Receipt]:

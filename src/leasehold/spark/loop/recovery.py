@@ -24,7 +24,7 @@ def plan_again(failure: Failure, ranges: Sequence[EventRange], feed: Feed, share
     if failure.kind is FailureKind.TAKEN:
         share.manager.lose(failure.partition, failure.owner_level)
     elif failure.kind is FailureKind.TOO_LARGE:
-        feed.learn({failure.partition: failure.mean_bytes})
+        feed.learn({failure.partition: failure.mean_bytes}, {})
     elif failure.kind is FailureKind.LOST and not feed.narrow(ranges):
         raise HubError(
             f"{describe(ranges)}: a worker, or memory, is lost whenever this one event is computed: "

@@ -247,7 +247,7 @@ class BatchRunner:
         started = self._share.clock.monotonic()
         result = self._write(evaluated)
         written = self._share.clock.monotonic()
-        self._feed.learn(evaluated.weights)
+        self._feed.learn(evaluated.weights, evaluated.times)
         self._feed.committed(ahead.ranges)
         self._last_good = ahead.ranges
         seconds = {"plan": ahead.planning, "compute": evaluated.seconds, "write": written - started}

@@ -70,6 +70,7 @@ class Tally:
     rejected: list[pa.RecordBatch]
     producers: Producers = field(default_factory=dict)
     reading: float = 0.0
+    times: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
 def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -81,6 +82,7 @@ def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.Reco
         for batch in _timed(_events(hub, spec, one, order.mean.get(one.partition)), tally):
             rows += batch.num_rows
             _weigh(batch, one, order, tally)
+            _note_time(batch, one, tally)
             if spec.links:
                 note_producers(batch.column("properties"), tally.producers)
             yield from _out(spec, batch, one.owner_level, tally)
@@ -107,7 +109,8 @@ def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:
             for batch in tally.rejected:
                 writer.write_batch(batch)
         rejected = stream.getvalue().to_pybytes()
-    return Receipt(order.token, order.task, tally.events, tally.size, rejected, tuple(tally.producers), tally.reading)
+    producers = tuple(tally.producers)
+    return Receipt(order.token, order.task, tally.events, tally.size, rejected, producers, tally.reading, tally.times)
 
 
 def _events(hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None) -> Iterator[pa.RecordBatch]:
@@ -117,7 +120,7 @@ def _events(hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None) -> Ite
         wanted += [name for name in ("body", *CARRIED) if name not in wanted and name != "ownerLevel"]
     if spec.links and "properties" not in wanted:
         wanted.append("properties")
-    wanted = wanted or ["sequenceNumber"]
+    wanted += [name for name in ("sequenceNumber", "enqueuedTime") if name not in wanted]
     pauses = iter(PAUSES)
     left = one
     while len(left):
@@ -152,6 +155,12 @@ def _weigh(batch: pa.RecordBatch, one: ReadRange, order: TaskOrder, tally: Tally
     size = tally.size[one.partition] = tally.size.get(one.partition, 0) + batch.nbytes
     if order.most_bytes is not None and events > 1 and sum(tally.size.values()) > 2 * order.most_bytes:
         raise RangeTooLarge(one.partition, events, size, order.most_bytes)
+
+
+def _note_time(batch: pa.RecordBatch, one: ReadRange, tally: Tally) -> None:
+    """Note when the last of these events was enqueued, for the checkpoint behind it."""
+    if batch.num_rows and (at := batch.column("enqueuedTime")[-1].as_py()) is not None:
+        tally.times[one.partition] = batch.column("sequenceNumber")[-1].as_py(), at.timestamp()
 
 
 def _out(spec: ReadSpec, batch: pa.RecordBatch, owner_level: int, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -213,3 +222,12 @@ def sizes(receipts: Mapping[int, Receipt]) -> dict[str, float]:
             events[partition] = events.get(partition, 0) + count
             size[partition] = size.get(partition, 0) + receipt.size[partition]
     return {partition: size[partition] / count for partition, count in events.items() if count}
+
+
+def last_times(receipts: Mapping[int, Receipt]) -> dict[str, tuple[int, float]]:
+    """By partition, the number of the last event that was read, and when it was enqueued."""
+    found: dict[str, tuple[int, float]] = {}
+    for receipt in receipts.values():
+        for partition, last in receipt.times.items():
+            found[partition] = max(last, found.get(partition, last))
+    return found

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from leasehold.model import BEFORE_FIRST, HIGHEST, Ask, Checkpoint, ConsumerGroup, Ownership, Presence
-from leasehold.stores.checkpoint_data import data_of, data_text
+from leasehold.stores.checkpoint_data import data_text, with_data
 
 OWNER, NUMBER, OFFSET = "ownerid", "sequencenumber", "offset"
 WRITE = "leaseholdwrite"
@@ -158,7 +158,7 @@ def checkpoint_properties(checkpoint: Checkpoint, before: Stored | None) -> Prop
         _LEVEL: str(checkpoint.owner_level),
         **({} if exact else {_NUMBER: str(checkpoint.sequence_number)}),
         **({} if exact or checkpoint.offset is None else {_OFFSET: to_header(checkpoint.offset)}),
-        **({_DATA: data} if (data := data_text(checkpoint.data)) is not None else {}),
+        **({_DATA: data} if (data := data_text(checkpoint)) is not None else {}),
     }
 
 
@@ -198,15 +198,15 @@ def read_checkpoint(group: ConsumerGroup, partition: str, stored: Stored, rememb
         offset = from_header(found[_OFFSET]) if _OFFSET in found else None
         number = _whole(found[_NUMBER], BEFORE_FIRST)
         level = _whole(found.get(_LEVEL), remembered)
-        return Checkpoint(group, partition, number, level, offset, data_of(found.get(_DATA)))
+        return with_data(Checkpoint(group, partition, number, level, offset), found.get(_DATA))
     text = (found.get(OFFSET) or "").strip()
     known = None if text in ("", "no offset") else text
     number = _whole((found.get(NUMBER) or "").strip(), BEFORE_FIRST)
     if known is None and number == BEFORE_FIRST:
         return None
     level = remembered if checkpoint_is_foreign(stored) else _whole(found.get(_LEVEL), remembered)
-    data = {} if checkpoint_is_foreign(stored) else data_of(found.get(_DATA))
-    return Checkpoint(group, partition, number, level, known, data)
+    data = None if checkpoint_is_foreign(stored) else found.get(_DATA)
+    return with_data(Checkpoint(group, partition, number, level, known), data)
 
 
 # Presence, asks and bindings

@@ -31,7 +31,7 @@ from leasehold.errors import NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence, RecordKind
 from leasehold.postgres.connections import Connections, Errors, Row
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
-from leasehold.stores.checkpoint_data import data_of, data_text
+from leasehold.stores.checkpoint_data import data_text, with_data
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.postgres import statements as sql
 from leasehold.stores.postgres.schema import STORES, Schema
@@ -235,7 +235,7 @@ def _ask(group: ConsumerGroup, row: Row) -> Ask:
 
 def _checkpoint(group: ConsumerGroup, row: Row) -> Checkpoint:
     partition, number, level, offset, data = row
-    return Checkpoint(group, partition, number, level, offset, data_of(data))
+    return with_data(Checkpoint(group, partition, number, level, offset), data)
 
 
 def _keys_apart(records: Sequence[R]) -> Iterable[list[tuple[int, R]]]:
@@ -297,7 +297,7 @@ def _checkpoint_values(checkpoint: Checkpoint) -> dict[str, Any]:
         "sequence_number": checkpoint.sequence_number,
         "owner_level": checkpoint.owner_level,
         "offset": checkpoint.offset,
-        "data": data_text(checkpoint.data),
+        "data": data_text(checkpoint),
     }
 
 

@@ -39,7 +39,7 @@ from leasehold.model import (
     Unreadable,
 )
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
-from leasehold.stores.checkpoint_data import data_of, data_text
+from leasehold.stores.checkpoint_data import data_text, with_data
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.readable import listing, read, read_binding
 from leasehold.stores.redis import scripts as lua
@@ -172,7 +172,7 @@ class RedisStore:
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         check_records(checkpoints)
-        if any(checkpoint.data for checkpoint in checkpoints):
+        if any(one.data or one.enqueued_time is not None for one in checkpoints):
             self._server.need(_WITH_DATA)
         by_group = _by_group(checkpoints)
         answers = self._server.calls(
@@ -193,7 +193,7 @@ class RedisStore:
     ) -> Call:
         values: list[str] = []
         for _, one in checkpoints:
-            data = data_text(one.data)
+            data = data_text(one)
             rest = json.dumps(one.offset) if data is None else f"{json.dumps(one.offset)}\n{data}"
             values += [one.partition, str(one.owner_level), str(one.sequence_number), rest]
         return script, [self._server.group_key(group, "checkpoint")], values
@@ -277,9 +277,8 @@ def _checkpoint(group: ConsumerGroup, pair: _Pair) -> Checkpoint:
         raise ValueError("what is written here is ASCII")
     if len(data) > 1:
         raise ValueError("more lines than a checkpoint has")
-    return Checkpoint(
-        group, partition, _exact(sequence_number), _exact(level), json.loads(offset), data_of(data[0] if data else None)
-    )
+    place = Checkpoint(group, partition, _exact(sequence_number), _exact(level), json.loads(offset))
+    return with_data(place, data[0] if data else None)
 
 
 def _exact(text: str) -> int:

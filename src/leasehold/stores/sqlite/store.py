@@ -36,7 +36,7 @@ from leasehold.model import (
 )
 from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
-from leasehold.stores.checkpoint_data import check_data, data_of, data_text
+from leasehold.stores.checkpoint_data import check_data, data_text, with_data
 from leasehold.stores.readable import listing, read, read_binding
 from leasehold.stores.rules import raised, refusal
 from leasehold.stores.skipped import Skipped
@@ -275,7 +275,7 @@ class SqliteStore:
             "INSERT INTO leasehold_checkpoint VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
             "sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, "
             '"offset" = excluded."offset", data = excluded.data',
-            (*_key(record), record.sequence_number, record.owner_level, record.offset, data_text(record.data)),
+            (*_key(record), record.sequence_number, record.owner_level, record.offset, data_text(record)),
         )
 
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
@@ -304,7 +304,7 @@ def _ask(group: ConsumerGroup, row: _Row) -> Ask:
 
 def _checkpoint(group: ConsumerGroup, row: _Row) -> Checkpoint:
     partition, number, level, offset, data = row
-    return Checkpoint(group, partition, number, level, offset, data_of(data))
+    return with_data(Checkpoint(group, partition, number, level, offset), data)
 
 
 def open_sqlite_store(url: str, base: Path, timeout: float) -> SqliteStore:

@@ -109,11 +109,7 @@ class CheckpointStoreContract:
     ) -> None:
         written = [Checkpoint(group, "0", 1, 1, "one", data), Checkpoint(group, "1", 1, 1, None, data)]
         assert store.update_checkpoints([*written, Checkpoint(group, "2", 1, 1)]) == []
-        assert checkpoints(reopen(), group) == {
-            "0": written[0],
-            "1": written[1],
-            "2": Checkpoint(group, "2", 1, 1),
-        }
+        assert checkpoints(reopen(), group) == {"0": written[0], "1": written[1], "2": Checkpoint(group, "2", 1, 1)}
         raised = reopen().raise_owner_level([Checkpoint(group, "0", 9, 5, "nine"), Checkpoint(group, "2", 9, 5)])
         assert raised == [Checkpoint(group, "0", 1, 5, "one", data), Checkpoint(group, "2", 1, 5)]
         update(store, Checkpoint(group, "0", 1, 5, "one", {"another": "one"}))
@@ -121,7 +117,21 @@ class CheckpointStoreContract:
         update(store, Checkpoint(group, "0", 2, 5, "two"))
         assert checkpoints(store, group)["0"] == Checkpoint(group, "0", 2, 5, "two")
 
-    @pytest.mark.parametrize("data", [{"much": "x" * LARGEST_DATA}, {"é": "é" * 200}, {"number": 1}, {1: "key"}])
+    @pytest.mark.parametrize("data", [{}, {"much": "x" * (LARGEST_DATA - 12)}])
+    def test_the_enqueued_time_comes_back_and_belongs_to_its_checkpoint(
+        self, store: CheckpointStore, reopen: Callable[[], CheckpointStore], group: ConsumerGroup, data: dict[str, str]
+    ) -> None:
+        at = 1_795_395_089.123457
+        one, other = Checkpoint(group, "0", 1, 1, "one", data, at), Checkpoint(group, "1", 2**40, 1, None, data, -0.5)
+        assert store.update_checkpoints([one, other]) == []
+        assert checkpoints(reopen(), group) == {"0": one, "1": other}
+        assert reopen().raise_owner_level([Checkpoint(group, "0", 9, 5)]) == [dataclasses.replace(one, owner_level=5)]
+        update(store, Checkpoint(group, "0", 2, 5, "two", data))
+        assert checkpoints(store, group)["0"] == Checkpoint(group, "0", 2, 5, "two", data)
+
+    @pytest.mark.parametrize(
+        "data", [{"much": "x" * LARGEST_DATA}, {"é": "é" * 200}, {"number": 1}, {1: "key"}, {"leasehold.enqueued": ""}]
+    )
     def test_data_that_not_every_store_can_keep_is_refused(
         self, store: CheckpointStore, group: ConsumerGroup, data: dict[str, str]
     ) -> None:
