@@ -102,6 +102,22 @@ def test_what_a_zombie_stages_after_the_merge_is_cleared_by_a_later_batch_and_no
         one.close()
 
 
+def test_what_comes_late_of_a_batch_that_was_given_up_is_cleared_behind_the_next_one(place: Place) -> None:
+    sink, token = place.sink(SPEC), new_token()
+    stager = stager_of(sink)
+    stager.stage(token, 0, [batch([E("a")])])
+    sink.discard_staged(token)
+    assert place.look(LEFT) == [(0,)]
+    stager.stage(token, 1, [batch([E("a", "late")])])  # an attempt that was under way
+    other = place.sink(TableSpec(name="others", pipeline="q", keys=("tail",)))
+    live = staged(other, batch([E("x")]))
+    assert sink.apply_staged(staged(sink, batch([E("a", number=1)]))).applied == 1
+    assert place.look("SELECT batch FROM leasehold_staged") == [(live.batch,)]
+    assert other.apply_staged(live).applied == 1
+    sink.close()
+    other.close()
+
+
 def test_a_server_that_crashed_has_emptied_the_table_and_the_batch_is_staged_again(
     postgres_server: PostgresServer,
 ) -> None:

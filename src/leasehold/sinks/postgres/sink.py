@@ -62,7 +62,7 @@ from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session, badly_encoded, check_same, gone
 from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
-from leasehold.sinks.postgres.staged.table import LeftBehind, clear_old, discard
+from leasehold.sinks.postgres.staged.table import LeftBehind, discard
 from leasehold.sinks.postgres.states import related, versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.remembered_order import check_spec
@@ -144,9 +144,8 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
                 with suppress(SinkError):  # what is left will be cleared
                     self.discard_staged(batch.batch)
             raise
-        if self._left_behind.is_due(time.monotonic()):
-            with suppress(SinkError), self._using() as session:
-                clear_old(session)
+        with suppress(SinkError):
+            self._left_behind.clear(self._using, time.monotonic())
         return result
 
     def _kept(self, transaction: PostgresTransaction, arrangement: Arrangement, plan: Plan) -> Kept:
@@ -159,6 +158,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     def discard_staged(self, batch: str) -> None:
         """See `StagesRows`."""
+        self._left_behind.note(batch)
         with self._using() as session:
             discard(session, batch)
 

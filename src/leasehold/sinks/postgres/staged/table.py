@@ -13,6 +13,9 @@ A row is one of a batch, in the form that `cells` gives it:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 from leasehold.sinks.postgres.names import STAGED
 from leasehold.sinks.postgres.session import Session
 
@@ -51,10 +54,31 @@ def missing_rights(session: Session) -> list[str]:
 
 
 class LeftBehind:
-    """When one sink is to look at what was left behind."""
+    """What one sink is to clear behind its batches: those that it has given up, and from time to time what is old.
+
+    A batch is given up while attempts of its tasks may be under way, or the server away: so it is cleared once more
+    behind the next batch that is merged. Threads may call at once.
+    """
 
     def __init__(self) -> None:
         self._looked: float | None = None
+        self._given_up: set[str] = set()
+
+    def note(self, batch: str) -> None:
+        """The batch of this token will not be merged."""
+        self._given_up.add(batch)
+
+    def clear(self, using: Callable[[], AbstractContextManager[Session]], now: float) -> None:
+        """Clear what there is to clear, in a session of `using`, which may raise: then it is cleared another time."""
+        batches, due = list(self._given_up), self.is_due(now)
+        if not batches and not due:
+            return
+        with using() as session:
+            for batch in batches:
+                discard(session, batch)
+            if due:
+                clear_old(session)
+        self._given_up.difference_update(batches)
 
     def is_due(self, now: float) -> bool:
         """Whether it is time for a look, which counts as taken."""
