@@ -107,7 +107,7 @@ class _Away:
             if error is not None:
                 self._without.add(worker)
                 if not some:
-                    logger.warning("%s; waiting for it", error)
+                    logger.warning("%s; waiting for it", str(error))  # the error would keep the connection alive
             elif some:
                 self._without.discard(worker)
                 if not self._without:
