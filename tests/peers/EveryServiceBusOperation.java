@@ -103,9 +103,8 @@ public class EveryServiceBusOperation {
         try (ServiceBusSenderClient sender = builder.sender().queueName("orders").buildClient();
              ServiceBusReceiverClient receiver = builder.receiver().queueName("orders").disableAutoComplete()
                  .buildClient()) {
-            OffsetDateTime due = OffsetDateTime.now().plus(Duration.ofMillis(500));
-            long never = sender.scheduleMessage(new ServiceBusMessage("never"), due);
-            sender.scheduleMessage(new ServiceBusMessage("soon"), due);
+            long never = sender.scheduleMessage(new ServiceBusMessage("never"), OffsetDateTime.now().plusHours(1));
+            sender.scheduleMessage(new ServiceBusMessage("soon"), OffsetDateTime.now().plus(Duration.ofMillis(500)));
             sender.cancelScheduledMessage(never);
             List<ServiceBusReceivedMessage> found = receive(receiver, 1);
             say("scheduled", bodies(found));

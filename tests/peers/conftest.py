@@ -9,6 +9,7 @@ import pytest
 from tests.faults.conftest import new_fleet as new_fleet
 from tests.peers.kafka_broker import Cluster
 from tests.peers.kafka_secured import SecuredCluster
+from tests.stores.azurite import azurite as azurite
 
 
 @pytest.fixture(scope="session")

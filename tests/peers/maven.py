@@ -59,3 +59,17 @@ def jars(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
                 failed(f"{name} is left out: mvn says {done.stdout.strip()[:500]}")
             complete.write_text(pom)
     return folder / "jars"
+
+
+def java_program(what: str, name: str, coordinates: Sequence[str], source: Path) -> list[str]:
+    """The command that runs the program in the file `source`, compiled against these JARs and what they need.
+
+    `what` it is, for the reason why it is left out.
+    """
+    libraries = jars(name, coordinates)
+    if (compiler := shutil.which("javac")) is None:
+        failed(f"{what} is left out: there is no javac here")
+    classes = libraries.parent / "classes"
+    path = f"{libraries}/*"
+    subprocess.run([compiler, "-cp", path, "-d", str(classes), str(source)], check=True, timeout=300)
+    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{path}:{classes}", source.stem]

@@ -5,10 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +14,9 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_worker import HUB
-from tests.node_packages import locked
-from tests.peers.left_out import failed
+from tests.peers.go_programs import built
 from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet
-from tests.stores.azurite import Azurite, started
+from tests.stores.azurite import Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
@@ -34,31 +29,7 @@ SOURCE = Path(__file__).with_name("go")
 
 @pytest.fixture(scope="module")
 def processor() -> Path:
-    """The program, built beside the interpreter, from modules as `go` is configured for them."""
-    if (go := shutil.which("go")) is None:
-        pytest.skip("Go's event processor is left out: there is no go here")
-    parent = Path(sys.prefix) / "share" / "leasehold-tests"
-    parent.mkdir(parents=True, exist_ok=True)
-    with locked(parent / "lock"):
-        folder = parent / "go-event-hubs-processor"
-        folder.mkdir(exist_ok=True)
-        for name in ("go.mod", "go.sum", "main.go"):
-            shutil.copyfile(SOURCE / name, folder / name)
-        command = [go, "build", "-o", "official_processor", "."]
-        environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
-        )
-        if done.returncode:
-            failed(f"Go's event processor is left out: go says {done.stderr.strip()[:500]}")
-    return folder / "official_processor"
-
-
-@pytest.fixture(scope="module")
-def azurite() -> Iterator[Azurite]:
-    server = started()
-    yield server
-    server.stop()
+    return built("Go's event processor", SOURCE, "go-event-hubs-processor")
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +13,9 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_worker import HUB
-from tests.peers.left_out import failed
-from tests.peers.maven import jars
+from tests.peers.maven import java_program
 from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet
-from tests.stores.azurite import Azurite, started
+from tests.stores.azurite import Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
@@ -37,20 +34,7 @@ HOST = "127.0.0.1"
 @pytest.fixture(scope="module")
 def java() -> list[str]:
     """The command of a member, but for its folder and name."""
-    libraries = jars("event-hubs-processor", JARS)
-    if (compiler := shutil.which("javac")) is None:
-        failed("Java's event processor is left out: there is no javac here")
-    classes = libraries.parent / "classes"
-    path = f"{libraries}/*"
-    subprocess.run([compiler, "-cp", path, "-d", str(classes), str(PROGRAM)], check=True, timeout=300)
-    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{path}:{classes}", PROGRAM.stem]
-
-
-@pytest.fixture(scope="module")
-def azurite() -> Iterator[Azurite]:
-    server = started()
-    yield server
-    server.stop()
+    return java_program("Java's event processor", "event-hubs-processor", JARS, PROGRAM)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.faults.mixed_worker import HUB
 from tests.node_packages import install, node
 from tests.peers.left_out import failed
 from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet
-from tests.stores.azurite import Azurite, started
+from tests.stores.azurite import Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
@@ -46,13 +46,6 @@ def processor() -> list[str]:
     except RuntimeError as error:
         failed(f"JavaScript's event processor is left out: {error}")
     return [str(node()), str(shutil.copy(PROGRAM, str(folder)))]
-
-
-@pytest.fixture(scope="module")
-def azurite() -> Iterator[Azurite]:
-    server = started()
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
-from tests.node_packages import locked
-from tests.peers.left_out import failed
+from tests.peers.go_programs import built
 
 pytestmark = pytest.mark.peers
 SOURCE = Path(__file__).with_name("go_service_bus")
@@ -36,24 +32,7 @@ SAID = [
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    """The program, built beside the interpreter, from modules as `go` is configured for them."""
-    if (go := shutil.which("go")) is None:
-        pytest.skip("Go's client is left out: there is no go here")
-    parent = Path(sys.prefix) / "share" / "leasehold-tests"
-    parent.mkdir(parents=True, exist_ok=True)
-    with locked(parent / "lock"):
-        folder = parent / "go-service-bus"
-        folder.mkdir(exist_ok=True)
-        for name in ("go.mod", "go.sum", "main.go"):
-            shutil.copyfile(SOURCE / name, folder / name)
-        command = [go, "build", "-o", "every_operation", "."]
-        environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
-        )
-        if done.returncode:
-            failed(f"Go's client is left out: go says {done.stderr.strip()[:500]}")
-    return folder / "every_operation"
+    return built("Go's client", SOURCE, "go-service-bus")
 
 
 @pytest.mark.timeout(900)

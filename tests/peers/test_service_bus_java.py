@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
-from tests.peers.left_out import failed
-from tests.peers.maven import jars
+from tests.peers.maven import java_program
 
 pytestmark = pytest.mark.peers
 JARS = ("com.azure:azure-messaging-servicebus:7.17.16",)
@@ -36,13 +34,7 @@ subscription: [headline]
 @pytest.fixture(scope="module")
 def program() -> list[str]:
     """The command, but for the connection string."""
-    libraries = jars("service-bus", JARS)
-    if (compiler := shutil.which("javac")) is None:
-        failed("Java's client is left out: there is no javac here")
-    classes = libraries.parent / "classes"
-    path = f"{libraries}/*"
-    subprocess.run([compiler, "-cp", path, "-d", str(classes), str(PROGRAM)], check=True, timeout=300)
-    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{path}:{classes}", PROGRAM.stem]
+    return java_program("Java's client", "service-bus", JARS, PROGRAM)
 
 
 @pytest.mark.timeout(900)

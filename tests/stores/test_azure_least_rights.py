@@ -113,17 +113,36 @@ def test_blob_leases_need_these_permissions_of_their_container(container: Url) -
     work_with_leases(container(BLOB_LEASES))
 
 
-def test_leases_in_a_table_need_these_permissions(azurite: Azurite) -> None:
-    """By an account's SAS: Azurite takes no table's own for a transaction, whose URL does not name the table."""
+@pytest.fixture(scope="module")
+def any_table(azurite: Azurite) -> Url:
+    """A table's URL with an account's SAS, which Azurite takes for a transaction too."""
     name = f"least{secrets.token_hex(4)}"
     azurite.make_table(name)
-    sas = generate_account_sas(
-        AzureNamedKeyCredential(ACCOUNT, KEY),
-        ResourceTypes(object=True),
-        AccountSasPermissions(read=True, add=True, update=True, delete=True),
-        datetime.now(UTC) + timedelta(hours=1),
-    )
-    work_with_leases(f"aztable://{ACCOUNT}/{name}?endpoint={quote(azurite.endpoint('table'), safe='')}&{sas}")
+
+    def url(permissions: str) -> str:
+        allowed = AccountSasPermissions(**{word: letter in permissions for letter, word in _TABLE_WORDS.items()})
+        ends = datetime.now(UTC) + timedelta(hours=1)
+        credential = AzureNamedKeyCredential(ACCOUNT, KEY)
+        sas = generate_account_sas(credential, ResourceTypes(object=True), allowed, ends)
+        return f"aztable://{ACCOUNT}/{name}?endpoint={quote(azurite.endpoint('table'), safe='')}&{sas}"
+
+    return url
+
+
+def test_leases_in_a_table_need_these_permissions(any_table: Url) -> None:
+    work_with_leases(any_table(TABLE_LEASES))
+
+
+@pytest.mark.parametrize("missing", ["r", "u"])
+def test_with_one_permission_less_leases_in_a_table_do_not_work(any_table: Url, missing: str) -> None:
+    """Azurite does not look at the others in a transaction."""
+    with pytest.raises(StoreError, match=r"40[13]\b.*rights"):
+        work_with_leases(any_table(TABLE_LEASES.replace(missing, "")))
+
+
+@pytest.mark.xfail(strict=True, raises=StoreError, reason="Azurite: a transaction's URL does not name the table")
+def test_leases_in_a_table_need_no_more_than_the_tables_own_sas(table: Url) -> None:
+    work_with_leases(table(TABLE_LEASES))
 
 
 @pytest.mark.parametrize("missing", BLOB_STORE)

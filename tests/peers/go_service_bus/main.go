@@ -109,10 +109,13 @@ func later(ctx context.Context, client *azservicebus.Client) {
 	sender, err := client.NewSender("orders", nil)
 	check(err)
 	defer sender.Close(ctx)
-	two := []*azservicebus.Message{{Body: []byte("never")}, {Body: []byte("soon")}}
-	numbers, err := sender.ScheduleMessages(ctx, two, time.Now().Add(500*time.Millisecond), nil)
+	never := []*azservicebus.Message{{Body: []byte("never")}}
+	soon := []*azservicebus.Message{{Body: []byte("soon")}}
+	numbers, err := sender.ScheduleMessages(ctx, never, time.Now().Add(time.Hour), nil)
 	check(err)
-	check(sender.CancelScheduledMessages(ctx, numbers[:1], nil))
+	_, err = sender.ScheduleMessages(ctx, soon, time.Now().Add(500*time.Millisecond), nil)
+	check(err)
+	check(sender.CancelScheduledMessages(ctx, numbers, nil))
 	receiver, err := client.NewReceiverForQueue("orders", nil)
 	check(err)
 	defer receiver.Close(ctx)
