@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from leasehold.handshakes import prompt
+from leasehold.azure.handshakes import prompt
 
 
 class Handler:

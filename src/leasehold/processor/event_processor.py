@@ -154,10 +154,10 @@ class EventProcessor:
         kept = not isinstance(self._checkpoints, NoCheckpoints)
         policy = policy_of(checkpoint, pulls=self._handlers is None, kept=kept)
         if table is not None and not kept:
-            raise ConfigError(
-                "table", None, "there is no checkpoint store to compare it with", "Name one, or leave it out"
-            )
+            rule = "there is no checkpoint store to compare it with"
+            raise ConfigError("table", None, rule, "Name one, or leave it out")
         self._opened: Hub | None = None
+        self._table, self._patience = table, patience
         if isinstance(hub, str):
             self._hub, self._group = when_there(
                 partial(opened_hub, hub, consumer_group), patience=patience, say=self._say_delayed, clock=self._clock
@@ -165,7 +165,6 @@ class EventProcessor:
             self._opened = self._hub
         else:
             self._hub, self._group = hub, hub.consumer_group(consumer_group)
-        self._table, self._patience = table, patience
         self._manager = PartitionManager(
             self._hub,
             self._group,

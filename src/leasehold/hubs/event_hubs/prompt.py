@@ -1,4 +1,4 @@
-"""The transport of azure-eventhub, whose handlers take the steps of a handshake without pauses (`handshakes`).
+"""The transport of azure-eventhub, whose handlers take the steps of a handshake without pauses (`azure.handshakes`).
 
 Owns which handlers that is: those for questions, receivers and senders. All else is the client's own.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from azure.eventhub._transport._pyamqp_transport import PyamqpTransport
 
-from leasehold.handshakes import prompt
+from leasehold.azure.handshakes import prompt
 
 
 class PromptTransport(PyamqpTransport):

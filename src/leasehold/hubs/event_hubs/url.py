@@ -18,8 +18,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from azure.eventhub import TransportType, parse_connection_string
 
+from leasehold.azure.connection_strings import connection_string, endpoint_of
 from leasehold.backends import masked, unknown_option
-from leasehold.environment import connection_string, endpoint_of
 from leasehold.errors import ConfigError, MissingDependency
 from leasehold.hubs.event_hubs.prompt import PromptTransport
 

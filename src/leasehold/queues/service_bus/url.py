@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from azure.servicebus import ServiceBusClient, TransportType, parse_connection_string
 
+from leasehold.azure.connection_strings import connection_string, endpoint_of
 from leasehold.backends import masked, unknown_option
-from leasehold.environment import connection_string, endpoint_of
 from leasehold.errors import ConfigError, MissingDependency
 from leasehold.queues.service_bus.prompt import PromptTransport
 
