@@ -1,0 +1,49 @@
+"""A process that keeps orders, each with a journal of its events: waves_program FOLDER NAME URL."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from leasehold import DeliverySettings, EventProcessor
+from leasehold.entities.answers import Effects, Row
+from leasehold.entities.handled_table import HandledTable
+from leasehold.entities.handlers import EntityEvent, entity
+from tests.entities.handler_program import OFTEN
+
+
+@entity(keys=["order_id"])
+def journaling(state: dict[str, Any] | None, event: EntityEvent) -> Effects:
+    """Which event of its order each is, in a journal that has each place of an order, and each event, once."""
+    known = state or {"events": 0, "total": 0}
+    its = {"part": event.partition, "number": event.sequence_number, "order_id": event.key, "place": known["events"]}
+    after = {"events": known["events"] + 1, "total": known["total"] + event.row["amount"]}
+    return Effects(after, [Row("journal", its, keys=["part", "number"])])
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    orders = HandledTable(
+        journaling,
+        sys.argv[3],
+        table="orders",
+        pipeline="orders",
+        schema="order_id STRING, amount BIGINT, version BIGINT",
+        state="order_id STRING, events BIGINT, total BIGINT",
+        spread=True,
+        sequence_by="version",
+        related=["journal"],
+    )
+    made = EventProcessor(
+        f"log:////{folder}/log.db",
+        f"sqlite:////{folder}/store.db",
+        orders.on_events,
+        on_partition_start=orders.on_partition_start,
+        table=orders.sink,
+        name=sys.argv[2],
+        ownership=OFTEN,
+        delivery=DeliverySettings(max_batch=50),
+    )
+    orders.level_of = made.recorded_owner_level
+    made.run()
