@@ -175,8 +175,8 @@ def test_a_former_owner_commits_nothing_once_the_next_one_has_begun(tmp_path: Pa
 
     computed = former._compute
 
-    def overtaken(batch: Any, after: int, again: int) -> Any:
-        done = computed(batch, after, again)
+    def overtaken(batch: Any, mark: Any, again: int) -> Any:
+        done = computed(batch, mark, again)
         later.on_events(*given(2, 1, body(1, amount=10), start=1))  # between its computation and its commit
         return done
 
@@ -193,8 +193,8 @@ def overtaken_once(accounts: HandledTable, beside: Callable[[], object]) -> None
     """Let something happen between the first computation from now on and its commit."""
     computed, calls = accounts._compute, [beside]
 
-    def compute(batch: Any, after: int, again: int) -> Any:
-        done = computed(batch, after, again)
+    def compute(batch: Any, mark: Any, again: int) -> Any:
+        done = computed(batch, mark, again)
         if calls:
             calls.pop()()
         return done

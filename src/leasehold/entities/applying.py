@@ -32,9 +32,14 @@ _DEAD = (pa.field("deliveries", pa.int64()), pa.field("traceback", pa.string()))
 class Place(Protocol):
     """Where events come from."""
 
-    hub: str
-    partition: str
-    owner_level: int
+    @property
+    def hub(self) -> str: ...
+
+    @property
+    def partition(self) -> str: ...
+
+    @property
+    def owner_level(self) -> int: ...
 
 
 def row_batch(handler: EntityHandler, state: pa.Schema, place: Place, done: Computed, begin: int, end: int) -> Batch:

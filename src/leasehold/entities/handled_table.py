@@ -226,7 +226,7 @@ class HandledTable:
         while True:
             mark = self._watermark(batch)
             waiting = self._waiting(batch, mark)
-            done = self._compute(batch, mark.sequence_number, again)
+            done = self._compute(batch, mark, again)
             if self._on_failure != "wait":
                 self._check_outage(batch, done)
             end = batch.last + 1 if done.failed is None else done.failed.sequence_number
@@ -250,9 +250,9 @@ class HandledTable:
             known.tried = done.failed.sequence_number, done.failed.delivery
             raise failed(self._handler, done)
 
-    def _compute(self, batch: EventBatch, after: int, again: int) -> Computed:
+    def _compute(self, batch: EventBatch, mark: Watermark, again: int) -> Computed:
         known = self._known[batch.partition]
-        new = [event for event in batch if event.sequence_number > after]
+        new = [event for event in batch if event.sequence_number > mark.sequence_number]
         number, tries = known.tried
         deliveries = [1 + again + (tries if event.sequence_number == number else 0) for event in new]
         return self._computed(batch, new, deliveries, waiting=known.waiting or (), goes_on=self._on_failure != "wait")

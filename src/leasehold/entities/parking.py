@@ -33,6 +33,14 @@ _LONGEST_ERROR = 1_000
 _LONGEST_TRACEBACK = 20_000
 
 
+class RaisedElsewhere(Exception):
+    """What a handler has raised in another process: its name, the two texts that are kept, and when to try again."""
+
+    def __init__(self, name: str, described: str, traced: str, after: float | None) -> None:
+        self.name, self.described, self.traced, self.after = name, described, traced, after
+        super().__init__(name, described, traced, after)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
     """How often an event is tried whose handler raises, and when. Pauses in seconds.
@@ -74,7 +82,7 @@ def parked(held: Iterable[Held], retries: Retries, now: float, draw: Callable[[]
         if one.error is None:
             kept.append(ParkedEvent(*place))
             continue
-        stated = one.error.after if isinstance(one.error, Retry) else None
+        stated = one.error.after if isinstance(one.error, Retry | RaisedElsewhere) else None
         pause = retries.pause(event.delivery, draw()) if stated is None else stated
         kept.append(ParkedEvent(*place, event.delivery, now + pause, described(one.error)))
     return kept
@@ -82,12 +90,27 @@ def parked(held: Iterable[Held], retries: Retries, now: float, draw: Callable[[]
 
 def described(error: BaseException) -> str:
     """An exception in one text, as a row keeps it."""
+    if isinstance(error, RaisedElsewhere):
+        return error.described
     return _text(f"{type(error).__name__}: {error}", _LONGEST_ERROR)
 
 
 def traced(error: BaseException) -> str:
     """Where an exception came from: the last lines of its traceback."""
+    if isinstance(error, RaisedElsewhere):
+        return error.traced
     return _text("".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:], _LONGEST_TRACEBACK)
+
+
+def name_of(error: BaseException | None) -> str:
+    """The name of an exception's class."""
+    return error.name if isinstance(error, RaisedElsewhere) else type(error).__name__
+
+
+def elsewhere(error: Exception) -> RaisedElsewhere:
+    """An exception as another process is told of it, which may not know its class."""
+    after = error.after if isinstance(error, Retry) else None
+    return RaisedElsewhere(type(error).__name__, described(error), traced(error), after)
 
 
 def _text(said: str, longest: int) -> str:

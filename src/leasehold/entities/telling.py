@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from leasehold.entities.handlers import Computed, EntityHandler, HandlerFailed
-from leasehold.entities.parking import described
+from leasehold.entities.parking import described, name_of
 from leasehold.errors import HandlerUnavailable
 
 logger = logging.getLogger(__name__)
@@ -26,8 +26,7 @@ def failed(handler: EntityHandler, done: Computed) -> HandlerFailed:
 def unavailable(handler: EntityHandler, partition: str, failure: str, done: Computed) -> HandlerUnavailable:
     """The error for a batch of which most entities fail alike, with an exception of the name `failure`."""
     errors = [*(one.error for one in done.held), *(error for _, error in done.dead)]
-    last = next(each for each in errors if type(each).__name__ == failure)
-    assert last is not None
+    last = next(each for each in errors if each is not None and name_of(each) == failure)
     error = HandlerUnavailable(
         f"most calls of the handler {handler.function.__name__} for partition {partition} fail alike, the last with "
         f"{described(last)}. Nothing of the batch was applied; it is tried again. Mend what the handler calls, or the "

@@ -1,14 +1,15 @@
 """From a pipeline file with a handler to the plain processor that runs it.
 
-Owns which keys of the file the plain processor has, and that a file means the same here as on Spark: what would need
+Owns which keys of the file a handler goes with, and that a file means the same here as on Spark: what would need
 Spark (`sql`, `python`, an expression) is refused by its name. Keys that only say how Spark reads are passed by.
 Nothing is read or written before the processor is started, but that the table is made or compared.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from leasehold.entities.applying import check_columns
 from leasehold.entities.handled_table import HandledTable
@@ -22,33 +23,37 @@ from leasehold.pipeline_file import PipelineFile, naming, read_pipeline_file
 from leasehold.processor.delivery import DeliverySettings
 from leasehold.processor.event_processor import EventProcessor
 
+T = TypeVar("T")
+
 
 def handled_table(file: PipelineFile | Path | str, **more: Any) -> HandledTable:
     """The table of a pipeline file with a handler; `more` are further arguments of `HandledTable`, such as `retries`.
 
     Raises `ConfigError` that names file and key.
     """
-    file = _read(file)
+    return made_of(HandledTable, _read(file), **more)
+
+
+def made_of(make: Callable[..., T], file: PipelineFile, **more: Any) -> T:
+    """What `make`, which takes the arguments of `HandledTable`, makes of a file. Raises `ConfigError`."""
     handler, schema, state = _checked(file)
     sink = file.sink
+    given = {
+        "table": sink.table,
+        "pipeline": file.name,
+        "schema": schema,
+        "state": state,
+        "consumer_group": file.source.consumer_group,
+        "on_failure": sink.on_failure,
+        "spread": sink.spread,
+        "sequence_by": sink.sequence_by,
+        "late": sink.late,
+        "related": sink.related,
+        "outbox": file.outbox_url,
+        "schema_evolution": sink.schema_evolution,
+    }
     with naming(f"{file.path}: sink."):
-        return HandledTable(
-            handler,
-            file.sink_url,
-            table=sink.table,
-            pipeline=file.name,
-            schema=schema,
-            state=state,
-            consumer_group=file.source.consumer_group,
-            on_failure=sink.on_failure,
-            spread=sink.spread,
-            sequence_by=sink.sequence_by,
-            late=sink.late,
-            related=sink.related,
-            outbox=file.outbox_url,
-            schema_evolution=sink.schema_evolution,
-            **more,
-        )
+        return make(handler, file.sink_url, **given, **more)
 
 
 def handled_processor(
@@ -62,7 +67,7 @@ def handled_processor(
     file = _read(file)
     table = table or handled_table(file)
     stores = None if file.ownership.partitions is not None else file.ownership_url, file.checkpoint_url
-    given = {
+    given: dict[str, Any] = {
         "consumer_group": file.source.consumer_group,
         "partitions": file.ownership.partitions,
         "start": Positions.parse(file.source.starting_position, "source.starting_position"),
@@ -109,7 +114,7 @@ def _checked(file: PipelineFile) -> tuple[EntityHandler, str, str]:
                 raise ConfigError(
                     key,
                     value,
-                    "it takes Spark, and the handler is run without",
+                    "it takes Spark, and a handler does the same in a process without",
                     "Leave it out: the handler is given the fields of schema, and may do the same",
                 )
         if transform.schema_ is None:

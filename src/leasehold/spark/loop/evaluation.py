@@ -11,14 +11,16 @@ Runs in a thread of its own (`runner.py`), one evaluation at a time; another thr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
 from leasehold.logs import about
+from leasehold.model import EventRange
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.batch import rejected_of
@@ -26,9 +28,8 @@ from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes
-from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.expressions import Prepared, with_rejected
-from leasehold.spark.table.identities import identities_of
+from leasehold.spark.table.identities import Deduplication, identities_of
 from leasehold.spark.versions import to_arrow
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -50,10 +51,25 @@ class Evaluated:
     times: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
+class EvaluatesRows(Protocol):
+    """What a table does for the evaluation of its batches: see `EntityTable`."""
+
+    @property
+    def deduplication(self) -> Deduplication | None: ...
+
+    def prepare(self, df: DataFrame) -> Prepared: ...
+
+    def evaluate(self, prepared: Prepared) -> Batch: ...
+
+    def staged(
+        self, prepared: Prepared, ranges: Sequence[EventRange], rejected: Callable[[int], pa.Table | None]
+    ) -> StagedBatch | None: ...
+
+
 class Evaluation:
     """Evaluates batches for a table. `lasting`: whether the transform's plan may be executed again."""
 
-    def __init__(self, jobs: Jobs, transform: Transform, table: EntityTable, *, name: str, lasting: bool) -> None:
+    def __init__(self, jobs: Jobs, transform: Transform, table: EvaluatesRows, *, name: str, lasting: bool) -> None:
         self._jobs, self._transform, self._table, self._name = jobs, transform, table, name
         self._lasting = lasting and jobs.plan_lasts
         self._plans: dict[int, Prepared] = {}

@@ -127,7 +127,8 @@ class Counts:
 class BatchRunner:
     """Runs batches until it is stopped, or all is consumed. Used once.
 
-    `write` applies rows to the table. `report` is called after each batch, and with a remark after each failure.
+    `write` applies rows to the table. `report` is called after each batch, and with a remark after each failure,
+    `between` before each batch and with each look for events.
     """
 
     def __init__(
@@ -144,8 +145,9 @@ class BatchRunner:
         report: Callable[[str], None],
         rng: Random,
         columns: tuple[str, ...],
+        between: Callable[[], None],
     ) -> None:
-        self._share, self._feed, self._jobs = share, feed, jobs
+        self._share, self._feed, self._jobs, self._between = share, feed, jobs, between
         self._evaluate, self._write = evaluate, write
         self._settings, self._policy = settings, policy
         self._stop, self._report, self._rng = stop, report, rng
@@ -161,8 +163,9 @@ class BatchRunner:
         """Run. Raises `BatchFailed`, and a `UsageError` for what keeps this instance from working."""
         ahead: Ahead | None = None
         while True:
-            if ahead is None and not self._stop.is_set():
-                ahead = self._begin_next()
+            if not self._stop.is_set():
+                self._between()
+                ahead = ahead or self._begin_next()
             if ahead is None:
                 if self._stop.is_set() or (self._settings.available_now and self._all_consumed()):
                     return
@@ -276,8 +279,6 @@ class BatchRunner:
             following.rows.exception(timeout=CANCEL_PATIENCE)
         except NotYet:
             logger.warning("a batch does not end when its jobs are cancelled: %s", describe(following.ranges))
-
-    # While nothing comes
 
     def _idle(self) -> None:
         check_alive(self._jobs)

@@ -14,8 +14,8 @@ def table_of(file: PipelineFile) -> EntityTable:
         raise ConfigError(
             f"{file.path}: sink.handler",
             sink.handler,
-            "a handler is not run on Spark yet",
-            "`leasehold run --no-spark` runs it in a plain process; what it has rejected can be dropped, or sent anew",
+            "only its handler writes to the table",
+            "What the handler has rejected can be dropped (leasehold rejected drop), or sent anew",
         )
     with naming(f"{file.path}: sink."):
         return EntityTable(

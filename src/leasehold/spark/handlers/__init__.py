@@ -1,0 +1,1 @@
+"""Handlers of entities on Spark: tasks call them, the driver commits what they answer."""

@@ -1,0 +1,82 @@
+"""From the rows of a batch to the events of each partition, as a handled table takes them.
+
+Owns that nothing of a batch gets lost on this way: an event that was set aside before is an event like the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from leasehold.model import EventRange
+from leasehold.pipeline_file import PipelineFile, TransformSection
+from leasehold.sinks.batch import Batch
+from leasehold.spark.handlers.tasks import EventOfPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COLUMNS = ("body", "hub", "partition", "sequenceNumber", "ownerLevel", "enqueuedTime")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The events of one range, in order; without any, it is for what is parked. Goes on at `start`."""
+
+    hub: str
+    partition: str
+    owner_level: int
+    events: tuple[EventOfPartition, ...] = ()
+    first: int = 0
+    end: int = 0
+    start: int = 0
+
+    @property
+    def last(self) -> int:
+        """The last number of the range, whether there is an event of it or not."""
+        return self.end - 1
+
+    def __iter__(self) -> Iterator[EventOfPartition]:
+        return iter(self.events)
+
+    def __bool__(self) -> bool:
+        return self.end > self.first
+
+
+def events_only(events: DataFrame) -> DataFrame:
+    """Of a batch's events what handlers need."""
+    return events.select(*COLUMNS)
+
+
+def read_raw(file: PipelineFile) -> PipelineFile:
+    """The file with which events are read as they are: handlers' tasks read the bodies, as a plain process does."""
+    section = TransformSection(on_error=file.transform.on_error, max_poison=file.transform.max_poison)
+    return file.model_copy(update={"transform": section})
+
+
+def lanes_of(batch: Batch) -> list[Lane]:
+    """The ranges of a batch with their events."""
+    found: dict[tuple[str, str, int], list[EventOfPartition]] = {}
+    for table in (batch.rows, batch.rejected):
+        if table is None:
+            continue
+        times = table["enqueuedTime"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        names = ("hub", "partition", "ownerLevel", "sequenceNumber", "body")
+        values = [table[name].to_pylist() for name in names]
+        for hub, partition, level, number, body, time in zip(*values, times, strict=True):
+            place = found.setdefault((hub, partition, level), [])
+            place.append(EventOfPartition(body, number, time / 1e6))
+    return [_lane(its, found.get((its.hub, its.partition, its.owner_level), [])) for its in batch.ranges or ()]
+
+
+def _lane(its: EventRange, events: list[EventOfPartition]) -> Lane:
+    mine = sorted((one for one in events if its.begin <= one.sequence_number < its.end), key=_number)
+    start = its.begin if its.left_out_from is None else its.left_out_from
+    return Lane(its.hub, its.partition, its.owner_level, tuple(mine), its.begin, its.end, start)
+
+
+def _number(event: EventOfPartition) -> int:
+    return event.sequence_number

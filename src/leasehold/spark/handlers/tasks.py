@@ -1,0 +1,85 @@
+"""What a task does for a handler: it reads the states of its events' entities, and calls the handler for each event.
+
+Owns the worker's side. A task has the new events of one partition, in order, so that no two tasks have events of one
+entity. It reads states over a connection of its own, which its worker keeps, and writes nothing: what it tells is worth
+something only if the driver's commit finds the watermark that the driver has read before. So a task may be run twice,
+be killed, or end long after its batch was given up.
+
+What a handler raises is an answer, told in texts: the driver need not know its class.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from leasehold.entities.columns import columns_of
+from leasehold.entities.given import given_events
+from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
+from leasehold.entities.parking import elsewhere
+from leasehold.formats.bodies import BodyReader
+from leasehold.sinks import TableSpec, open_sink
+from leasehold.sinks.base import KeepsStates
+
+
+@dataclass(frozen=True, slots=True)
+class EventOfPartition:
+    """An event as the hub has it; `enqueued_time` in seconds since 1970."""
+
+    body: bytes
+    sequence_number: int
+    enqueued_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """New events of one partition, in order. Those of entities that are `waiting` wait too."""
+
+    hub: str
+    partition: str
+    owner_level: int
+    events: tuple[EventOfPartition, ...]
+    waiting: frozenset[Key]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How tasks call a handler, whatever the batch: `deliveries` is how often an event is tried."""
+
+    handler: EntityHandler
+    reader: BodyReader
+    state: pa.Schema
+    url: str
+    spec: TableSpec
+    deliveries: int
+
+    def task(self) -> Callable[[Piece], Computed]:
+        """What a task does with a piece."""
+        return functools.partial(answers, self)
+
+
+def answers(call: Call, piece: Piece) -> Computed:
+    """What the events of a piece come to, from what the table has now. Raises what the sink raises, and no other."""
+    given, _ = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events))
+    keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
+    states = _states_at(call.url, call.spec).read_states(call.state, keys)
+    done = compute(
+        *(call.handler, states, given, columns_of(call.state)),
+        waiting=piece.waiting,
+        goes_on=True,
+        deliveries=call.deliveries,
+    )
+    done.held = [one if one.error is None else replace(one, error=elsewhere(one.error)) for one in done.held]
+    done.dead = [(event, elsewhere(error)) for event, error in done.dead]
+    return done
+
+
+@functools.cache
+def _states_at(url: str, spec: TableSpec) -> KeepsStates:
+    """The table, opened once in a worker."""
+    sink = open_sink(url, spec)
+    assert isinstance(sink, KeepsStates)  # the driver has looked
+    return sink

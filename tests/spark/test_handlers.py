@@ -1,0 +1,258 @@
+"""Handlers on Spark: a pipeline file with one, run by the loop, against the same in plain Python."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from leasehold.cli.app import app
+from leasehold.errors import ConfigError, HandlerUnavailable
+from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event, EventRange
+from leasehold.pipeline_file import read_pipeline_file
+from leasehold.sinks.batch import Batch
+from leasehold.spark import PipelineRun
+from leasehold.spark.handlers.lanes import COLUMNS
+from leasehold.spark.handlers.table import HandledOnSpark
+from tests.handled.test_pipeline import FILE, MODULE, rows, totals, until
+from tests.sinks.conftest import place as postgres_place
+from tests.sinks.conftest import postgres_server
+from tests.sinks.postgres import Place
+
+__all__ = ["postgres_place", "postgres_server"]
+
+AMOUNTS = [("a", 1), ("b", 13), ("b", 2), ("gone", 4), ("c", 3), ("gone", 0), ("a", None), ("a", 5), ("c", 7)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the file, its handler's module under a name of its own, and a hub."""
+    module = f"orders_of_{tmp_path.name}"
+    (tmp_path / "orders.toml").write_text(FILE.replace("some_orders", module))
+    (tmp_path / f"{module}.py").write_text(MODULE.replace("Path(__file__).parent", f"Path({str(tmp_path)!r})"))
+    LogHub.create(tmp_path / "hub.db", partitions=2).close()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def send(folder: Path, amounts: list[tuple[str, Any]]) -> None:
+    hub = LogHub(folder / "hub.db")
+    hub.send(Event(json.dumps({"order_id": key, "amount": n}).encode(), partition_key=key) for key, n in amounts)
+    hub.close()
+
+
+class Running:
+    """An instance of the pipeline, in a thread, with the tests' session."""
+
+    def __init__(self, folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stop, self.raised = threading.Event(), list[BaseException]()
+        self._run = PipelineRun(read_pipeline_file(folder / "orders.toml"))
+        monkeypatch.setattr(self._run, "_session", lambda stop: spark)
+        monkeypatch.setattr(spark, "stop", lambda: None)  # it is that of all tests
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self.done = self._run.run(self.stop)
+        except BaseException as error:  # noqa: BLE001 - told by `until`
+            self.raised.append(error)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        until(lambda: bool(self.raised) or done())
+        assert not self.raised
+
+    def end(self) -> None:
+        self.stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def in_plain_python(amounts: list[tuple[str, Any]]) -> dict[str, Decimal]:
+    totals: dict[str, Decimal] = {}
+    for key, amount in amounts:
+        if amount == 0:
+            del totals[key]
+        elif amount is not None:
+            totals[key] = totals.get(key, Decimal(0)) + amount
+    return totals
+
+
+def check_course(
+    folder: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    seen: Callable[[], dict[str, Any]],
+    parked: Callable[[], int],
+) -> Running:
+    """Events are handled, one is parked and tried again while nothing arrives, a second instance goes on."""
+    send(folder, AMOUNTS)
+    send(folder, [("d", n) for n in range(1, 4)])
+    first = Running(folder, spark, monkeypatch)
+    expected = in_plain_python([*AMOUNTS, *(("d", n) for n in range(1, 4))])
+    try:
+        first.until(lambda: parked() == 2 and seen() == {k: v for k, v in expected.items() if k != "b"})
+        (folder / "mended").touch()
+        first.until(lambda: seen() == expected and parked() == 0)
+    finally:
+        first.end()
+    return first
+
+
+def test_the_loop_and_plain_python_agree(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parked() -> int:
+        return len(rows(folder, "SELECT 1 FROM leasehold_parked"))
+
+    first = check_course(folder, spark, monkeypatch, lambda: totals(folder), parked)
+    done = first.done.totals
+    assert (done.applied, done.rejected) == (11, 1)
+    assert rows(folder, "SELECT reason FROM orders_rejected") == [("no amount",)]
+    before = totals(folder)
+    with closing(sqlite3.connect(folder / "stores.db")) as connection:  # events come again, and none counts twice
+        connection.execute("UPDATE leasehold_checkpoint SET sequence_number = 0")
+        connection.commit()
+    send(folder, [("a", 10), ("e", 1)])
+    second = Running(folder, spark, monkeypatch)
+    try:
+        second.until(lambda: totals(folder) == before | {"a": before["a"] + 10, "e": Decimal(1)})
+    finally:
+        second.end()
+    assert second.done.totals.replayed > 0
+
+
+def batch(partition: str, first: int, *amounts: tuple[str, Any], level: int = 1) -> Batch:
+    """A batch of one partition, as the loop has read it."""
+    events = [
+        {
+            "body": json.dumps({"order_id": key, "amount": amount}).encode(),
+            "hub": "hub",
+            "partition": partition,
+            "sequenceNumber": first + place,
+            "ownerLevel": level,
+            "enqueuedTime": datetime(2026, 1, 31, tzinfo=UTC),
+        }
+        for place, (key, amount) in enumerate(amounts)
+    ]
+    its = EventRange("hub", partition, level, first, first + len(events))
+    return Batch(pa.Table.from_pylist(events), ranges=[its])
+
+
+def both(one: Batch, other: Batch) -> Batch:
+    return replace(one, rows=pa.concat_tables([one.rows, other.rows]), ranges=[*one.ranges, *other.ranges])  # type: ignore[misc]
+
+
+@pytest.fixture
+def table(folder: Path, spark: SparkSession) -> Iterator[HandledOnSpark]:
+    """The table of the file, whose handler is called by tasks."""
+    made = HandledOnSpark(read_pipeline_file(folder / "orders.toml"))
+    made.check(spark.range(0).selectExpr(*(f"id AS {name}" for name in COLUMNS)))
+    yield made
+    made.close()
+
+
+def test_what_tasks_computed_is_computed_again_where_an_operator_came_between(
+    folder: Path, table: HandledOnSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.write(batch("0", 0, ("b", 13), ("a", 1)))
+    called = table._called
+
+    def dropped_meanwhile(pieces: Any) -> Any:
+        (done,) = called(pieces)
+        assert [one.event.sequence_number for one in done.held] == [2]  # it waits behind the parked one
+        file = str(folder / "orders.toml")
+        said = CliRunner().invoke(app, ["parked", "drop", file, "--all", "--because", "a test", "--json"])
+        assert said.exit_code == 0, said.output
+        return [done]
+
+    monkeypatch.setattr(table, "_called", dropped_meanwhile)
+    table.write(batch("0", 2, ("b", 2)))
+    assert totals(folder) == {"a": 1, "b": 2}
+    assert rows(folder, "SELECT 1 FROM leasehold_parked") == []
+
+
+def test_most_calls_that_fail_alike_stop_their_partition_and_no_other(folder: Path, table: HandledOnSpark) -> None:
+    away = batch("0", 0, *((f"k{n}", 13) for n in range(12)))
+    with pytest.raises(HandlerUnavailable, match="ConnectionError: away"):
+        table.write(both(away, batch("1", 0, ("a", 1), ("a", 2))))
+    assert totals(folder) == {"a": 3}
+    assert rows(folder, "SELECT 1 FROM leasehold_parked") == []
+    (folder / "mended").touch()
+    result = table.write(both(away, batch("1", 0, ("a", 1), ("a", 2))))
+    assert (result.applied, result.replayed) == (12, 2)
+    assert totals(folder) == {"a": 3, **{f"k{n}": 13 for n in range(12)}}
+
+
+def test_a_former_owner_commits_nothing(folder: Path, table: HandledOnSpark) -> None:
+    table.write(batch("0", 0, ("a", 1)))
+    later = HandledOnSpark(read_pipeline_file(folder / "orders.toml"))
+    later.level_of = lambda hub, partition: 2
+    later.try_parked("hub", {"0": 2})  # it has begun
+    table.write(batch("0", 1, ("a", 5)), level_of=lambda hub, partition: 2)
+    assert totals(folder) == {"a": 1}
+    later.close()
+
+
+def test_the_traceback_of_a_task_is_kept_and_what_was_set_aside_before_is_an_event(
+    folder: Path, table: HandledOnSpark
+) -> None:
+    file = folder / "orders.toml"
+    file.write_text(file.read_text() + 'on_failure = "discard"\n')
+    discarding = HandledOnSpark(read_pipeline_file(file))
+    discarding._spark = table._spark
+    whole = batch("0", 0, ("b", 13), ("a", 1))
+    aside = whole.rows.slice(1).append_column("reason", pa.array(["unread"]))
+    result = discarding.write(replace(whole, rows=whole.rows.slice(0, 1), rejected=aside))
+    assert (result.applied, result.rejected) == (1, 1)
+    assert totals(folder) == {"a": 1}
+    ((reason, source),) = rows(folder, "SELECT reason, source FROM orders_rejected")
+    assert reason == "ConnectionError: away"
+    assert 'raise ConnectionError("away")' in json.loads(source)["traceback"]
+    discarding.close()
+
+
+def test_a_table_in_postgres(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, postgres_place: Place
+) -> None:
+    file = folder / "orders.toml"
+    file.write_text(file.read_text().replace("sqlite:///entities.db", postgres_place.url))
+    check_course(
+        folder,
+        spark,
+        monkeypatch,
+        lambda: dict(postgres_place.look(f'SELECT order_id, total FROM "{postgres_place.schema}".orders')),
+        lambda: len(postgres_place.look(f'SELECT 1 FROM "{postgres_place.schema}".leasehold_parked')),
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('table = "orders"', 'table = "orders"\non_failure = "wait"', "sink.on_failure.*--no-spark"),
+        (
+            'table = "orders"',
+            'table = "orders"\nspread = true\nsequence_by = "amount"',
+            "sink.spread.*--no-spark",
+        ),
+        ('table = "orders"', 'table = "orders"\nrelated = ["lines"]', "sink.related.*--no-spark"),
+        ("[sink]", '[outbox]\nhub = "log:///hub.db"\n[sink]', "outbox.hub.*--no-spark"),
+        ("[sink]", 'sql = "SELECT * FROM events"\n[sink]', "transform.sql.*a handler does the same"),
+    ],
+)
+def test_what_handlers_on_spark_have_not_is_refused(folder: Path, old: str, new: str, said: str) -> None:
+    file = folder / "orders.toml"
+    file.write_text(file.read_text().replace(old, new, 1))
+    with pytest.raises(ConfigError, match=said):
+        HandledOnSpark(read_pipeline_file(file))
