@@ -23,13 +23,15 @@ from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, Pa
 
 INTERVAL = 0.7
 EXPIRATION = 4.0
+FOREIGN = 6.0
+"""Seconds after which ours take what others do not renew: each second, or later on a busy machine."""
 NAMESPACE = "fleet.servicebus.windows.net"
 """A name as it is in Azure, since the records are called by it; where the server is, is said apart."""
 HUB = "Flights"
 SHORT = OwnershipSettings(
     load_balancing_interval=INTERVAL,
     partition_expiration=EXPIRATION,
-    foreign_expiration=EXPIRATION,
+    foreign_expiration=FOREIGN,
     request_timeout=1.4,
     margin=0.1,
     settle_delay=0.2,
