@@ -143,6 +143,25 @@ def test_a_rejected_event_is_tried_again_by_whoever_has_the_token(tmp_path: Path
     place.close()
 
 
+def test_a_parked_event_is_tried_at_once_by_its_button(tmp_path: Path, browser: Browser) -> None:
+    place = Place(tmp_path)
+    place.own("0", "blue/1")
+    place.park("0", 2, b"<script>", "RuntimeError: <b>", 9e9)
+    with serving(place, "--allow-actions", LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
+        browser.do("goto", url=served.url)
+        browser.wait("document.activeElement.tagName === 'INPUT'")
+        browser.do("type", text=TOKEN)
+        browser.do("press", key="Enter")
+        browser.wait("document.querySelector('.parked .acts button')")
+        text = browser.run("document.querySelector('.parked').textContent")
+        assert ("tried once" in text, "RuntimeError: <b><script>" in text) == (True, True)
+        browser.run("document.querySelector('.parked .acts button').click()")
+        browser.wait("document.querySelector('.acted').textContent.endsWith('event 2: 1 retried')")
+        browser.wait("document.querySelector('main').textContent.includes('the next is due')")
+        assert browser.do("said") == []
+    place.close()
+
+
 def check_hostile(browser: Browser) -> None:
     """Owners and errors of others are text."""
     browser.wait("document.querySelector('[aria-label=\"pipeline hostile\"]').textContent.includes('suspect')")
