@@ -222,6 +222,21 @@ def test_what_has_just_begun_to_come_is_looked_at_until_no_more_comes() -> None:
     assert looked(pace, clock, [MANY]) == [False]
 
 
+def test_fewer_than_usual_have_just_begun_to_come_too() -> None:
+    clock = ManualClock()
+    pace = Pace(clock)
+    for found in (2_000, 300):
+        pace.begun(found)
+    assert not pace.gathers(2_000), "a steady stream does not wait"
+    assert pace.gathers(1_200)
+    pace.pause(away=False)
+    clock.advance(0.01)
+    assert looked(pace, clock, [2_000, 2_000]) == [True, False]
+    for _ in range(20):
+        pace.begun(10)
+    assert not pace.gathers(10), "what is usual is what came lately"
+
+
 def test_where_a_look_is_dear_nothing_is_looked_at_twice() -> None:
     clock = ManualClock()
     pace = Pace(clock)

@@ -135,6 +135,7 @@ class MicroBatches:
         self._stop = SignalEvent()
         self._share: Share | None = None
         self._feed: Feed | None = None
+        self._pace: Pace
         self._batch: MicroBatch | None = None
         self._watch: threading.Timer | None = None
         self._failures = 0
@@ -160,6 +161,7 @@ class MicroBatches:
             notices=self.notices,
             rng=self._rng,
         )
+        self._pace = Pace(share.clock)
         say_losses(share.manager.notices)
         share.start()
         try:
@@ -245,20 +247,20 @@ class MicroBatches:
     def __next__(self) -> MicroBatch:
         feed, share = self._running()
         self._finish()
-        pace = Pace(share.clock)
         while not self._stop.is_set():
             check_alive(self._jobs)
             feed.record()
             started = share.clock.monotonic()
-            with pace.looking():
-                ranges = feed.next(pace.gathers)
+            with self._pace.looking():
+                ranges = feed.next(self._pace.gathers)
             if ranges:
+                self._pace.begun(sum(map(len, ranges)))
                 batch = self._begin(ranges)
                 self._times = started, share.clock.monotonic()
                 return batch
             if self._settings.available_now and not feed.left_to_consume():
                 break
-            self._stop.wait(pace.pause(away=bool(feed.hub_away)))
+            self._stop.wait(self._pace.pause(away=bool(feed.hub_away)))
         raise StopIteration
 
     def _begin(self, ranges: tuple[EventRange, ...]) -> MicroBatch:

@@ -32,14 +32,23 @@ AWAY = 1.0
 
 
 class Pace:
-    """The pauses of one wait for events."""
+    """The pauses of a loop, from one wait for events to the next."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._usual = 0
+        self._wait_anew()
+
+    def _wait_anew(self) -> None:
         self._took = 0.0
         self._pause = SHORTEST
         self._paused = False
         self._gathering: tuple[float, int] | None = None
+
+    def begun(self, events: int) -> None:
+        """A batch of so many events is read now: the next wait begins."""
+        self._usual = max(events, self._usual * 3 // 4)
+        self._wait_anew()
 
     @contextmanager
     def looking(self) -> Iterator[None]:
@@ -49,11 +58,13 @@ class Pace:
         self._took = self._clock.monotonic() - started
 
     def gathers(self, events: int) -> bool:
-        """Whether so many events, which a look has found after a pause, are looked at once more before they are read.
+        """Whether so many events are looked at once more before they are read.
 
-        Not where they were there at once: then events come faster than batches go. Nor where a look is dear.
+        Not where as many as usual were there at once: then events come faster than batches go. Nor where a look is
+        dear.
         """
-        if not self._paused or events >= MANY or self._took > SHORTEST:
+        at_once = not self._paused and events >= self._usual
+        if at_once or events >= MANY or self._took > SHORTEST:
             return False
         now = self._clock.monotonic()
         since, before = self._gathering or (now, 0)

@@ -201,7 +201,7 @@ class BatchRunner:
             ranges = self._feed.next(self._pace.gathers)
         if not ranges:
             return None
-        self._pace = Pace(self._share.clock)
+        self._pace.begun(sum(map(len, ranges)))
         return self._submit(self._feed.order(ranges, self._jobs.cores), started)
 
     def _submit(self, order: Order, started: float | None = None) -> Ahead:
