@@ -104,6 +104,38 @@ def test_rows_that_break_a_constraint_are_set_aside_one_by_one(path: Path, cuts:
     assert len(at) == len("2026-01-31T08:00:00.000000Z")
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE INDEX i ON flights (json_extract(status, '$.n'))",
+        "ALTER TABLE flights ADD COLUMN n AS (json_extract(status, '$.n')) CHECK (n IS NOT 0)",
+        "CREATE TRIGGER i AFTER INSERT ON flights BEGIN SELECT json_extract(new.status, '$.n'); END",
+    ],
+)
+def test_what_raises_an_error_for_the_values_of_a_row_sets_that_row_aside(path: Path, statement: str) -> None:
+    run(path, "CREATE TABLE flights (tail TEXT PRIMARY KEY, status TEXT, slot BIGINT)", statement)
+    table = sink(path)
+    result = table.apply(batch([E("a", '{"n": 1}'), E("b", "{no JSON", number=1), E("c", '{"n": 2}', number=2)]))
+    assert (result.applied, result.rejected) == (2, 1)
+    assert look(path, "SELECT tail FROM flights ORDER BY 1") == [("a",), ("c",)]
+    assert reasons(path) == [(1, "malformed JSON")]
+
+
+def test_a_trigger_that_names_what_is_gone_is_no_rows_fault(path: Path) -> None:
+    run(
+        path,
+        "CREATE TABLE flights (tail TEXT PRIMARY KEY, status TEXT, slot BIGINT)",
+        "CREATE TABLE seen (tail TEXT)",
+        "CREATE TRIGGER i AFTER INSERT ON flights BEGIN INSERT INTO seen VALUES (new.tail); END",
+    )
+    table = sink(path)
+    assert table.apply(batch([E("a")])).applied == 1
+    run(path, "PRAGMA writable_schema = 1", "DELETE FROM sqlite_master WHERE name = 'seen'")
+    with pytest.raises((SinkError, SchemaMismatch), match=r"no such table: main\.seen"):
+        sink(path).apply(batch([E("b", number=1)]))
+    assert look(path) == [("a", "ok", None)]
+
+
 def test_foreign_keys_and_triggers_set_rows_aside_and_undo_what_a_failed_row_did(path: Path) -> None:
     run(
         path,

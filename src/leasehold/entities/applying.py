@@ -16,7 +16,7 @@ from leasehold.errors import ConfigError
 from leasehold.model import EventRange
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.outbox import EmittedEvent
-from leasehold.sinks.related import Related, RelatesTables
+from leasehold.sinks.related import EntityStep, Related, RelatesTables
 
 _KEY_TYPES = (pa.types.is_string, pa.types.is_integer)
 _FENCE = (
@@ -74,10 +74,14 @@ def row_batch(handler: EntityHandler, state: pa.Schema, place: Place, done: Comp
 
 
 def _related(state: pa.Schema, done: Computed) -> Related | None:
-    """All that is made of those entities of which the database may refuse anything but their states."""
-    concerned = {step.key for step in done.steps if step.rows or (step.changes and step.state is None)}
-    steps = [step for step in done.steps if step.key in concerned]
+    steps = written_steps(done)
     return Related(state, steps) if steps else None
+
+
+def written_steps(done: Computed) -> list[EntityStep]:
+    """All that is made of those entities of which the database is given more than the last state."""
+    concerned = {step.key for step in done.steps if done.by_steps or step.rows or (step.changes and step.state is None)}
+    return [step for step in done.steps if step.key in concerned]
 
 
 def emitted_events(done: Computed) -> list[EmittedEvent]:

@@ -19,8 +19,8 @@ Owns why an event takes effect once, though its handler may be called more often
    their own by the same rules. A new owner finds what the former has parked, once it has raised the level.
 
 5. What a handler emits is put into the outbox by the same commit, and sent by a thread beside (`outbox`).
-6. Related rows are written by the same commit. Where the database refuses those of an event, nothing is committed, and
-   the batch is computed again as if the handler had raised for that event (`sinks.related`).
+6. Related rows are written by the same commit. Where the database refuses those of an event, or the state it leaves,
+   nothing is committed, and the batch is computed again as if the handler had raised for that event (`sinks.related`).
 
 One thread works on a partition at a time (the processor's), any number of partitions at once. When an owner stops for a
 minute, or for good, at any line before a commit, nothing has happened: another owner's commit makes its own refused;
@@ -222,7 +222,8 @@ class HandledTable:
     def _take(self, batch: EventBatch, context: PartitionContext) -> None:
         known = self._known[batch.partition]
         begin = known.end if known.context is context else context.start
-        known.refused, again = {}, 0
+        known.nothing_refused()
+        again = 0
         while True:
             mark = self._watermark(batch)
             waiting = self._waiting(batch, mark)
@@ -234,7 +235,7 @@ class HandledTable:
             if end <= begin:
                 break
             result = self._apply(done, batch, begin, end, mark, parking)
-            known.refused = {**known.refused, **result.violations}
+            known.note_refused(done, result.violations)
             if not (result.violations or result.outdated):
                 break
             again += result.outdated
@@ -267,14 +268,13 @@ class HandledTable:
             mark = self._watermark(batch)
             if mark.owner_level > batch.owner_level:
                 return  # a later owner tries them
+            known.nothing_refused()
             self._try_due(batch, mark, now)
         if known.waiting:
             context.call_again(min(_LOOK, max(min(known.waiting.values()), known.not_before) - now))
 
-    def _try_due(
-        self, batch: EventBatch, mark: Watermark, now: float, refused: Mapping[int, str] | None = None
-    ) -> None:
-        """One commit of parked events that are due, those `refused` not called for; what waits afterwards is known."""
+    def _try_due(self, batch: EventBatch, mark: Watermark, now: float) -> None:
+        """One commit of parked events that are due, those refused not called for; what waits afterwards is known."""
         known = self._known[batch.partition]
         if self._spread is not None:
             known.waiting = None  # other partitions' events may have gone out of the way
@@ -284,7 +284,6 @@ class HandledTable:
             known.behind = min(2 * known.behind, BEHIND[1])
             return
         events = self._parks.parked_events(batch.hub, batch.partition, [key for _, key in due], _AT_ONCE)
-        known.refused = refused or {}
         done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True, parked=True)
         if known.outcomes.outage(done.calls) is not None:
             known.outages += 1
@@ -294,7 +293,8 @@ class HandledTable:
         parking = self._parking(batch, done, [event.sequence_number for event in events])
         at = mark.sequence_number + 1
         if violations := self._apply(done, batch, at, at, mark, parking).violations:
-            self._try_due(batch, mark, now, {**known.refused, **violations})
+            known.note_refused(done, violations)
+            self._try_due(batch, mark, now)
             return
         known.waiting, known.behind = None, BEHIND[0]  # also where it was outdated
         self._waiting(batch, self._watermark(batch))
@@ -318,13 +318,15 @@ class HandledTable:
         return call(self._handler, states, given, self._columns, waiting=set(waiting))
 
     def _calling(self, partition: str, *, goes_on: bool) -> Compute:
+        known = self._known[partition]
         return partial(
             compute,
             goes_on=goes_on,
             deliveries=1 if self._on_failure == "discard" else self._retries.deliveries,
             emits=self._sender is not None,
             related=self._related,
-            refused=self._known[partition].refused,
+            refused=known.refused,
+            by_steps=known.by_steps,
         )
 
     def _parking(self, batch: EventBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:

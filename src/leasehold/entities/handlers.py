@@ -199,7 +199,8 @@ class Computed:
     held        events that wait, in order
     dead        events that are not tried any more, with what their handler raised last
     emitted     for each event that has emitted any, in order: its entity's key, the event, and what it has emitted
-    steps       where there are related tables, what each event makes of its entity, in order
+    steps       where there are related tables, or `by_steps`, what each event makes of its entity, in order
+    by_steps    the database is given each state in between, and not only the last, and so names the event it refuses
     calls       how the last call for each entity has ended: the name of an exception, or None
     """
 
@@ -211,6 +212,7 @@ class Computed:
     dead: list[tuple[EntityEvent, Exception]] = field(default_factory=list)
     emitted: list[tuple[Key, EntityEvent, Sequence[Emit]]] = field(default_factory=list)
     steps: list[EntityStep] = field(default_factory=list)
+    by_steps: bool = False
     calls: dict[Key, str | None] = field(default_factory=dict)
 
 
@@ -227,6 +229,7 @@ def compute(
     emits: bool = False,
     related: Collection[str] = (),
     refused: Mapping[int, str] | None = None,
+    by_steps: bool = False,
 ) -> Computed:
     """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
 
@@ -241,7 +244,7 @@ def compute(
     a value that its column cannot have, is a `UsageError` that fails the event. In the same batch as in a later one, an
     event is given the values that the table gives back: a float in a DOUBLE column for a whole number.
     """
-    done, known, behind = Computed(), dict(states), set(waiting)
+    done, known, behind = Computed(by_steps=by_steps), dict(states), set(waiting)
     for key, event, unreadable in events:
         if unreadable is not None:
             done.rejected.append((event, unreadable))
@@ -284,7 +287,7 @@ def compute(
             continue
         if emitted:
             done.emitted.append((key, event, emitted))
-        if related and (rows or not skipped):
+        if (related or by_steps) and (rows or not skipped):
             done.steps.append(EntityStep(event.sequence_number, key, rows, changes=not skipped, state=state))
         if skipped:
             continue

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from leasehold.entities.handlers import Key
+from leasehold.entities.applying import written_steps
+from leasehold.entities.handlers import Computed, Key
 from leasehold.entities.parking import Outcomes
 from leasehold.entities.spread import BEHIND
 from leasehold.model import BEFORE_FIRST
@@ -21,8 +22,8 @@ class KnownPartition:
 
     `waiting` are the entities that have parked events, with when to try the first, as of the count `changes`; None if
     they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again. Those behind
-    another partition's are looked at after `behind` seconds. `refused` are the events of the batch at hand whose rows
-    the database refuses.
+    another partition's are looked at after `behind` seconds. `refused` are the events of the batch at hand that
+    the database refuses; with `by_steps` it is given the state that each of them leaves.
     """
 
     owner_level: int
@@ -36,3 +37,15 @@ class KnownPartition:
     not_before: float = 0.0
     behind: float = BEHIND[0]
     refused: Mapping[int, str] = field(default_factory=dict)
+    by_steps: bool = False
+
+    def nothing_refused(self) -> None:
+        """Other events are at hand."""
+        self.refused, self.by_steps = {}, False
+
+    def note_refused(self, done: Computed, violations: Mapping[int, str]) -> None:
+        """The database refuses these events; of an entity of which it was given the last state alone, one of them."""
+        steps = {step.number for step in written_steps(done)}
+        named = {number: why for number, why in violations.items() if number in steps}
+        self.refused = {**self.refused, **named}
+        self.by_steps = self.by_steps or len(named) < len(violations)

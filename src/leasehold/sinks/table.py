@@ -205,8 +205,8 @@ class BatchResult:
     rejected    set aside in the table of rejected events, with a reason
     duplicates  events dropped, each with its rows: a producer has sent them before
     outdated    nothing was applied: the batch was computed from rows that may have changed since. Compute it again
-    violations  nothing was applied: the database refuses what events make of related rows (`related`). By sequence
-                number, why
+    violations  nothing was applied: the database refuses what events make of related rows (`related`), or a state of a
+                handler. By sequence number, of a state that of its last event, why
     seconds     how long parts of the transaction took: `stage` (rows brought into the database's form, and in Postgres
                 into a temporary table) and `merge` (written); locks, watermarks and the commit are in neither
     """

@@ -54,7 +54,7 @@ class _Unjudged(Exception):
 
 
 class _Violated(Exception):
-    """The database has refused what these events make of related rows; undoes the transaction."""
+    """The database has refused what these events make of their entities; undoes the transaction."""
 
     def __init__(self, events: Mapping[int, str]) -> None:
         super().__init__(events)
@@ -274,6 +274,8 @@ class TransactionalSink(ABC, Generic[T]):
         table_order = order_of(self.spec, kind, deletes=batch.delete is not None)
         check_order(transaction.recorded_order(), self.spec, table_order)
         written = transaction.write(batch, kept, plan, table_order, self._clock.wall())
+        if batch.read_under is not None and (unwritten := written.refused(batch)):
+            raise _Violated(unwritten)
         if batch.parking is not None and plan.admitted:
             self._park(transaction, batch.parking)
         if batch.outbox:
@@ -287,15 +289,8 @@ class TransactionalSink(ABC, Generic[T]):
             for each in plan.refused
         )
         dropped = 0 if verdict is None else len(verdict.dropped)
-        return BatchResult(
-            written.applied,
-            kept.replayed,
-            refused,
-            written.superseded,
-            written.rejected,
-            dropped,
-            seconds=written.seconds,
-        )
+        counts = (written.applied, kept.replayed, refused, written.superseded, len(written.set_aside), dropped)
+        return BatchResult(*counts, seconds=written.seconds)
 
     def _kept(self, transaction: T, arrangement: Arrangement, plan: fence.Plan) -> Kept:
         """The rows that `plan` lets through."""

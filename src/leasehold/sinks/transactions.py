@@ -6,7 +6,7 @@ way. Every method runs inside the transaction, and what `lock_watermarks` has lo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -18,19 +18,28 @@ if TYPE_CHECKING:
 
     from leasehold.sinks.batch import Batch, Kept
     from leasehold.sinks.duplicates import Memory
+    from leasehold.sinks.rejected import Rejected
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many rows were written or deleted, were older than what is known of their key, and were set aside.
+    """How many rows were written or deleted, and were older than what is known of their key; which were set aside.
 
     `seconds` as in `BatchResult`.
     """
 
     applied: int
     superseded: int
-    rejected: int
+    set_aside: Sequence[Rejected] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def refused(self, batch: Batch) -> dict[int, str]:
+        """Of a handler's `batch`, which states the database refuses, by the number of their last event, and why.
+
+        A state is what several events have come to: it is not set aside in place of them.
+        """
+        asked = set() if batch.rejected is None else set(batch.rejected["sequenceNumber"].to_pylist())
+        return {one.sequence_number: one.reason for one in self.set_aside if one.sequence_number not in asked}
 
 
 class TableTransaction(Protocol):

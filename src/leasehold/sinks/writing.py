@@ -21,6 +21,7 @@ from leasehold.errors import KeyFromTwoPartitions, SinkError
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.ordering import Claim, Step
 from leasehold.sinks.shape import Layout
+from leasehold.sinks.sqlite_beside.blame import ROW_ERRORS, is_the_rows
 from leasehold.sinks.table import TableSpec, ordered_keys
 
 _CHUNK = 1000
@@ -155,7 +156,11 @@ class SqliteRows:
         execute("SAVEPOINT leasehold_rows")
         try:
             self._execute(winners)
-        except sqlite3.IntegrityError as error:
+        except ROW_ERRORS as error:
+            layout = self._layout
+            statements = (layout.upsert, len(layout.columns)), (layout.delete, len(layout.keys))
+            if not is_the_rows(self._connection, error, statements):
+                raise
             if not self._connection.in_transaction:
                 raise SinkError(
                     f"the table {self._spec.name} ended the transaction of the batch: {error}. Nothing of the batch "

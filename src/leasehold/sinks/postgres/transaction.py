@@ -232,7 +232,7 @@ class PostgresTransaction:
     def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
         written = self.write_rows(batch, kept, order, past=False)
         rejected.replace(self._session, plan.admitted, written.rejected, now)
-        return Outcome(written.applied, written.superseded, len(written.rejected), self._seconds)
+        return Outcome(written.applied, written.superseded, written.rejected, self._seconds)
 
     def write_rows(self, batch: Batch, kept: Kept, order: TableOrder, *, past: bool) -> Tried:
         """Write the rows that are kept and the memory of their keys; `past` if their events are tried again."""

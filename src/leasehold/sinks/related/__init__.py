@@ -8,7 +8,8 @@ Owns the contract, and what a handler says of such rows. A sink with it implemen
    its deletion behind them. So rows may refer to their entity, and one event may make room for the next one.
 3. An event whose rows, or whose deletion, the database refuses is undone, with the later ones of its entity. All others
    are tried, and then nothing of the batch is applied: `BatchResult.violations` says which events those are, and why.
-   Who has brought the batch computes it again without them.
+   Who has brought the batch computes it again without them. So it is with an entity's state that the database refuses;
+   of that alone, it names the last of its events, and given all states in between (`Computed.by_steps`) the right one.
 4. Nobody but the batches of the entity's partition need write these rows; who does so beside waits for their
    transaction, and they for it. Two that wait for each other over a unique value are a deadlock, which the server ends
    by undoing one, and that one is done again.

@@ -15,6 +15,7 @@ from leasehold.errors import ConfigError, SinkError, UsageError
 from leasehold.sinks.related import EntityStep, Gone, Row, check_names, missing, no_unique_index, wrong_columns
 from leasehold.sinks.shape import Layout, quoted
 from leasehold.sinks.sqlite_beside import states
+from leasehold.sinks.sqlite_beside.blame import ROW_ERRORS, is_the_rows
 from leasehold.sinks.table import TableSpec, folded
 from leasehold.sinks.values import convert
 
@@ -35,13 +36,15 @@ class Steps:
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:
         self._connection, self._spec = connection, spec
-        self._columns: dict[str, list[str]] = {}
+        self._columns: dict[str, dict[str, bool]] = {}
         self._unique: dict[str, list[set[str]]] = {}
+        self._sent: list[tuple[str | None, int]] = []
 
     def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
         """See `WritesSteps`."""
         execute = self._connection.execute
         execute("SAVEPOINT leasehold_step")
+        self._sent = [(layout.upsert, len(layout.columns)), (layout.delete, len(layout.keys))]
         try:
             if step.changes and step.state is not None:
                 states.write(self._connection, self._spec, schema, layout, step.key, step.state)
@@ -49,7 +52,9 @@ class Steps:
                 self._write(row)
             if step.changes and step.state is None:
                 states.write(self._connection, self._spec, schema, layout, step.key, None)
-        except (sqlite3.IntegrityError, sqlite3.DataError, UsageError) as error:
+        except (*ROW_ERRORS, UsageError) as error:
+            if isinstance(error, sqlite3.Error) and not is_the_rows(self._connection, error, self._sent):
+                raise
             if not self._connection.in_transaction:
                 raise SinkError(
                     f"a table related to {self._spec.name} ended the transaction of the batch: {error}. Nothing of it "
@@ -69,24 +74,32 @@ class Steps:
         values = [_bound(row.table, name, value) for name, value in row.values.items()]
         if isinstance(row, Gone):
             terms = " AND ".join(f"{quoted(name)} = ?" for name in row.values)
-            self._connection.execute(f"DELETE FROM {quoted(row.table)} WHERE {terms}", values)
+            self._execute(f"DELETE FROM {quoted(row.table)} WHERE {terms}", values)
             return
+        own = {folded(name) for name, computed in columns.items() if computed}
+        if taken := [name for name in row.values if folded(name) in own]:
+            raise UsageError(f"{row.table} computes {', '.join(taken)} by itself: leave it out")
         if {folded(name) for name in row.keys} not in self._unique_of(row.table):
             raise UsageError(no_unique_index(row))
         others = [quoted(name) for name in row.values if name not in row.keys]
         sets = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
-        self._connection.execute(
+        self._execute(
             f"INSERT INTO {quoted(row.table)} ({', '.join(map(quoted, row.values))}) "
             f"VALUES ({', '.join('?' * len(values))}) ON CONFLICT ({', '.join(map(quoted, row.keys))}) DO {sets}",
             values,
         )
 
-    def _columns_of(self, table: str) -> list[str]:
+    def _execute(self, statement: str, values: list[Any]) -> None:
+        self._sent.append((statement, len(values)))
+        self._connection.execute(statement, values)
+
+    def _columns_of(self, table: str) -> dict[str, bool]:
+        """The names of its columns, and whether the table computes them."""
         if table not in self._columns:
-            found = self._connection.execute("SELECT name FROM pragma_table_xinfo(?)", (table,)).fetchall()
+            found = self._connection.execute("SELECT name, hidden > 1 FROM pragma_table_xinfo(?)", (table,)).fetchall()
             if not found:
                 raise UsageError(str(missing(self._spec, table)))
-            self._columns[table] = [name for (name,) in found]
+            self._columns[table] = {name: bool(computed) for name, computed in found}
         return self._columns[table]
 
     def _unique_of(self, table: str) -> list[set[str]]:

@@ -182,4 +182,4 @@ class SqliteTransaction:
             bookkeeping.remember_keys(connection, spec, remembered)
             bookkeeping.record_order(connection, spec, order)
         seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
-        return Outcome(written.applied, written.superseded, len(set_aside), seconds)
+        return Outcome(written.applied, written.superseded, set_aside, seconds)

@@ -114,7 +114,7 @@ class _Table(HandledTable):
         parking: Parking | None = None,
     ) -> BatchResult:
         result = super()._apply(done, batch, begin, end, read_under, parking)
-        if not result.outdated and read_under is not None and parking is not None:
+        if not (result.outdated or result.violations) and read_under is not None and parking is not None:
             new = sum(event.sequence_number > read_under.sequence_number for event in batch)
             rejected = len(done.rejected) + len(done.dead)
             tried = len(parking.removed) if parking.retried else new - len(done.held)
