@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from leasehold.queue_processor.locks import LONGEST, SHORTEST, lock_trust
-from leasehold.queue_processor.room import Complete, Ending, GiveBack, HeldMessage, Renew, Result, Room, SetAside, Start
+from leasehold.queue_processor.room import (
+    Complete,
+    Ending,
+    GiveBack,
+    HeldMessage,
+    Look,
+    Renew,
+    Result,
+    Room,
+    SetAside,
+    Start,
+)
 from leasehold.queue_processor.settings import QueueDelivery
 from leasehold.queues.base import QueueMessage
 
@@ -144,3 +155,44 @@ def test_a_lock_is_trusted_from_before_its_request_was_sent_and_never_past_what_
     assert ahead.until <= 100.0 + SHORTEST
     behind = lock_trust(9_000.0, sent=100.0, answered=103.0, wall=1_000.0)
     assert behind.until <= 100.0 + LONGEST
+
+
+def test_parked_messages_are_looked_for_and_come_before_those_in_hand() -> None:
+    room = Room(QueueDelivery(workers=2, first_pause=1.0), Random(1), looks=True)
+    assert room.due(0.0) == [Look(2)]
+    assert room.due(5.0) == [], "one look at a time"
+    taken(room, 1, "a", now=5.0)
+    room.looked({"a": ("a",), "b": ("b",)})
+    assert [(step.key, numbers(step.held), step.parked) for step in room.due(5.0) if isinstance(step, Start)] == [
+        ("a", [1], ("a",)),
+        ("b", [], ("b",)),
+    ]
+    assert room.due(9.0) == [], "all workers are at work"
+
+
+def test_an_entity_that_is_busy_is_asked_for_again_for_its_parked_messages_after_a_pause() -> None:
+    room = Room(QueueDelivery(workers=2, first_pause=1.0), Random(1), looks=True)
+    room.due(0.0)
+    room.looked({"b": ("b",)})
+    start = started(room)
+    room.ended_parked(start, Result(Ending.BUSY), 0.0)
+    room.finished("b")
+    assert [step for step in room.due(0.4) if isinstance(step, Start)] == []
+    room.looked({"b": ("b",)})
+    assert [step for step in room.due(0.4) if isinstance(step, Start)] == [], "the pause goes on"
+    (again,) = (step for step in room.due(1.0) if isinstance(step, Start))
+    assert again == start
+    room.ended_parked(again, Result(Ending.FAILED), 1.0)
+    room.finished("b")
+    assert [step for step in room.due(9.0) if isinstance(step, Start)] == [], "the sink says when"
+
+
+def test_what_was_parked_is_completed_and_the_next_message_follows() -> None:
+    room = room_of(busy="park")
+    taken(room, 1)
+    taken(room, 2)
+    first, second = started(room).held
+    for held, ending in ((first, Ending.PARKED), (second, Ending.APPLIED)):
+        room.ended(held, Result(ending), 0.0)
+    room.finished("a")
+    assert room.due(0.0) == [Complete((first,)), Complete((second,))]

@@ -81,7 +81,7 @@ def test_sessions_take_effect_once_and_in_order_without_leases_also_when_a_messa
     counts = {name: one.counts[name] + two.counts[name] for name in one.counts}
     assert counts == {
         **{"received": 40, "applied": 40, "repeated": 0, "failed": 3, "busy": 0, "away": 0},
-        **{"dead_lettered": 0, "given_back": 0, "lost": 0},
+        **{"parked": 0, "set_aside": 0, "dead_lettered": 0, "given_back": 0, "lost": 0},
     }
 
 
@@ -207,6 +207,8 @@ def test_what_sessions_leave_no_choice_of_is_refused(server: ServiceBusServer, t
         processor(sessions(server), tmp_path, "one", key="message-id")
     with pytest.raises(ConfigError, match="would be overtaken"):
         made(server, tmp_path, "one", busy="abandon")
+    with pytest.raises(ConfigError, match="would be overtaken"):
+        made(server, tmp_path, "one", busy="park")
     with pytest.raises(ConfigError, match="None for a queue that requires sessions"):
         processor(sessions(server), tmp_path, "one", leases=f"sqlite:////{tmp_path}/leases.db")
     with pytest.raises(ConfigError, match="only a queue that requires sessions needs none"):

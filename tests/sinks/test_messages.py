@@ -63,7 +63,7 @@ def test_an_entity_is_forgotten_with_its_version(tmp_path: Path, database: str, 
         assert sink.read_message(STATES, KEY, name(2)).version == 0
 
 
-KEPT = "leasehold_message, leasehold_message_sent, leasehold_message_entity"
+KEPT = "leasehold_message, leasehold_message_sent, leasehold_message_entity, leasehold_message_parked"
 FIRST_IN_POSTGRES = """
 CREATE TABLE leasehold_message (pipeline text COLLATE "C", entity_table text COLLATE "C", queue text COLLATE "C",
     message text COLLATE "C", done_at double precision NOT NULL,

@@ -40,6 +40,11 @@ class Unfit:
     description: str
 
 
+def lease_key_of(key: tuple[Any, ...]) -> str:
+    """The key of an entity's lease."""
+    return key[0] if len(key) == 1 and isinstance(key[0], str) else json.dumps(key)
+
+
 def sent_as(message: QueueMessage, by: str | None, remember: float) -> SentAs | None:
     """What its sender names the message by, where `by` says that it stands; None where it stands nowhere."""
     if by is None:
@@ -81,7 +86,7 @@ class ContentReader:
         key = self._key(message, row)
         if isinstance(key, Unfit):
             return key
-        lease_key = key[0] if len(key) == 1 and isinstance(key[0], str) else json.dumps(key)
+        lease_key = lease_key_of(key)
         try:
             self._check(lease_key)
         except ConfigError as error:

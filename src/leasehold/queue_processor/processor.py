@@ -26,12 +26,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from leasehold.clock import Clock, SystemClock
@@ -49,6 +49,7 @@ from leasehold.queue_processor.room import (
     Ending,
     GiveBack,
     HeldMessage,
+    Look,
     Renew,
     Result,
     Room,
@@ -58,12 +59,14 @@ from leasehold.queue_processor.room import (
 )
 from leasehold.queue_processor.sessions import Sessions, Shared
 from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery
+from leasehold.queue_processor.turns import Turns
 from leasehold.queue_processor.work import Work
 from leasehold.queues import Queue, QueueMessage, open_queue
 from leasehold.queues.keys import KeyOf
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import Sink
 from leasehold.sinks.messages import KeepsMessages
+from leasehold.sinks.messages.parking import ParksMessages
 from leasehold.stores import LeaseStore
 from leasehold.stores.lease_rules import check_keys
 
@@ -145,8 +148,17 @@ class QueueProcessor:
             settings=self._settings,
             clock=self._clock,
         )
-        self._room = Room(self._settings, self._rng)
-        self._jobs: SimpleQueue[Start | None] = SimpleQueue()
+        parking = kept.parked_messages if isinstance(kept, ParksMessages) else None
+        if parking is None and self._settings.busy is BusyPolicy.PARK:
+            raise ConfigError("busy", str(self._settings.busy), "this sink parks no messages", "SQLite and Postgres do")
+        self._turns = Turns(
+            *(self._queue.name, self._work, self._reader, parking),
+            settings=self._settings,
+            clock=self._clock,
+            rng=self._rng,
+        )
+        self._room = Room(self._settings, self._rng, looks=parking is not None)
+        self._jobs: SimpleQueue[Start | Look | None] = SimpleQueue()
         self._reports: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._stop = threading.Event()
         self._ran = self._away = False
@@ -171,10 +183,12 @@ class QueueProcessor:
     @property
     def counts(self) -> dict[str, int]:
         """What has happened so far: messages `received`, those that were `applied`, `repeated` (done before, or sent
-        twice), tries that `failed`, found the entity `busy` or a store `away`, and messages `dead_lettered`,
-        `given_back` or `lost` (their lock ended before they were completed, so that they come again)."""
+        twice), tries that `failed`, found the entity `busy` or a store `away`, messages that were `parked` in the sink,
+        those of them that were `set_aside`, and messages `dead_lettered`, `given_back` or `lost` (their lock ended
+        before they were completed, so that they come again)."""
         names = ("received", *Ending, "dead_lettered", "given_back", "lost")
-        counted = {str(name): self._counts[name] for name in names if name is not Ending.REJECTED}
+        inner = (Ending.REJECTED, Ending.BEHIND)
+        counted = {str(name): self._counts[name] for name in names if name not in inner}
         return counted | {"lost": counted["lost"] + self._room.lost}
 
     def stop(self) -> None:
@@ -231,30 +245,47 @@ class QueueProcessor:
 
     def _work_on(self, leases: EntityLeases) -> None:
         """A worker's thread."""
-        while (start := self._jobs.get()) is not None:
+        while (job := self._jobs.get()) is not None:
             try:
-                self._work.work(start, leases, self._report, self._stop.is_set)
+                if isinstance(job, Look):
+                    self._look(job)
+                else:
+                    self._turns.take(job, leases, self._report, self._stop.is_set)
             except BaseException as error:  # noqa: BLE001  `run` raises it
                 self._failure = self._failure or error
             finally:
-                key = start.key
-                self._reports.put(lambda key=key: self._room.finished(key))  # type: ignore[misc]
+                if isinstance(job, Start):
+                    key = job.key
+                    self._reports.put(lambda key=key: self._room.finished(key))  # type: ignore[misc]
         self._sink.close()
+
+    def _look(self, look: Look) -> None:
+        """In a worker's thread: which entities have parked messages that are due."""
+        found: Mapping[str, tuple[Any, ...]] = {}
+        try:
+            found = self._turns.due(look.at_most)
+        finally:
+            self._reports.put(lambda: self._room.looked(found))
 
     def _count(self, name: str, number: int) -> None:
         with self._counting:
             self._counts[name] += number
 
-    def _report(self, held: HeldMessage, result: Result) -> None:
+    def _report(self, start: Start, held: HeldMessage | None, result: Result) -> None:
         """In a worker's thread: tell the other."""
-        self._reports.put(lambda: self._ended(held, result))
+        self._reports.put(lambda: self._ended(start, held, result))
 
-    def _ended(self, held: HeldMessage, result: Result) -> None:
+    def _ended(self, start: Start, held: HeldMessage | None, result: Result) -> None:
         self._counts[result.ending] += 1
-        if result.ending is Ending.FAILED:
-            number, error = held.message.sequence_number, result.description
-            logger.warning("message %d of %r: the handler raised %s", number, held.key, error)
-        self._room.ended(held, result, self._clock.monotonic())
+        parked = result.ending is Ending.PARKED and bool(result.description)  # for it has failed
+        self._counts[Ending.FAILED] += parked
+        if parked or result.ending is Ending.FAILED:
+            which = "a parked message" if held is None else f"message {held.message.sequence_number}"
+            logger.warning("%s of %r: the handler raised %s", which, start.key, result.description)
+        if held is None:
+            self._room.ended_parked(start, result, self._clock.monotonic())
+        else:
+            self._room.ended(held, result, self._clock.monotonic())
 
     def _step(self) -> None:
         """One turn of the shell."""
@@ -302,7 +333,7 @@ class QueueProcessor:
 
     def _perform(self, step: Step) -> None:
         match step:
-            case Start():
+            case Start() | Look():
                 self._jobs.put(step)
             case Renew(held):
                 self._renew(held)
@@ -358,7 +389,7 @@ def _check_sessions(lease_store: str | LeaseStore | None, key: str | KeyOf | Non
     if key not in (None, "session"):
         rule = "the session id, for a queue that requires sessions: only its messages are kept in order"
         raise ConfigError("key", key if isinstance(key, str) else None, rule, "Leave key out")
-    if settings.busy is BusyPolicy.ABANDON:
+    if settings.busy is not BusyPolicy.WAIT:
         rule = "wait, for a queue that requires sessions: a message that was given back would be overtaken"
         raise ConfigError("busy", str(settings.busy), rule, "Leave busy out")
     return "session"

@@ -5,6 +5,9 @@
                 │    └── busy, failed ──┘
                 └──▶ leaving ──▶ GiveBack      (policy abandon; or the entity was busy for too long; or the end)
 
+Messages that are parked in the sink are not in hand: `Look` finds the entities whose first one is due, and `Start` says
+of such an entity that they come first.
+
 Rules:
 
 1. One line an entity, in the order of the queue; at most one worker on it, which takes the first of it.
@@ -16,14 +19,17 @@ Rules:
 4. That an entity is busy, or a store away, is no failure of a message. One in its last delivery is not given back for
    it: it would end among the dead letters without having been tried.
 5. A message that comes again while it is in hand brings a new lock, and nothing else.
+6. Under `park` a worker parks what is busy or has failed, and it is completed: the queue has it no more. Whatever the
+   policy, parked messages are looked for, since another process may have parked them.
 
 Owned by one thread. Only `HeldMessage.trusted` is read by others.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
@@ -34,6 +40,8 @@ from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery, pause
 from leasehold.queues.base import QueueMessage
 
 FAILED_REASON = "HandlerFailed"
+_LOOK = 1.0
+"""Seconds between two looks for parked messages."""
 
 
 class Ending(StrEnum):
@@ -48,20 +56,31 @@ class Ending(StrEnum):
     """The entity's lease is another's, was lost, or another has changed the entity."""
     AWAY = "away"
     """A store or the sink could not be reached."""
+    PARKED = "parked"
+    """It waits in the sink's database."""
+    SET_ASIDE = "set_aside"
+    """A parked one that was given up: a rejected row of the table."""
+    BEHIND = "behind"
+    """An earlier message of the entity is parked. Workers alone see it."""
+
+
+_GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.PARKED, Ending.SET_ASIDE)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A try's ending; for what is rejected or failed, why."""
+    """A try's ending; for what is rejected or failed, why. `after` is the pause in seconds until the next one, if that
+    is known: a handler has asked for it, or the sink keeps it."""
 
     ending: Ending
     reason: str = ""
     description: str = ""
+    after: float | None = None
 
     @property
     def goes_on(self) -> bool:
         """Whether the entity's next message may follow."""
-        return self.ending in (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED)
+        return self.ending in _GOES_ON
 
 
 @dataclass(slots=True, eq=False)
@@ -92,10 +111,18 @@ class HeldMessage:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Work through these messages of an entity, the first first."""
+    """Work through these messages of an entity, the first first, and through its parked ones if it is named."""
 
     key: str
     held: tuple[HeldMessage, ...]
+    parked: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look for so many entities whose parked messages are due."""
+
+    at_most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +155,7 @@ class SetAside:
     description: str
 
 
-Step = Start | Renew | Complete | GiveBack | SetAside
+Step = Start | Look | Renew | Complete | GiveBack | SetAside
 
 
 @dataclass(slots=True)
@@ -136,17 +163,26 @@ class _Line:
     """The messages of one entity; `again` counts what kept them waiting one after the other, since `since`."""
 
     held: list[HeldMessage] = field(default_factory=list)
+    parked: tuple[Any, ...] | None = None
+    """The entity, if it has parked messages that are due."""
     at_work: bool = False
     ready_at: float = 0.0
     again: int = 0
     since: float | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to do, and nobody does it."""
+        return not self.at_work and (bool(self.held) or self.parked is not None)
+
 
 class Room:
-    """The messages in hand."""
+    """The messages in hand. `looks` says whether the sink may have parked ones."""
 
-    def __init__(self, settings: QueueDelivery, rng: Random) -> None:
+    def __init__(self, settings: QueueDelivery, rng: Random, *, looks: bool = False) -> None:
         self._settings, self._rng = settings, rng
+        self._look_at = 0.0 if looks else math.inf
+        self._looking = False
         self._lines: dict[str, _Line] = {}
         self._known: dict[str, HeldMessage] = {}
         self._leaving: list[HeldMessage] = []
@@ -167,8 +203,8 @@ class Room:
 
     @property
     def at_work(self) -> int:
-        """How many entities are being worked on."""
-        return self._at_work
+        """How many entities are being worked on; a look at the sink counts as one."""
+        return self._at_work + self._looking
 
     def take(self, message: QueueMessage, key: str, content: Any, trust: LockTrust, now: float) -> None:
         """A message has come."""
@@ -181,6 +217,28 @@ class Room:
         line = self._lines.setdefault(key, _Line())
         insort(line.held, held, lo=1 if line.at_work else 0, key=lambda each: each.place)
 
+    def looked(self, found: Mapping[str, tuple[Any, ...]]) -> None:
+        """A look has ended: these entities have parked messages that are due, by the keys of their leases."""
+        self._looking = False
+        for key, entity in found.items():
+            line = self._lines.setdefault(key, _Line())
+            line.parked = line.parked if line.at_work else entity
+
+    def ended_parked(self, start: Start, result: Result, now: float) -> None:
+        """A worker's try at a parked message, or at the entity for its sake, has ended."""
+        line = self._lines[start.key]
+        self._look_after(result, now)
+        if result.goes_on:
+            line.again, line.since = 0, None
+        elif result.ending is not Ending.FAILED:  # which is tried when the sink says
+            line.parked = start.parked
+            self._pause(line, now)
+
+    def _look_after(self, result: Result, now: float) -> None:
+        """Look for parked messages when one of this process is due."""
+        if result.after is not None and result.ending in (Ending.PARKED, Ending.FAILED):
+            self._look_at = min(self._look_at, now + result.after)
+
     def renewed(self, held: HeldMessage, message: QueueMessage, trust: LockTrust) -> None:
         """Its lock was renewed."""
         held.message, held.trust = message, trust
@@ -188,6 +246,8 @@ class Room:
     def ended(self, held: HeldMessage, result: Result, now: float) -> None:
         """A worker's try at the first of a line has ended."""
         line = self._lines[held.key]
+        if result.ending is Ending.PARKED:
+            self._look_after(result, now)
         if result.goes_on:
             line.again, line.since = 0, None
             self._out(held)
@@ -210,7 +270,7 @@ class Room:
         line = self._lines[key]
         line.at_work = False
         self._at_work -= 1
-        if not line.held:
+        if not line.held and line.parked is None:
             del self._lines[key]
 
     def due(self, now: float, *, stopping: bool = False) -> list[Step]:
@@ -231,23 +291,28 @@ class Room:
             steps.append(Renew(renew))
         if not stopping:
             steps += self._starts(now)
+            if self._look_at <= now and not self._looking and self._at_work < self._settings.workers:
+                self._looking, self._look_at = True, now + _LOOK
+                steps.append(Look(self._settings.workers))
         return steps
 
     def next_due(self, now: float) -> float:
         """Seconds until something is due, as far as is known now; at most 1."""
         times = [each.trust.renew_at for each in self._known.values()]
         times += [each.leaves_at for each in self._leaving if each.leaves_at is not None]
-        times += [line.ready_at for line in self._lines.values() if line.held and not line.at_work]
+        times += [line.ready_at for line in self._lines.values() if line.waits]
+        times += [] if self._looking else [self._look_at]
         return min(1.0, max(0.01, min(times, default=now + 1.0) - now))
 
     def _starts(self, now: float) -> Iterator[Start]:
         for key, line in self._lines.items():
             if self._at_work >= self._settings.workers:
                 return
-            if line.held and not line.at_work and line.ready_at <= now:
+            if line.waits and line.ready_at <= now:
                 line.at_work = True
                 self._at_work += 1
-                yield Start(key, tuple(line.held[: self._settings.at_once]))
+                parked, line.parked = line.parked, None
+                yield Start(key, tuple(line.held[: self._settings.at_once]), parked)
 
     def _kept_waiting(self, line: _Line, ending: Ending, now: float) -> None:
         """Rule 4."""
@@ -290,5 +355,5 @@ class Room:
         line = self._lines.get(held.key)
         if line is not None and held in line.held:
             line.held.remove(held)
-            if not line.held and not line.at_work:
+            if not line.held and not line.at_work and line.parked is None:
                 del self._lines[held.key]

@@ -20,6 +20,8 @@ class BusyPolicy(StrEnum):
     """They are given back after a pause, a delivery counted of each, and come again, here or elsewhere."""
     WAIT = "wait"
     """They are kept, in the order of the queue, and their locks renewed; the lease is asked for again."""
+    PARK = "park"
+    """They wait in the sink's database, in the order of the queue, which has them no more; so does what failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class QueueDelivery:
 
     most            messages held at once: waiting, at work, or about to be given back (100)
     workers         handlers at once, each in a thread, each for another entity (8)
-    busy            what becomes of a message whose entity is busy (`wait`)
+    busy            what becomes of a message whose entity is busy, and of one that failed (`wait`)
     wait_at_most    under `wait`, after which time messages of a busy entity are given back (300)
     max_deliveries  deliveries after which a failing message is dead-lettered (10): at most the queue's own number, else
                     the service dead-letters it first, without a description

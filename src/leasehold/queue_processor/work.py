@@ -1,36 +1,30 @@
-"""One worker's try at the messages of an entity: lease, handler, commit.
+"""One worker's try at a message whose entity is held: handler and commit. `turns` has the lease, and what comes first.
 
 Who may be doing what at the same time: any number of processes and threads may be at any line here with the same
 message and entity. What happens when this thread stops for a minute (or for good) behind each line:
 
-    lease taken        it is renewed by the process's thread; a process that is paused loses it, and sees so at `check`
     state read         another holder may write meanwhile: then the commit finds another version, and does nothing
     handler called     so here. What the handler did elsewhere is done, and done again later: `event.fence`, `event.id`
     committed          the message is done for good. It comes again if it is not completed, and is passed by
-    lease given up     another holder reads what was committed
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import pyarrow as pa
 
 from leasehold.clock import Clock
-from leasehold.entities import EntityLeases
 from leasehold.entities.columns import columns_of
-from leasehold.entities.handlers import EntityEvent, EntityHandler, compute
+from leasehold.entities.handlers import EntityEvent, EntityHandler, Retry, compute
 from leasehold.errors import LeaseholdError, LeaseLost, UsageError, may_pass
 from leasehold.queue_processor.content import Content, sent_as
-from leasehold.queue_processor.room import Ending, HeldMessage, Result, Start
+from leasehold.queue_processor.room import Ending, HeldMessage, Result
 from leasehold.queue_processor.settings import QueueDelivery
 from leasehold.queues.base import QueueMessage
 from leasehold.sinks.messages import KeepsMessages, MessageChange, MessageName, MessageOutcome
 
 _DESCRIPTION = 1_000  # characters of an error that a dead letter keeps: the service takes 4,096
-
-Report = Callable[[HeldMessage, Result], None]
 
 
 class Hold(Protocol):
@@ -63,34 +57,14 @@ class Work:
         self._state, self._columns = state, columns_of(state)
         self._settings, self._clock = settings, clock
 
-    def work(self, start: Start, leases: EntityLeases, report: Report, stopping: Callable[[], bool]) -> None:
-        """Under the entity's lease, work through the messages until one does not go on, and report each that was tried.
-
-        Raises what no waiting mends, such as a table that has been altered.
-        """
-        try:
-            lease = leases.try_acquire(start.key)
-        except LeaseholdError as error:
-            if not may_pass(error):
-                raise
-            report(start.held[0], Result(Ending.AWAY, description=str(error)))
-            return
-        if lease is None:
-            report(start.held[0], Result(Ending.BUSY))
-            return
-        with lease:
-            for held in start.held:
-                if stopping() or not held.trusted(self._clock.monotonic()):
-                    return
-                result = self.tried(held, lease)
-                report(held, result)
-                if not result.goes_on:
-                    return
-
     def tried(self, held: HeldMessage, hold: Hold) -> Result:
         """One try at a message whose entity is held: handler and commit. Raises what no waiting mends."""
+        return self.tried_message(held.message, held.content, held.delivery, hold)
+
+    def tried_message(self, message: QueueMessage, content: Content, delivery: int, hold: Hold) -> Result:
+        """The same of a message that need not be in hand; `delivery` says which try it is."""
         try:
-            return self._applied(held.message, held.content, held.delivery, hold)
+            return self._applied(message, content, delivery, hold)
         except LeaseLost:
             return Result(Ending.BUSY)
         except UsageError as error:
@@ -100,13 +74,19 @@ class Work:
                 raise
             return Result(Ending.AWAY, description=str(error))
 
+    def name_of(self, message: QueueMessage) -> MessageName:
+        """What the sink knows a message by."""
+        sent = sent_as(message, self._settings.deduplicate_by, self._settings.deduplicate_for)
+        return MessageName(self._queue, message.identity, message.sequence_number, message.enqueued_time, sent)
+
     def _applied(self, message: QueueMessage, content: Content, delivery: int, hold: Hold) -> Result:
         key, handler = content.key, self._handler
-        sent = sent_as(message, self._settings.deduplicate_by, self._settings.deduplicate_for)
-        name = MessageName(self._queue, message.identity, message.sequence_number, message.enqueued_time, sent)
+        name = self.name_of(message)
         known = self._sink.read_message(self._state, key, name)
         if known.done:
             return Result(Ending.REPEATED)
+        if known.behind:
+            return Result(Ending.BEHIND)
         assert message.body is not None
         event = EntityEvent(
             key[0] if len(key) == 1 else key,
@@ -141,4 +121,5 @@ class Work:
 
 
 def _failed(error: Exception) -> Result:
-    return Result(Ending.FAILED, description=f"{type(error).__name__}: {error}"[:_DESCRIPTION])
+    after = error.after if isinstance(error, Retry) else None
+    return Result(Ending.FAILED, description=f"{type(error).__name__}: {error}"[:_DESCRIPTION], after=after)

@@ -12,8 +12,8 @@ Owns these tables, and their SQL:
     leasehold_identity_<table>  what events are known by that a producer may send twice (`sqlite_beside`)
     leasehold_place, leasehold_cleared  where partitions were and when, and up to where memories may have been cleared
                            (`sqlite_beside`)
-    leasehold_message, leasehold_message_sent, leasehold_message_entity  messages of queues that are done, what they
-                           were sent as, and versions of entities
+    leasehold_message, leasehold_message_sent, leasehold_message_entity, leasehold_message_parked  messages of queues
+                           that are done, what they were sent as, versions of entities, and messages that wait
                            (`sqlite_beside`)
     leasehold_entity       versions of entities whose events are in several partitions (`sqlite_beside`)
     leasehold_dropped      of those, what a person has dropped (`sqlite_beside`, which makes it when it is needed)

@@ -31,6 +31,7 @@ from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.contents import contents_of_file, set_aside_in_file
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.messages.parking import ParkedMessages
 from leasehold.sinks.messages.rows import fenced
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.outbox import Outbox
@@ -43,6 +44,7 @@ from leasehold.sinks.sqlite_beside import (
     messages,
     outbox,
     parked,
+    parked_messages,
     parked_rows,
     related,
     states,
@@ -194,6 +196,11 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
         with self._claimed() as transaction:
             layout, now = transaction.layout(fenced(schema)), self._clock.wall()
             return messages.apply(transaction.connection, self.spec, schema, layout, change, now, remember)
+
+    @property
+    def parked_messages(self) -> ParkedMessages:
+        """See `ParksMessages`."""
+        return parked_messages.SqliteParkedMessages(self.spec, self._changing, self._looking, self._clock.wall)
 
     @property
     def rejected_rows(self) -> RejectedRows:

@@ -33,7 +33,7 @@ class MessageOutcome(StrEnum):
     APPLIED = "applied"
     DONE_BEFORE = "done before"
     OVERTAKEN = "overtaken"
-    """Another message has changed the entity since its state was read: read it again."""
+    """Another message has changed the entity since its state was read, or an earlier one is parked: read it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,15 @@ class MessageName:
 class KnownOfMessage:
     """What is known when a message comes.
 
-    `late` says that the entity's last message from this queue has a higher sequence number.
+    `late` says that the entity's last message from this queue has a higher sequence number, `behind` that an earlier
+    one of the entity is parked (`sinks.messages.parking`).
     """
 
     done: bool
     state: Mapping[str, Any] | None
     version: int
     late: bool
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

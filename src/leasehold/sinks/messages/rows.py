@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.sinks.forgetting import candidates
+from leasehold.sinks.messages.parking import ParkedMessage
 from leasehold.sinks.ordering import Key
+from leasehold.sinks.rejected import Rejected
 from leasehold.sinks.table import FENCE_COLUMNS, OWNER_LEVEL, SEQUENCE_NUMBER, TableSpec, ordered_keys
 
 FORGOTTEN_AT_ONCE = 10
@@ -66,3 +68,10 @@ def row_of(spec: TableSpec, schema: pa.Schema, key: Key, state: Mapping[str, Any
 def misfit(spec: TableSpec, key: Key, why: object) -> UsageError:
     """The table cannot hold the new state."""
     return UsageError(f"the state of {key} does not fit the table {spec.name}: {why}")
+
+
+def rejected_row(message: ParkedMessage, reason: str) -> Rejected:
+    """A message that was given up, as a rejected row."""
+    name = message.name
+    partition = name.identity.partition("@")[2]
+    return Rejected(name.queue, partition, name.sequence_number, 0, message.body, reason, None)

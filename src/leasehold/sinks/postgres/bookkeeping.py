@@ -9,8 +9,9 @@ Owns these tables, and their SQL:
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
     leasehold_outbox       one row an event that a handler has emitted, until it is sent (`outbox.table`)
-    leasehold_message, leasehold_message_sent, leasehold_message_entity  messages of queues that
-                           are done, what they were sent as, and versions of entities (`messages`)
+    leasehold_message, leasehold_message_sent, leasehold_message_entity, leasehold_message_parked
+                           messages of queues that are done, what they were sent as, versions of entities, and messages
+                           that wait (`messages`)
     leasehold_entity       one row an entity whose events are in several partitions: its version (`states.versions`)
     leasehold_staged       rows on their way from tasks (`staged.table`)
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
@@ -90,6 +91,15 @@ SCHEMA = (
         key text COLLATE "C", version bigint NOT NULL, queue text COLLATE "C" NOT NULL,
         sequence_number bigint NOT NULL, enqueued_time double precision NOT NULL,
         PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",
+    """CREATE TABLE IF NOT EXISTS {message_parked} (pipeline text COLLATE "C", entity_table text COLLATE "C",
+        queue text COLLATE "C", message text COLLATE "C", key text COLLATE "C" NOT NULL,
+        enqueued_time double precision NOT NULL, sequence_number bigint NOT NULL, body bytea, about text NOT NULL,
+        deliveries integer NOT NULL, next_at double precision NOT NULL, error text NOT NULL,
+        parked_at double precision NOT NULL, PRIMARY KEY (pipeline, entity_table, queue, message))""",
+    "CREATE INDEX IF NOT EXISTS leasehold_message_parked_key ON {message_parked} "
+    "(pipeline, entity_table, queue, key, enqueued_time, sequence_number)",
+    "CREATE INDEX IF NOT EXISTS leasehold_message_parked_next ON {message_parked} "
+    "(pipeline, entity_table, queue, next_at)",
     """CREATE TABLE IF NOT EXISTS {entity} (pipeline text COLLATE "C", entity_table text COLLATE "C",
         key text COLLATE "C", version bigint NOT NULL, latest text,
         PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",

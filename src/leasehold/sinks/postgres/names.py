@@ -27,8 +27,9 @@ OUTBOX = "leasehold_outbox"
 """Events that handlers have emitted, until they are sent."""
 
 MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY = "leasehold_message", "leasehold_message_sent", "leasehold_message_entity"
-MESSAGES = (MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY)
-"""Which messages of queues are done, what they were sent as, and at which version each entity's state is."""
+MESSAGE_PARKED = "leasehold_message_parked"
+MESSAGES = (MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY, MESSAGE_PARKED)
+"""Messages of queues that are done, what they were sent as, at which version each entity is, and messages that wait."""
 
 ENTITY = "leasehold_entity"
 """At which version each entity is whose events are in several partitions."""

@@ -38,25 +38,16 @@ from leasehold.sinks.batch import Arrangement, Batch, Kept
 from leasehold.sinks.fence import Plan
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.messages.parking import ParkedMessages
 from leasehold.sinks.messages.rows import fenced
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.outbox import Outbox
 from leasehold.sinks.parking import ParkedEvent
 from leasehold.sinks.parking.listing import ParkedRow
-from leasehold.sinks.postgres import contents, forgetting, messages, parked, states
+from leasehold.sinks.postgres import contents, forgetting, messages, names, parked, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
-from leasehold.sinks.postgres.names import (
-    CLEARED,
-    DROPPED,
-    ENTITY,
-    MESSAGES,
-    NEEDED,
-    PARKED,
-    PLACE,
-    SHARED,
-    check_name,
-)
+from leasehold.sinks.postgres.messages.parked import PostgresParkedMessages
 from leasehold.sinks.postgres.outbox.sending import PostgresOutbox
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session, badly_encoded, check_same, gone
@@ -101,14 +92,14 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     """
 
     def __init__(self, url: str, spec: TableSpec, *, timeout: float = 10.0, clock: Clock | None = None) -> None:
-        check_name(spec)
+        names.check_name(spec)
         milliseconds = max(1, round(timeout * 1000))
         self._connections = Connections(
             url,
             timeout,
             self._prepare,
             errors=Errors(SinkUnavailable, SinkError, gone),
-            relations=(*RELATIONS, *SHARED),
+            relations=(*RELATIONS, *names.SHARED),
             settings={
                 "statement_timeout": str(milliseconds * _LONGEST),
                 "lock_timeout": str(milliseconds),
@@ -207,7 +198,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
         def once() -> Cleared:
             with self._claimed() as transaction:
-                transaction.need(DROPPED, PLACE, CLEARED)
+                transaction.need(names.DROPPED, names.PLACE, names.CLEARED)
                 transaction.check_beside()
                 return forgetting.clear(transaction.session, transaction.bookkeeping, retention, now, after, at_most)
 
@@ -232,24 +223,24 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def check_parked(self) -> None:
         """See `KeepsParked`."""
         with self._claimed() as transaction:
-            transaction.need(PARKED)
+            transaction.need(names.PARKED)
 
     def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
         """See `KeepsParked`."""
         with self._using() as session:
-            check_tables(session, [PARKED], self._connections.shown)
+            check_tables(session, [names.PARKED], self._connections.shown)
             return parked.entities(session, (hub, partition))
 
     def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
         """See `KeepsParked`."""
         with self._using() as session:
-            check_tables(session, [PARKED], self._connections.shown)
+            check_tables(session, [names.PARKED], self._connections.shown)
             return parked.events(session, (hub, partition), keys, at_most)
 
     def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
         """See `ListsParked`."""
         with self._claimed() as transaction:
-            there = transaction.has(PARKED)
+            there = transaction.has(names.PARKED)
             return parked.rows(transaction.session, selection, limit, after) if there else []
 
     def hurry_parked(self, events: Collection[EventId]) -> int:
@@ -259,7 +250,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
         """See `ListsParked`."""
         return self._change_parked(
-            events, lambda session, some: parked.drop(session, some, reason, self._clock.wall()), DROPPED
+            events, lambda session, some: parked.drop(session, some, reason, self._clock.wall()), names.DROPPED
         )
 
     def _change_parked(
@@ -269,7 +260,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
         def once() -> int:
             with self._claimed() as transaction:
-                transaction.need(PARKED, *needed)
+                transaction.need(names.PARKED, *needed)
                 transaction.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
                 transaction.bookkeeping.count_change(lanes)
                 return change(transaction.session, events)
@@ -279,13 +270,18 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def check_entities(self) -> None:
         """See `KeepsVersions`."""
         with self._claimed() as transaction:
-            transaction.need(PARKED, ENTITY)
+            transaction.need(names.PARKED, names.ENTITY)
 
     def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
         """See `KeepsVersions`."""
         with self._using() as session:
-            check_tables(session, [self.spec.name, PARKED, ENTITY], self._connections.shown)
+            check_tables(session, [self.spec.name, names.PARKED, names.ENTITY], self._connections.shown)
             return versions.known(session, schema, keys)
+
+    @property
+    def parked_messages(self) -> ParkedMessages:
+        """See `ParksMessages`."""
+        return PostgresParkedMessages(self._claimed, self._again, self._clock.wall)
 
     @property
     def outbox(self) -> Outbox:
@@ -302,7 +298,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self.check_states()
         self.check(fenced(schema))
         with self._claimed() as transaction:
-            transaction.need(*MESSAGES)
+            transaction.need(*names.MESSAGES)
             messages.check(transaction.session)
 
     def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
@@ -311,7 +307,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         def once() -> KnownOfMessage:
             with self._using() as session, session.connection.transaction():
                 session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                check_tables(session, [self.spec.name, *MESSAGES], self._connections.shown)
+                check_tables(session, [self.spec.name, *names.MESSAGES], self._connections.shown)
                 return messages.read(session, schema, key, message, self._clock.wall())
 
         return self._again(once)
@@ -349,7 +345,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def make_shared_tables(self) -> bool:
         """Make the tables that all entity tables of the schema share, as somebody who may."""
         with self._using() as session, session.connection.transaction():
-            return self._make_shared(session, SHARED)
+            return self._make_shared(session, names.SHARED)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The sink may be used again afterwards."""
@@ -379,11 +375,11 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self._staged[session.connection] = transaction.staged_as
         self._trusted.add(session.connection)
 
-    def _make_shared(self, session: Session, needed: Sequence[str] = NEEDED) -> bool:
+    def _make_shared(self, session: Session, needed: Sequence[str] = names.NEEDED) -> bool:
         """Make them, or see whose they are: somebody may have made them since the connection was."""
         made = Bookkeeping(session).make_shared(needed)
         if session.connection not in self._trusted:
-            check_tables(session, SHARED, self._connections.shown)
+            check_tables(session, names.SHARED, self._connections.shown)
         return made
 
     def _committed(self, transaction: PostgresTransaction) -> None:

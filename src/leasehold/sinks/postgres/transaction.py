@@ -27,7 +27,7 @@ from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, OUTBOX, PARKED, PLACE
+from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, MESSAGE_PARKED, OUTBOX, PARKED, PLACE
 from leasehold.sinks.postgres.outbox import table as outbox
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session
@@ -112,6 +112,7 @@ class PostgresTransaction:
         found = forgetting.forget(session, key)
         waiting = parked.forget(session, key) if self.has(PARKED) else 0
         emitted = outbox.forget(session, key) if self.has(OUTBOX) else 0
+        waiting += messages.forget_parked(session, key) if self.has(MESSAGE_PARKED) else 0
         known = messages.forget(session, key) if self.has(MESSAGE_ENTITY) else 0
         known += versions.forget(session, key) if self.has(ENTITY) else 0
         return Forgotten(found.memories + known, found.rejected + waiting + emitted)

@@ -16,7 +16,7 @@ from leasehold.sinks.forgetting import Cleared, Forgotten, Retention, candidates
 from leasehold.sinks.rejected import time_text
 from leasehold.sinks.set_aside import EventId, RejectedRow
 from leasehold.sinks.shape import exists, quoted
-from leasehold.sinks.sqlite_beside import messages, outbox, parked, versions
+from leasehold.sinks.sqlite_beside import messages, outbox, parked, parked_messages, versions
 from leasehold.sinks.table import TableSpec, ordered_keys
 
 _SCHEMA = (
@@ -108,6 +108,7 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, st
         connection.executemany(f"DELETE FROM {quoted(spec.rejected)} WHERE rowid = ?", its)
         rejected = len(its)
     rejected += parked.forget(connection, spec, key) + outbox.forget(connection, spec, key)
+    rejected += parked_messages.forget(connection, spec, key)
     return Forgotten(memories, rejected)
 
 

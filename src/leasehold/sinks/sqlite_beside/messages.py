@@ -1,7 +1,8 @@
-"""Messages of queues in SQLite: the tables `leasehold_message`, `leasehold_message_sent` and `…_entity`.
+"""Messages of queues in SQLite: the tables `leasehold_message`, `leasehold_message_sent`, `…_entity` and `…_parked`.
 
 Owns them, each for all entity tables of a database, and made by `check`: the messages that are done, what they were
-sent as, and for each entity its version and the last message that it was given. The rules are in `sinks.messages`.
+sent as, for each entity its version and the last message that it was given, and the messages that wait
+(`parked_messages`). The rules are in `sinks.messages`.
 Every function here runs inside a transaction of the caller's; `read` in one that only reads.
 """
 
@@ -32,7 +33,17 @@ SCHEMA = (
         pipeline TEXT, entity_table TEXT COLLATE NOCASE, key TEXT, version INTEGER NOT NULL, queue TEXT NOT NULL,
         sequence_number INTEGER NOT NULL, enqueued_time REAL NOT NULL,
         PRIMARY KEY (pipeline, entity_table, key)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS leasehold_message_parked (
+        pipeline TEXT, entity_table TEXT COLLATE NOCASE, queue TEXT, message TEXT, key TEXT NOT NULL,
+        enqueued_time REAL NOT NULL, sequence_number INTEGER NOT NULL, body BLOB, about TEXT NOT NULL,
+        deliveries INTEGER NOT NULL, next_at REAL NOT NULL, error TEXT NOT NULL, parked_at REAL NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, queue, message)) WITHOUT ROWID""",
+    """CREATE INDEX IF NOT EXISTS leasehold_message_parked_key ON leasehold_message_parked
+        (pipeline, entity_table, queue, key, enqueued_time, sequence_number)""",
+    """CREATE INDEX IF NOT EXISTS leasehold_message_parked_next ON leasehold_message_parked
+        (pipeline, entity_table, queue, next_at)""",
 )
+_QUEUE = "pipeline = ? AND entity_table = ? AND queue = ?"
 
 
 def check(connection: sqlite3.Connection, spec: TableSpec) -> None:
@@ -52,10 +63,11 @@ def read(
     """What is known of a message and its entity."""
     version, number, enqueued = _place(connection, spec, key, message.queue)
     return KnownOfMessage(
-        done=_is_done(connection, spec, message, now),
+        done=is_done(connection, spec, message, now),
         state=states.read(connection, spec, schema, [key]).get(key),
         version=version,
         late=number > message.sequence_number and enqueued >= message.enqueued_time,
+        behind=_is_behind(connection, spec, key, message),
     )
 
 
@@ -70,10 +82,11 @@ def apply(
 ) -> MessageOutcome:
     """Apply a change, unless the message is done or the entity has another version."""
     message, reader = change.message, (spec.pipeline, spec.name)
-    if _is_done(connection, spec, message, now):
+    if is_done(connection, spec, message, now):
+        unpark(connection, spec, message)
         return MessageOutcome.DONE_BEFORE
     version, number, enqueued = _place(connection, spec, change.key, message.queue)
-    if version != change.version:
+    if version != change.version or _is_behind(connection, spec, change.key, message):
         return MessageOutcome.OVERTAKEN
     if change.changes:
         states.write(connection, spec, schema, layout, change.key, change.state)
@@ -83,9 +96,8 @@ def apply(
         "INSERT OR REPLACE INTO leasehold_message_entity VALUES (?, ?, ?, ?, ?, ?, ?)",
         (*reader, rows.key_text(spec, change.key), *place),
     )
-    connection.execute(
-        "INSERT INTO leasehold_message VALUES (?, ?, ?, ?, ?)", (*reader, message.queue, message.identity, now)
-    )
+    unpark(connection, spec, message)
+    note_done(connection, spec, message, now)
     if message.sent_as is not None:
         _note_sent(connection, reader, message.queue, message.sent_as, now)
     connection.execute(
@@ -124,7 +136,16 @@ def _note_sent(
     )
 
 
-def _is_done(connection: sqlite3.Connection, spec: TableSpec, message: MessageName, now: float) -> bool:
+def note_done(connection: sqlite3.Connection, spec: TableSpec, message: MessageName, now: float) -> None:
+    """Note that a message is done, which was not."""
+    connection.execute(
+        "INSERT INTO leasehold_message VALUES (?, ?, ?, ?, ?)",
+        (spec.pipeline, spec.name, message.queue, message.identity, now),
+    )
+
+
+def is_done(connection: sqlite3.Connection, spec: TableSpec, message: MessageName, now: float) -> bool:
+    """Whether a message, or one that was sent as it, is done."""
     query = "SELECT 1 FROM leasehold_message WHERE pipeline = ? AND entity_table = ? AND queue = ? AND message = ?"
     named = (spec.pipeline, spec.name, message.queue, message.identity)
     if connection.execute(query, named).fetchone() is not None:
@@ -137,6 +158,25 @@ def _is_done(connection: sqlite3.Connection, spec: TableSpec, message: MessageNa
     )
     named = (spec.pipeline, spec.name, message.queue, sent_as.digest)
     return connection.execute(query, (*named, now - sent_as.remember)).fetchone() is not None
+
+
+def _is_behind(connection: sqlite3.Connection, spec: TableSpec, key: Key, message: MessageName) -> bool:
+    """Whether an earlier message of the entity is parked."""
+    query = (
+        f"SELECT 1 FROM leasehold_message_parked WHERE {_QUEUE} AND key = ? "
+        "AND (enqueued_time, sequence_number) < (?, ?) LIMIT 1"
+    )
+    place = (message.enqueued_time, message.sequence_number)
+    values = (spec.pipeline, spec.name, message.queue, rows.key_text(spec, key), *place)
+    return connection.execute(query, values).fetchone() is not None
+
+
+def unpark(connection: sqlite3.Connection, spec: TableSpec, message: MessageName) -> None:
+    """Remove what is parked of a message."""
+    connection.execute(
+        f"DELETE FROM leasehold_message_parked WHERE {_QUEUE} AND message = ?",
+        (spec.pipeline, spec.name, message.queue, message.identity),
+    )
 
 
 def _place(connection: sqlite3.Connection, spec: TableSpec, key: Key, queue: str) -> tuple[int, int, float]:

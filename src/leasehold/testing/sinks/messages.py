@@ -16,13 +16,14 @@ import pytest
 from leasehold.errors import ConfigError, UsageError
 from leasehold.sinks.base import Sink
 from leasehold.sinks.messages import KeepsMessages, MessageChange, MessageName, MessageOutcome, SentAs
+from leasehold.sinks.messages.parking import ParkedMessage, ParksMessages
 from leasehold.sinks.table import TableSpec
 from leasehold.testing.sinks.fixtures import UPSERT, Row, SinkFixtures, batch
 
 Open = Callable[[TableSpec], Sink]
 
 STATES = pa.schema({"entity": pa.string(), "value": pa.int64()})
-REMEMBER = 1_000.0
+REMEMBER, FAR = 1_000.0, 1e12
 
 
 def message(number: int, *, queue: str = "shop/orders", enqueued: float = 0.0) -> MessageName:
@@ -34,13 +35,18 @@ def change(number: int, entity: str, version: int, value: int | None, **others: 
     return MessageChange(message(number), (entity,), version, state, **others)
 
 
+def parked(number: int, entity: str, *, queue: str = "shop/orders", **others: Any) -> ParkedMessage:
+    return ParkedMessage(message(number, queue=queue), (entity,), b"body", "about", **others)
+
+
 class MessagesContract(SinkFixtures):
-    """What every sink must do that implements `KeepsMessages`."""
+    """What every sink must do that implements `KeepsMessages` and `ParksMessages`."""
 
     @pytest.fixture
     def keeping(self, open_table: Open) -> Any:
         sink = open_table(UPSERT)
         assert isinstance(sink, KeepsMessages)
+        assert isinstance(sink, ParksMessages)
         sink.check_messages(STATES)
         return sink
 
@@ -128,6 +134,57 @@ class MessagesContract(SinkFixtures):
             before,
         ]
         assert contents() == [("a", 4), ("c", 1), ("d", 1)]
+
+    def test_parked_messages_stand_in_the_order_of_the_queue_and_none_overtakes_them(
+        self, keeping: Any, contents: Callable[[], object]
+    ) -> None:
+        parking = keeping.parked_messages
+        for number in (5, 3):
+            assert parking.park(parked(number, "a", next_at=1.0))
+        assert parking.park(parked(4, "b", next_at=FAR))
+        assert parking.park(parked(6, "c", queue="shop/returns"))
+        assert [each.name.sequence_number for each in parking.first("shop/orders", ("a",), 9)] == [3, 5]
+        assert parking.due("shop/orders", 9) == [("a",)]
+        behind = {n: keeping.read_message(STATES, ("a",), message(n)).behind for n in (2, 3, 4, 5, 6)}
+        assert behind == {2: False, 3: False, 4: True, 5: True, 6: True}
+        assert not keeping.read_message(STATES, ("c",), message(9)).behind
+        assert keeping.apply_message(STATES, change(4, "a", 0, 4), REMEMBER) is MessageOutcome.OVERTAKEN
+        assert keeping.apply_message(STATES, change(3, "a", 0, 3), REMEMBER) is MessageOutcome.APPLIED
+        assert parking.first("shop/orders", ("a",), 9) == [parked(5, "a", next_at=1.0)]
+        version = keeping.read_message(STATES, ("a",), message(4)).version
+        assert keeping.apply_message(STATES, change(4, "a", version, 4), REMEMBER) is MessageOutcome.APPLIED
+        assert contents() == [("a", 4)]
+
+    def test_a_parked_message_that_comes_again_or_fails_again_is_one(self, keeping: Any) -> None:
+        parking = keeping.parked_messages
+        assert parking.park(parked(1, "a"))
+        assert parking.park(parked(1, "a", deliveries=2, next_at=FAR, error="no stock"))
+        assert parking.first("shop/orders", ("a",), 9) == [parked(1, "a", deliveries=2, next_at=FAR, error="no stock")]
+        assert parking.due("shop/orders", 9) == []
+        assert keeping.apply_message(STATES, change(1, "a", 0, 1), REMEMBER) is MessageOutcome.APPLIED
+        assert not parking.park(parked(1, "a")), "it is done"
+        assert parking.first("shop/orders", ("a",), 9) == []
+
+    def test_a_parked_message_that_is_given_up_is_a_rejected_row_and_done(
+        self, keeping: Any, set_aside: Callable[[], list[tuple[str, int]]]
+    ) -> None:
+        parking = keeping.parked_messages
+        one, two = parked(1, "a"), parked(2, "a")
+        assert parking.park(one)
+        assert parking.park(two)
+        assert parking.set_aside(one, "no stock")
+        assert not parking.set_aside(one, "no stock")
+        assert set_aside() == [("0.0", 1)]
+        assert keeping.read_message(STATES, ("a",), message(1)).done
+        assert parking.due("shop/orders", 9) == [("a",)]
+        parking.remove(two)
+        assert parking.first("shop/orders", ("a",), 9) == []
+
+    def test_a_parked_message_is_forgotten_with_its_entity(self, keeping: Any) -> None:
+        keeping.parked_messages.park(parked(1, "a"))
+        keeping.parked_messages.park(parked(2, "b"))
+        assert keeping.forget_entity({"entity": "a"}).rejected == 1
+        assert keeping.parked_messages.due("shop/orders", 9) == [("b",)]
 
     def test_a_state_that_does_not_fit_changes_nothing(self, keeping: Any, contents: Callable[[], object]) -> None:
         wrong = MessageChange(message(1), ("a",), 0, {"entity": "a", "value": "many"})

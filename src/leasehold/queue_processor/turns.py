@@ -1,0 +1,200 @@
+"""One worker's turn at an entity: its lease, the messages in hand, and those that are parked in the sink.
+
+Owns the order: a parked message comes before all later ones of its entity. It is tried where it stands in the order, if
+it is due; if it is not, what is behind it is parked too (`park`), or waits. Other rules are in `room` and
+`sinks.messages.parking`.
+
+Who may be doing what at the same time: any number of processes at any line here with the same entity; the lease keeps
+most of them out, the sink's transactions all. What happens when this thread stops for a minute (or for good):
+
+    lease taken     it is renewed by the process's thread; a process that is paused loses it, and sees so in `work`
+    tried           see `work`
+    parked          the message is in the sink, and still in the queue: it comes again, and is found parked
+    lease given up  another holder reads what was committed
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from leasehold.clock import Clock
+from leasehold.entities import EntityLeases
+from leasehold.errors import LeaseholdError, may_pass
+from leasehold.queue_processor.content import ContentReader, Unfit, lease_key_of
+from leasehold.queue_processor.parked import message_of, parked_of
+from leasehold.queue_processor.room import FAILED_REASON, Ending, HeldMessage, Result, Start
+from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery, pause
+from leasehold.queue_processor.work import Hold, Work
+from leasehold.sinks.messages.parking import ParkedMessage, ParkedMessages
+
+logger = logging.getLogger(__name__)
+
+Report = Callable[[Start, HeldMessage | None, Result], None]
+"""Told of each try; of one at a parked message, or at an entity for its sake, without a message in hand."""
+
+
+class Turns:
+    """What workers share. Used from any thread. `parking` is None for a sink that keeps no parked messages."""
+
+    def __init__(
+        self,
+        queue: str,
+        work: Work,
+        reader: ContentReader,
+        parking: ParkedMessages | None,
+        *,
+        settings: QueueDelivery,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._queue, self._work, self._reader, self._parking = queue, work, reader, parking
+        self._settings, self._clock, self._rng = settings, clock, rng
+
+    def due(self, at_most: int) -> Mapping[str, tuple[Any, ...]]:
+        """Entities whose parked messages are due, by the keys of their leases; none while the sink is away."""
+        assert self._parking is not None
+        try:
+            return {lease_key_of(key): key for key in self._parking.due(self._queue, at_most)}
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            return {}
+
+    def take(self, start: Start, leases: EntityLeases, report: Report, stopping: Callable[[], bool]) -> None:
+        """Under the entity's lease, work through the messages until one does not go on, and report each that was tried.
+
+        Raises what no waiting mends, such as a table that has been altered.
+        """
+        first = start.held[0] if start.held else None
+        try:
+            lease = leases.try_acquire(start.key)
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            report(start, first, Result(Ending.AWAY, description=str(error)))
+            return
+        if lease is None:
+            self._busy(start, report)
+            return
+        with lease:
+            for held in start.held:
+                if stopping() or not held.trusted(self._clock.monotonic()):
+                    return
+                result = self._tried(start, held, lease, report, stopping)
+                report(start, held, result)
+                if not result.goes_on:
+                    return
+            if start.parked is not None:
+                self._through_parked(start, start.parked, lease, report, stopping, before=None)
+
+    def _busy(self, start: Start, report: Report) -> None:
+        if self._settings.busy is BusyPolicy.PARK:
+            for held in start.held:
+                result = self._parked(held, Result(Ending.BUSY))
+                report(start, held, result)
+                if not result.goes_on:
+                    break
+        elif start.held:
+            report(start, start.held[0], Result(Ending.BUSY))
+        if start.parked is not None:
+            report(start, None, Result(Ending.BUSY))
+
+    def _tried(
+        self, start: Start, held: HeldMessage, lease: Hold, report: Report, stopping: Callable[[], bool]
+    ) -> Result:
+        """One try at a message in hand, behind those of its entity that are parked before it."""
+        result = self._work.tried(held, lease)
+        if result.ending is Ending.BEHIND and self._through_parked(
+            start, held.content.key, lease, report, stopping, before=held
+        ):
+            result = self._work.tried(held, lease)
+        if self._settings.busy is BusyPolicy.PARK and result.ending in (Ending.BEHIND, Ending.FAILED):
+            return self._parked(held, result)
+        return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
+
+    def _parked(self, held: HeldMessage, result: Result) -> Result:
+        """Park a message in hand. One that has failed for the last time is left to be dead-lettered."""
+        failed = result.ending is Ending.FAILED
+        if failed and held.delivery >= self._settings.max_deliveries:
+            return result
+        message = held.message
+        parked = parked_of(message, self._work.name_of(message), held.content.key)
+        parked = replace(parked, deliveries=held.delivery if failed else held.delivery - 1)
+        assert self._parking is not None
+        try:
+            if failed:
+                result = self._put_after(self._parking, parked, result)
+                return replace(result, ending=Ending.PARKED) if result.ending is Ending.FAILED else result
+            return Result(Ending.PARKED if self._parking.park(parked) else Ending.REPEATED)
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            return Result(Ending.AWAY, description=str(error))
+
+    def _put_after(self, parking: ParkedMessages, parked: ParkedMessage, result: Result) -> Result:
+        """Keep a message after a try that failed, which `deliveries` counts; the result says for how long."""
+        wait = pause(self._settings, parked.deliveries, self._rng) if result.after is None else result.after
+        kept = parking.park(replace(parked, next_at=self._clock.wall() + wait, error=result.description))
+        return replace(result, after=wait) if kept else Result(Ending.REPEATED)
+
+    def _through_parked(
+        self,
+        start: Start,
+        key: tuple[Any, ...],
+        lease: Hold,
+        report: Report,
+        stopping: Callable[[], bool],
+        *,
+        before: HeldMessage | None,
+    ) -> bool:
+        """Try the entity's parked messages that come `before`, in their order; whether none of them is left."""
+        if self._parking is None:
+            return False
+        try:
+            while found := self._parking.first(self._queue, key, self._settings.at_once):
+                for parked in found:
+                    if before is not None and parked.place >= before.place:
+                        return True
+                    if stopping() or parked.next_at > self._clock.wall() or parked.body is None:
+                        return False
+                    result = self._tried_parked(self._parking, parked, lease)
+                    report(start, None, result)
+                    if not result.goes_on:
+                        return False
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            report(start, None, Result(Ending.AWAY, description=str(error)))
+            return False
+        return True
+
+    def _tried_parked(self, parking: ParkedMessages, parked: ParkedMessage, lease: Hold) -> Result:
+        """One try at a parked message; what has become of it is in the sink then."""
+        message = message_of(parked)
+        content = self._reader.read(message)
+        if isinstance(content, Unfit):
+            return self._set_aside(parking, parked, f"{content.reason}: {content.description}")
+        if content.key != parked.key:
+            return self._set_aside(parking, parked, f"it was parked for {parked.key}, and is of {content.key} now")
+        delivery = parked.deliveries + 1
+        result = self._work.tried_message(message, content, delivery, lease)
+        if result.ending is Ending.REPEATED:
+            parking.remove(parked)
+        elif result.ending is Ending.REJECTED:
+            return self._set_aside(parking, parked, f"{result.reason}: {result.description}")
+        elif result.ending is Ending.FAILED:
+            if delivery >= self._settings.max_deliveries:
+                return self._set_aside(parking, parked, f"{FAILED_REASON}: {result.description}")
+            return self._put_after(parking, replace(parked, deliveries=delivery), result)
+        return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
+
+    def _set_aside(self, parking: ParkedMessages, parked: ParkedMessage, reason: str) -> Result:
+        name = parked.name
+        if not parking.set_aside(parked, reason):
+            return Result(Ending.REPEATED)
+        logger.warning("message %d of %r is a rejected row: %s", name.sequence_number, parked.key, reason)
+        return Result(Ending.SET_ASIDE, description=reason)

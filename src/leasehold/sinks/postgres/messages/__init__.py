@@ -1,0 +1,210 @@
+"""Messages of queues in Postgres: the tables `leasehold_message`, `leasehold_message_sent`, `…_entity` and `…_parked`.
+
+Owns their SQL (`parked` has what is done with parked messages); they are made as all tables that a schema shares are
+(`bookkeeping`). The rules are in `sinks.messages`. Every function here runs inside a transaction of the caller's;
+`read` in one that sees one moment.
+
+Concurrency: any number of threads and processes apply and park messages at once. Those of one entity follow one
+another by the lock on its row of `leasehold_message_entity`, taken first; so a version that was compared stays until
+the end. Two that bring one message under two keys follow one another by the row of `leasehold_message`, which the
+second does not insert; so do two that were sent as one, by that of `leasehold_message_sent`. Nobody takes two locks of
+one kind, so nobody waits in a circle. What is forgotten leaves out what others have locked. A process that stops in
+here keeps those waiting that want its entity, until the server ends its transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs, rows
+from leasehold.sinks.ordering import Key
+from leasehold.sinks.postgres import states
+from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.names import MESSAGE, MESSAGE_ENTITY, MESSAGE_PARKED, MESSAGE_SENT
+from leasehold.sinks.postgres.session import Session
+
+_OF_TABLE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
+_OF_ENTITY = f"{_OF_TABLE} AND key = %(key)s"
+_NEVER = (0, -1, 0.0)
+
+
+def check(session: Session) -> None:
+    """Refuse an entity table that a hub's events fill: neither would see the other's changes."""
+    rows.check_spec(session.spec)
+    query = f"SELECT hub FROM {session.names.of('leasehold_watermark')} WHERE {_OF_TABLE} LIMIT 1"
+    if (hub := session.one(query, **mine_of(session))) is not None:
+        raise rows.filled_by_hub(session.spec, hub)
+
+
+def read(session: Session, schema: pa.Schema, key: Key, message: MessageName, now: float) -> KnownOfMessage:
+    """What is known of a message and its entity."""
+    version, number, enqueued = _place(session, key, message.queue)
+    return KnownOfMessage(
+        done=is_done(session, message, now),
+        state=states.read(session, schema, [key]).get(key),
+        version=version,
+        late=number > message.sequence_number and enqueued >= message.enqueued_time,
+        behind=_is_behind(session, key, message),
+    )
+
+
+def apply(
+    session: Session, schema: pa.Schema, layout: Layout, change: MessageChange, now: float, remember: float
+) -> MessageOutcome:
+    """Apply a change, unless the message is done or the entity has another version."""
+    message = change.message
+    if is_done(session, message, now):
+        unpark(session, message)
+        return MessageOutcome.DONE_BEFORE
+    lock_entity(session, change.key)
+    if is_done(session, message, now):  # while this waited for the lock
+        unpark(session, message)
+        return MessageOutcome.DONE_BEFORE
+    version, number, enqueued = _place(session, change.key, message.queue)
+    if version != change.version or _is_behind(session, change.key, message):
+        return MessageOutcome.OVERTAKEN
+    unpark(session, message)
+    if not note_done(session, message, now):  # under another key
+        return MessageOutcome.DONE_BEFORE
+    if message.sent_as is not None and not _noted_sent(session, message.queue, message.sent_as, now):
+        return MessageOutcome.DONE_BEFORE  # another of its name has come between; that this one is done stays noted
+    if change.changes:
+        states.write(session, schema, layout, change.key, change.state)
+    enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
+    session.run(
+        f"UPDATE {session.names.of(MESSAGE_ENTITY)} SET version = version + 1, queue = %(queue)s, "
+        f"sequence_number = %(number)s, enqueued_time = %(enqueued)s WHERE {_OF_ENTITY}",
+        **mine_of(session),
+        key=rows.key_text(session.spec, change.key),
+        queue=message.queue,
+        number=number,
+        enqueued=enqueued,
+    )
+    _forget_old(session, session.names.of(MESSAGE), now - remember)
+    return MessageOutcome.APPLIED
+
+
+def lock_entity(session: Session, key: Key) -> None:
+    """Make others wait who apply or park messages of this entity."""
+    entities = session.names.of(MESSAGE_ENTITY)
+    of_entity = {**mine_of(session), "key": rows.key_text(session.spec, key)}
+    session.run(
+        f"INSERT INTO {entities} VALUES (%(pipeline)s, %(name)s, %(key)s, 0, '', -1, 0) ON CONFLICT DO NOTHING",
+        **of_entity,
+    )
+    session.run(f"SELECT 1 FROM {entities} WHERE {_OF_ENTITY} FOR UPDATE", **of_entity)
+
+
+def note_done(session: Session, message: MessageName, now: float) -> bool:
+    """Note that a message is done; whether it was not."""
+    noted = session.run(
+        f"INSERT INTO {session.names.of(MESSAGE)} VALUES (%(pipeline)s, %(name)s, %(queue)s, %(message)s, %(now)s) "
+        "ON CONFLICT DO NOTHING",
+        **mine_of(session),
+        queue=message.queue,
+        message=message.identity,
+        now=now,
+    )
+    return noted > 0
+
+
+def unpark(session: Session, message: MessageName) -> None:
+    """Remove what is parked of a message."""
+    session.run(
+        f"DELETE FROM {session.names.of(MESSAGE_PARKED)} WHERE {_OF_TABLE} AND queue = %(queue)s AND message = %(it)s",
+        **mine_of(session),
+        queue=message.queue,
+        it=message.identity,
+    )
+
+
+def is_done(session: Session, message: MessageName, now: float) -> bool:
+    """Whether a message, or one that was sent as it, is done."""
+    query = f"SELECT 1 FROM {session.names.of(MESSAGE)} WHERE {_OF_TABLE} AND queue = %(queue)s AND message = %(it)s"
+    named = {**mine_of(session), "queue": message.queue}
+    if session.one(query, **named, it=message.identity) is not None:
+        return True
+    if (sent_as := message.sent_as) is None:
+        return False
+    query = (
+        f"SELECT 1 FROM {session.names.of(MESSAGE_SENT)} WHERE {_OF_TABLE} AND queue = %(queue)s "
+        "AND sent_as = %(it)s AND done_at >= %(since)s"
+    )
+    return session.one(query, **named, it=sent_as.digest, since=now - sent_as.remember) is not None
+
+
+def forget(session: Session, key: Mapping[str, str]) -> int:
+    """Forget an entity, by its key as text; how many there were. The table is there."""
+    return _forget_of(session, MESSAGE_ENTITY, key)
+
+
+def forget_parked(session: Session, key: Mapping[str, str]) -> int:
+    """Forget the parked messages of an entity; how many there were. The table is there."""
+    return _forget_of(session, MESSAGE_PARKED, key)
+
+
+def _forget_of(session: Session, table: str, key: Mapping[str, str]) -> int:
+    return session.run(
+        f"DELETE FROM {session.names.of(table)} WHERE {_OF_TABLE} AND key = ANY(%(keys)s::text[])",
+        **mine_of(session),
+        keys=[*rows.key_texts(session.spec, key)],
+    )
+
+
+def _noted_sent(session: Session, queue: str, sent_as: SentAs, now: float) -> bool:
+    """Note what a message was sent as, and forget some of what is old; whether nobody else has noted it."""
+    sent, before = session.names.of(MESSAGE_SENT), now - sent_as.remember
+    noted = session.run(
+        f"INSERT INTO {sent} AS was VALUES (%(pipeline)s, %(name)s, %(queue)s, %(sent_as)s, %(now)s) "
+        "ON CONFLICT (pipeline, entity_table, queue, sent_as) DO UPDATE SET done_at = excluded.done_at "
+        "WHERE was.done_at < %(before)s",
+        **mine_of(session),
+        queue=queue,
+        sent_as=sent_as.digest,
+        now=now,
+        before=before,
+    )
+    _forget_old(session, sent, before)
+    return noted > 0
+
+
+def _forget_old(session: Session, table: str, before: float) -> None:
+    session.run(
+        f"DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {_OF_TABLE} "
+        "AND done_at < %(before)s ORDER BY done_at LIMIT %(at_most)s FOR UPDATE SKIP LOCKED))",
+        **mine_of(session),
+        before=before,
+        at_most=rows.FORGOTTEN_AT_ONCE,
+    )
+
+
+def _is_behind(session: Session, key: Key, message: MessageName) -> bool:
+    """Whether an earlier message of the entity is parked."""
+    query = (
+        f"SELECT 1 FROM {session.names.of(MESSAGE_PARKED)} WHERE {_OF_TABLE} AND queue = %(queue)s AND key = %(key)s "
+        "AND (enqueued_time, sequence_number) < (%(enqueued)s, %(number)s) LIMIT 1"
+    )
+    place = {"enqueued": message.enqueued_time, "number": message.sequence_number}
+    its = {**mine_of(session), "queue": message.queue, "key": rows.key_text(session.spec, key)}
+    return session.one(query, **its, **place) is not None
+
+
+def _place(session: Session, key: Key, queue: str) -> tuple[int, int, float]:
+    """The entity's version, and where its last message stands in this queue."""
+    found = session.rows(
+        f"SELECT version, queue, sequence_number, enqueued_time FROM {session.names.of(MESSAGE_ENTITY)} "
+        f"WHERE {_OF_ENTITY}",
+        **mine_of(session),
+        key=rows.key_text(session.spec, key),
+    )
+    if not found:
+        return _NEVER
+    [(version, of, number, enqueued)] = found
+    return (version, number, enqueued) if of == queue else (version, *_NEVER[1:])
+
+
+def mine_of(session: Session) -> dict[str, str]:
+    """What names the table, for statements."""
+    return {"pipeline": session.spec.pipeline, "name": session.spec.name}
