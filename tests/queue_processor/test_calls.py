@@ -72,7 +72,9 @@ def observed(
     return made
 
 
-@pytest.mark.parametrize("policy", ["wait", *(pytest.param(each, marks=pytest.mark.soak) for each in ("abandon", "park"))])
+@pytest.mark.parametrize(
+    "policy", ["wait", *(pytest.param(each, marks=pytest.mark.soak) for each in ("abandon", "park"))]
+)
 def test_of_a_policy_with_one_message_or_ten_of_an_entity_at_hand(
     monkeypatch: pytest.MonkeyPatch, server: ServiceBusServer, calls: Counter[str], tmp_path: Path, policy: str
 ) -> None:
