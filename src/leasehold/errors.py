@@ -247,7 +247,7 @@ class SparkEnded(LeaseholdError):
 class HandlerUnavailable(LeaseholdError):
     """Most of a partition's entities fail alike in their handler: an outage of what it calls, or a mistake. Transient.
 
-    Nothing of the batch was applied, parked or set aside.
+    Or the process that calls it does not start. Nothing of the batch was applied, parked or set aside.
     """
 
 

@@ -136,6 +136,7 @@ class SinkSection(_Section):
     handler: Name | None = None
     state: Name | None = None
     on_failure: Literal["park", "discard", "wait"] = "park"
+    handler_timeout: Duration | None = None
     spread: bool = False
     late: Literal["apply", "reject"] = "apply"
     related: tuple[Name, ...] = Field(default=(), strict=False)
@@ -150,7 +151,7 @@ class SinkSection(_Section):
         return self
 
 
-_OF_HANDLERS = dict.fromkeys(("on_failure", "spread", "late", "related"), True) | dict.fromkeys(
+_OF_HANDLERS = dict.fromkeys(("on_failure", "handler_timeout", "spread", "late", "related"), True) | dict.fromkeys(
     ("mode", "delete_when", "keep", "stage_from", "rejected_retention", "memory_retention", "tombstone_retention"),
     False,
 )

@@ -56,8 +56,9 @@ def held(number: int, error: Exception | None, tries: int = 1) -> Held:
 
 
 def test_what_is_kept_of_an_event_that_waits() -> None:
-    kept = parked(
+    kept, removed = parked(
         [held(1, ValueError("no"), 3), held(2, None), held(3, Retry("later", after=77)), held(4, Retry("soon"))],
+        (),
         Retries(),
         1_000.0,
         lambda: 0.0,
@@ -69,7 +70,14 @@ def test_what_is_kept_of_an_event_that_waits() -> None:
         (4, 1, 1_001.0, "Retry: soon"),
     ]
     assert (kept[0].body, kept[0].enqueued_time) == (b"x", 9.0)
-    assert parked([held(1, ValueError("\ud800" * 2_000))], Retries(), 0.0, lambda: 0.0)[0].error.isascii()
+    assert removed == []
+    assert parked([held(1, ValueError("\ud800" * 2_000))], (), Retries(), 0.0, lambda: 0.0)[0][0].error.isascii()
+
+
+def test_of_events_that_were_tried_those_that_were_not_called_for_stay_as_they_are() -> None:
+    kept, removed = parked([held(2, ValueError("no")), held(3, None)], (1, 2, 3), Retries(), 0.0, lambda: 0.0)
+    assert [one.sequence_number for one in kept] == [2]
+    assert removed == [1]
 
 
 @pytest.mark.parametrize("after", [-1, float("nan"), float("inf")])
@@ -96,6 +104,13 @@ def test_batches_of_one_event_make_an_outage_too_and_end_it() -> None:
     assert outcomes.outage(calls(0, 1, 99)) is None, "none of these calls fails"
     assert outcomes.outage(calls(0, ALIKE + 1)) is None
     assert outcomes.outage(calls(1, 0)) is None, "the last call of each entity counts"
+
+
+def test_parked_events_alone_that_fail_again_are_no_outage() -> None:
+    outcomes = Outcomes()
+    assert outcomes.outage(calls(0, ALIKE + 1, 500)) is None
+    assert outcomes.outage(calls(ALIKE, 0), parked=True) is None, "more entities than these are well"
+    assert outcomes.outage(calls(ALIKE + 2, 0), parked=True) == "E"
 
 
 def test_only_the_last_entities_are_remembered() -> None:

@@ -23,6 +23,7 @@ from leasehold.cli.app import app
 from leasehold.entities.handled_table import Retries
 from leasehold.errors import ConfigError
 from leasehold.handled import handled_processor, handled_table
+from leasehold.handled.pipeline import check_handler
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 
@@ -66,6 +67,18 @@ def order(state, event):
 
 def plain(state, event):
     return state
+"""
+
+
+HANGING = """
+import time
+
+
+@entity(keys=["order_id"])
+def hanging(state, event):
+    while event.key == "b":
+        time.sleep(1_000)
+    return {"total": event.row["amount"]}
 """
 
 
@@ -248,6 +261,21 @@ def test_a_file_without_a_handler_and_one_that_does_not_end(place: Path) -> None
         handled_processor(place / "orders.toml")
     said = CliRunner().invoke(app, ["run", str(place / "orders.toml"), "--no-spark", "--available-now"])
     assert said.exit_code == 2
+
+
+def test_a_time_out_in_the_file_is_looked_at_before_the_start_and_ends_what_hangs(place: Path) -> None:
+    file = place / "orders.toml"
+    (place / "some_orders.py").write_text(MODULE + HANGING)
+    asked = FILE.replace("some_orders:order", "some_orders:hanging")
+    file.write_text(asked.replace('table = "orders"', 'table = "orders"\nhandler_timeout = "11s"', 1))
+    with pytest.raises(ConfigError, match=r"sink\.handler_timeout = 11.*a third of hand_over_timeout \(30 s\)"):
+        check_handler(read_pipeline_file(file))
+    file.write_text(asked.replace('table = "orders"', 'table = "orders"\nhandler_timeout = "700ms"', 1))
+    assert check_handler(read_pipeline_file(file)) == "hanging"
+    send(place, ("a", 1), ("b", 1), ("c", 1))
+    with closing(handled_table(file)) as table, handled_processor(file, table=table) as processor:
+        until(lambda: totals(place) == {"a": 1, "c": 1} and processor.running)
+        assert rows(place, "SELECT substr(error, 1, 15) FROM leasehold_parked") == [("HandlerTimeout:",)]
 
 
 def test_related_tables_are_named_in_the_file(place: Path) -> None:

@@ -241,6 +241,7 @@ def test_a_table_in_postgres(
     ("old", "new", "said"),
     [
         ('table = "orders"', 'table = "orders"\non_failure = "wait"', "sink.on_failure.*--no-spark"),
+        ('table = "orders"', 'table = "orders"\nhandler_timeout = "1s"', "sink.handler_timeout.*--no-spark"),
         (
             'table = "orders"',
             'table = "orders"\nspread = true\nsequence_by = "amount"',

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from leasehold.entities.calling.raised import described, traced
 from leasehold.entities.handlers import Computed, EntityHandler
-from leasehold.entities.parking import described, traced
 from leasehold.errors import ConfigError
 from leasehold.model import EventRange
 from leasehold.sinks.batch import Batch

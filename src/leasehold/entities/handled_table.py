@@ -34,7 +34,7 @@ their lock, that another one has changed meanwhile (`spread`, `sinks.versions`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,13 +43,15 @@ from typing import TYPE_CHECKING
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.entities.applying import check_columns, check_related, row_batch, with_fence
+from leasehold.entities.calling.calls import HandlerCalls
+from leasehold.entities.calling.raised import hung
 from leasehold.entities.columns import columns_of
 from leasehold.entities.given import Sent, given_events
 from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
 from leasehold.entities.known_partition import KnownPartition
 from leasehold.entities.outbox import sender_of
 from leasehold.entities.parking import Retries, check_policy, parked
-from leasehold.entities.spread import BEHIND, Compute, SpreadComputed, SpreadEntities, check_spread
+from leasehold.entities.spread import BEHIND, Compute, SpreadComputed, check_spread, spread_entities
 from leasehold.entities.telling import failed, say_parked, unavailable
 from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.bodies import BodyReader
@@ -58,9 +60,9 @@ from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import KeepsStates, LevelOf, Sink
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
-from leasehold.sinks.parking import KeepsParked, Parking
+from leasehold.sinks.parking import KeepsParked, ParkedEvent, Parking
 from leasehold.sinks.table import BatchResult
-from leasehold.sinks.versions import KeepsVersions, KnownEntity, Versioned
+from leasehold.sinks.versions import KnownEntity, Versioned
 
 if TYPE_CHECKING:
     from leasehold.processor.delivery import EventBatch
@@ -96,6 +98,9 @@ class HandledTable:
     sequence_by     with `spread`, the column of `schema` that grows with each event of an entity
     late            what becomes of an event that comes after a later one: `apply` (default) or `reject`
     outbox          URL of the hub, or queue, to which events are sent that the handler emits
+    handler_timeout seconds that a call may take; default: as long as it does. The handler is called in processes of its
+                    own then, which import it from its module
+    hand_over_timeout  that of the processor's `OwnershipSettings`: calls that hang take a third of it in a batch
     related         the tables beside this one of which the handler may write rows
     clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
     schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there
@@ -124,13 +129,15 @@ class HandledTable:
         sequence_by: str | None = None,
         late: str = "apply",
         outbox: str | None = None,
+        handler_timeout: float | None = None,
+        hand_over_timeout: float = 30.0,
         related: Sequence[str] = (),
         clock: Clock | None = None,
         rng: Random | None = None,
         schema_evolution: str | None = None,
     ) -> None:
         check_policy(on_failure)
-        self._handler = handler
+        self._handler, self._calls = handler, HandlerCalls(handler, handler_timeout, hand_over_timeout)
         self._on_failure, self._retries = on_failure, retries or Retries()
         self._clock, self._rng = clock or SystemClock(), rng or Random()
         self._reader = BodyReader(read_columns(schema, "schema"))
@@ -163,18 +170,9 @@ class HandledTable:
         self._states.check_states(referred=bool(related))
         self._parks.check_parked()
         self._sender = sender_of(self.sink, outbox, base=base, clock=self._clock, rng=self._rng)
-        self._spread: SpreadEntities | None = None
-        if sequence_by is not None and isinstance(self.sink, KeepsVersions):
-            self.sink.check_entities()
-            self._spread = SpreadEntities(
-                self.sink,
-                handler,
-                self._state,
-                self._columns,
-                sequence_by=sequence_by,
-                late=late,
-                clock=self._clock,
-            )
+        self._spread = spread_entities(
+            self.sink, self._state, self._columns, sequence_by=sequence_by, late=late, clock=self._clock
+        )
         self._known: dict[str, KnownPartition] = {}
 
     def on_partition_start(self, context: PartitionContext) -> None:
@@ -187,7 +185,8 @@ class HandledTable:
             self._sender.leave(context)
 
     def close(self) -> None:
-        """End what sends, and close the sink. After the processor has ended; the table may be used again."""
+        """End what sends and what calls, and close the sink. After the processor has ended; it may be used again."""
+        self._calls.close()
         if self._sender is not None:
             self._sender.close()
         self.sink.close()
@@ -204,9 +203,13 @@ class HandledTable:
             return
         if self._sender is not None:
             self._sender.goes_on(context)
+        limit = self._known[batch.partition].limit = self._calls.limit()
         if batch:
             self._take(batch, context)
-        self._try_parked(batch, context)
+        if limit.spent:
+            context.call_again(0.0)
+        else:
+            self._try_parked(batch, context)
 
     def _is_owner(self, batch: EventBatch) -> bool:
         """Rule 1. False if a later owner has been here."""
@@ -285,7 +288,7 @@ class HandledTable:
             return
         events = self._parks.parked_events(batch.hub, batch.partition, [key for _, key in due], _AT_ONCE)
         done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True, parked=True)
-        if known.outcomes.outage(done.calls) is not None:
+        if known.outcomes.outage(done.calls, parked=True) is not None:
             known.outages += 1
             known.not_before = now + self._retries.pause(known.outages, self._rng.random())
             return
@@ -310,17 +313,19 @@ class HandledTable:
         parked: bool = False,
     ) -> Computed:
         given, columns = given_events(self._reader, self._handler, batch, events, deliveries)
-        call = self._calling(batch.partition, goes_on=goes_on)
+        before = {one.sequence_number for one in events if isinstance(one, ParkedEvent) and hung(one.error)}
+        call = self._calling(batch.partition, before, goes_on=goes_on)
         if self._spread is not None:
             return self._spread.computed(given, columns, call, parked=parked)
         keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
         states = self._states.read_states(self._state, keys)
-        return call(self._handler, states, given, self._columns, waiting=set(waiting))
+        return call(states, given, self._columns, waiting=set(waiting))
 
-    def _calling(self, partition: str, *, goes_on: bool) -> Compute:
+    def _calling(self, partition: str, before: Collection[int] = (), *, goes_on: bool) -> Compute:
         known = self._known[partition]
         return partial(
             compute,
+            self._calls.within(known.limit, before),
             goes_on=goes_on,
             deliveries=1 if self._on_failure == "discard" else self._retries.deliveries,
             emits=self._sender is not None,
@@ -331,10 +336,7 @@ class HandledTable:
 
     def _parking(self, batch: EventBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:
         """What becomes of events that wait; `tried` are those that have been parked before."""
-        held = [one for one in done.held if one.error is not None or not tried]
-        put = parked(held, self._retries, self._clock.wall(), self._rng.random)
-        left = {one.event.sequence_number for one in done.held}
-        removed = [number for number in tried if number not in left]
+        put, removed = parked(done.held, tried, self._retries, self._clock.wall(), self._rng.random)
         return Parking(batch.hub, batch.partition, put, removed, retried=bool(tried))
 
     def _check_outage(self, batch: EventBatch, done: Computed) -> None:

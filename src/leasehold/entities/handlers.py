@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasehold.entities.answers import Emit, parts
+from leasehold.entities.calling.raised import NotCalled, is_timeout, name_of
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.sinks.related import EntityStep
 
@@ -238,7 +239,8 @@ def compute(
     `deliveries`, and the others are computed. Once there is `enough`, all that is left waits.
 
     An answer that emits fails its event where nothing `emits`: there is nobody to send it. So does one with a row of a
-    table that is not `related`. The handler is not called for `refused` events, which the database has refused.
+    table that is not `related`. The handler is not called for `refused` events, which the database has refused. Where a
+    call took too long, or none may be made (`NotCalled`), all later events of the entity wait, uncalled.
 
     A state has the columns of the table, in which the keys are filled in; a column it lacks is null. Another column, or
     a value that its column cannot have, is a `UsageError` that fails the event. In the same batch as in a later one, an
@@ -253,7 +255,6 @@ def compute(
             behind.add(key)
             done.held.append(Held(key, event))
             continue
-        done.calls[key] = None
         try:
             if refused is not None and event.sequence_number in refused:
                 raise RowsRefused(refused[event.sequence_number])
@@ -272,19 +273,26 @@ def compute(
             gone = skipped or isinstance(answer, Delete)
             state = None if gone else _row(handler, key, handler.dumped(answer), columns)
         except Reject as rejection:
+            done.calls[key] = None
             done.rejected.append((event, rejection.reason))
             continue
+        except NotCalled:
+            behind.add(key)
+            done.held.append(Held(key, event))
+            continue
         except Exception as error:  # noqa: BLE001  whatever a handler raises, the event is tried again
-            done.calls[key] = type(error).__name__
+            done.calls[key] = name_of(error)
             if not goes_on:
                 done.failed, done.error = event, error
                 return done
             if event.delivery >= deliveries:
                 done.dead.append((event, error))
             else:
-                behind.add(key)
                 done.held.append(Held(key, event, error))
+            if event.delivery < deliveries or is_timeout(error):
+                behind.add(key)
             continue
+        done.calls[key] = None
         if emitted:
             done.emitted.append((key, event, emitted))
         if (related or by_steps) and (rows or not skipped):

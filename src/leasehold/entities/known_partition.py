@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leasehold.entities.applying import written_steps
+from leasehold.entities.calling.limits import TimeLimit
 from leasehold.entities.handlers import Computed, Key
 from leasehold.entities.parking import Outcomes
 from leasehold.entities.spread import BEHIND
@@ -23,7 +24,8 @@ class KnownPartition:
     `waiting` are the entities that have parked events, with when to try the first, as of the count `changes`; None if
     they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again. Those behind
     another partition's are looked at after `behind` seconds. `refused` are the events of the batch at hand that
-    the database refuses; with `by_steps` it is given the state that each of them leaves.
+    the database refuses; with `by_steps` it is given the state that each of them leaves. `limit` is how
+    long the calls of a batch may hang.
     """
 
     owner_level: int
@@ -38,6 +40,7 @@ class KnownPartition:
     behind: float = BEHIND[0]
     refused: Mapping[int, str] = field(default_factory=dict)
     by_steps: bool = False
+    limit: TimeLimit = field(default_factory=TimeLimit)
 
     def nothing_refused(self) -> None:
         """Other events are at hand."""

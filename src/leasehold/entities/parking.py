@@ -11,17 +11,18 @@ Owns these rules. Pure: no database, no clock, and randomness comes in as a numb
    if it had never been. With the policy `discard` that is after its first try.
 4. When more than half of the entities that a partition's handler was called for fail with the same exception, and at
    least `ALIKE` of them, it is an outage: of what the handler calls, or of the handler. Nothing is parked, set aside
-   or counted then. That is judged by the batch at hand, and by the last `REMEMBERED` entities, each by its last call.
+   or counted then. That is judged by the batch at hand, and by the last `REMEMBERED` entities, each by its last call:
+   by these alone where parked events are tried again, which have failed before and may be few poisoned ones.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from leasehold.config import check_seconds
+from leasehold.entities.calling.raised import RaisedElsewhere, described
 from leasehold.entities.handlers import Held, Key, Retry
 from leasehold.errors import ConfigError
 from leasehold.sinks.parking import ParkedEvent
@@ -29,16 +30,6 @@ from leasehold.sinks.parking import ParkedEvent
 ALIKE = 10
 REMEMBERED = 100
 POLICIES = ("park", "discard", "wait")
-_LONGEST_ERROR = 1_000
-_LONGEST_TRACEBACK = 20_000
-
-
-class RaisedElsewhere(Exception):
-    """What a handler has raised in another process: its name, the two texts that are kept, and when to try again."""
-
-    def __init__(self, name: str, described: str, traced: str, after: float | None) -> None:
-        self.name, self.described, self.traced, self.after = name, described, traced, after
-        super().__init__(name, described, traced, after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +64,19 @@ def check_policy(policy: str) -> None:
         raise ConfigError("on_failure", policy, f"one of {', '.join(POLICIES)}", "park is the default")
 
 
-def parked(held: Iterable[Held], retries: Retries, now: float, draw: Callable[[], float]) -> list[ParkedEvent]:
-    """What is to be kept of events that wait: rules 1 and 2. `now` in seconds since 1970."""
+def parked(
+    held: Collection[Held], tried: Iterable[int], retries: Retries, now: float, draw: Callable[[], float]
+) -> tuple[list[ParkedEvent], list[int]]:
+    """What is to be kept of events that wait, and which of those that were parked and `tried` wait no more: rules 1, 2.
+
+    Of the latter, those that were not called for stay as they are. `now` in seconds since 1970.
+    """
+    before, left = {*tried}, {one.event.sequence_number for one in held}
     kept = []
     for one in held:
         event = one.event
+        if one.error is None and event.sequence_number in before:
+            continue
         place = (one.key, event.body, event.sequence_number, event.enqueued_time)
         if one.error is None:
             kept.append(ParkedEvent(*place))
@@ -85,36 +84,7 @@ def parked(held: Iterable[Held], retries: Retries, now: float, draw: Callable[[]
         stated = one.error.after if isinstance(one.error, Retry | RaisedElsewhere) else None
         pause = retries.pause(event.delivery, draw()) if stated is None else stated
         kept.append(ParkedEvent(*place, event.delivery, now + pause, described(one.error)))
-    return kept
-
-
-def described(error: BaseException) -> str:
-    """An exception in one text, as a row keeps it."""
-    if isinstance(error, RaisedElsewhere):
-        return error.described
-    return _text(f"{type(error).__name__}: {error}", _LONGEST_ERROR)
-
-
-def traced(error: BaseException) -> str:
-    """Where an exception came from: the last lines of its traceback."""
-    if isinstance(error, RaisedElsewhere):
-        return error.traced
-    return _text("".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:], _LONGEST_TRACEBACK)
-
-
-def name_of(error: BaseException | None) -> str:
-    """The name of an exception's class."""
-    return error.name if isinstance(error, RaisedElsewhere) else type(error).__name__
-
-
-def elsewhere(error: Exception) -> RaisedElsewhere:
-    """An exception as another process is told of it, which may not know its class."""
-    after = error.after if isinstance(error, Retry) else None
-    return RaisedElsewhere(type(error).__name__, described(error), traced(error), after)
-
-
-def _text(said: str, longest: int) -> str:
-    return said[:longest].encode(errors="replace").decode()
+    return kept, sorted(before - left)
 
 
 class Outcomes:
@@ -123,15 +93,15 @@ class Outcomes:
     def __init__(self) -> None:
         self._last: dict[Key, str | None] = {}
 
-    def outage(self, calls: Mapping[Key, str | None]) -> str | None:
+    def outage(self, calls: Mapping[Key, str | None], *, parked: bool = False) -> str | None:
         """Note how calls have ended: with an exception of this name, or None. The name that most failed with, if that
-        is an outage, and some of these calls are of it."""
+        is an outage, and some of these calls are of it. Of `parked` events most fail again: they say nothing alone."""
         for key, failure in calls.items():
             self._last.pop(key, None)
             self._last[key] = failure
         for key in [*self._last][: max(0, len(self._last) - REMEMBERED)]:
             del self._last[key]
-        for known in (calls, self._last):
+        for known in (self._last,) if parked else (calls, self._last):
             failures = Counter(failure for failure in known.values() if failure is not None)
             for name, count in failures.most_common(1):
                 if count >= ALIKE and 2 * count > len(known) and name in calls.values():

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from leasehold.clock import Clock
 from leasehold.entities.given import Given
-from leasehold.entities.handlers import Columns, Computed, EntityHandler, Key
+from leasehold.entities.handlers import Columns, Computed, Key
 from leasehold.errors import ConfigError
 from leasehold.sinks.values import order_kind, order_values
 from leasehold.sinks.versions import KeepsVersions, KnownEntity, OrderValue
@@ -34,7 +34,7 @@ at first, and at most, since each look that finds none doubles them."""
 LATE = ("apply", "reject")
 
 Compute = Callable[..., Computed]
-"""`handlers.compute`, with what is the same for all events of a call."""
+"""`handlers.compute`, with its handler and what else is the same for all events of a call."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,6 @@ class SpreadEntities:
     def __init__(
         self,
         sink: KeepsVersions,
-        handler: EntityHandler,
         state: pa.Schema,
         columns: Columns,
         *,
@@ -92,7 +91,7 @@ class SpreadEntities:
         late: str,
         clock: Clock,
     ) -> None:
-        self._sink, self._handler, self._state, self._columns = sink, handler, state, columns
+        self._sink, self._state, self._columns = sink, state, columns
         self._sequence_by, self._late, self._clock = sequence_by, late, clock
 
     def computed(self, given: Iterable[Given], rows: pa.Table, call: Compute, *, parked: bool) -> SpreadComputed:
@@ -137,7 +136,6 @@ class SpreadEntities:
         call: Compute,
     ) -> Computed:
         return call(
-            self._handler,
             {key: one.state for key, one in known.items() if one.state is not None},
             self._judged(given, values, known),
             self._columns,
@@ -172,6 +170,16 @@ class SpreadEntities:
                 yield key, replace(event, late=late), said if late and self._late == "reject" else None
             else:
                 yield key, event, reason
+
+
+def spread_entities(
+    sink: object, state: pa.Schema, columns: Columns, *, sequence_by: str | None, late: str, clock: Clock
+) -> SpreadEntities | None:
+    """The computation of a table's entities if they are spread; what its sink lacks for that is made."""
+    if sequence_by is None or not isinstance(sink, KeepsVersions):
+        return None
+    sink.check_entities()
+    return SpreadEntities(sink, state, columns, sequence_by=sequence_by, late=late, clock=clock)
 
 
 def check_spread(spread: bool, sequence_by: str | None, late: str, schema: pa.Schema) -> None:

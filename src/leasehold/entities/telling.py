@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from leasehold.entities.calling.raised import described, name_of
 from leasehold.entities.handlers import Computed, EntityHandler, HandlerFailed
-from leasehold.entities.parking import described, name_of
 from leasehold.errors import HandlerUnavailable
 
 logger = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ def failed(handler: EntityHandler, done: Computed) -> HandlerFailed:
     assert event is not None
     error = HandlerFailed(
         f"the handler {handler.function.__name__} raised for event {event.id} of {event.key!r}, try {event.delivery}: "
-        f"{type(done.error).__name__}: {done.error}"
+        f"{name_of(done.error)}: {done.error}"
     )
     error.__cause__ = done.error
     return error

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from leasehold.config import parse_duration
 from leasehold.entities.applying import check_columns
+from leasehold.entities.calling.limits import check_timeout
+from leasehold.entities.calling.processes import named
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityHandler
 from leasehold.entities.spread import check_spread
@@ -45,6 +48,8 @@ def made_of(make: Callable[..., T], file: PipelineFile, **more: Any) -> T:
         "state": state,
         "consumer_group": file.source.consumer_group,
         "on_failure": sink.on_failure,
+        "handler_timeout": _timeout(file),
+        "hand_over_timeout": file.ownership.settings().hand_over_timeout,
         "spread": sink.spread,
         "sequence_by": sink.sequence_by,
         "late": sink.late,
@@ -90,6 +95,11 @@ def check_handler(file: PipelineFile) -> str:
 
 def _read(file: PipelineFile | Path | str) -> PipelineFile:
     return file if isinstance(file, PipelineFile) else read_pipeline_file(Path(file))
+
+
+def _timeout(file: PipelineFile) -> float | None:
+    stated = file.sink.handler_timeout
+    return None if stated is None else parse_duration(stated, "handler_timeout")
 
 
 def _checked(file: PipelineFile) -> tuple[EntityHandler, str, str]:
@@ -144,4 +154,7 @@ def _checked(file: PipelineFile) -> tuple[EntityHandler, str, str]:
     with naming(f"{file.path}: sink."):
         check_columns(handler, schema, state)
         check_spread(sink.spread, sink.sequence_by, sink.late, schema)
+        if (timeout := _timeout(file)) is not None:
+            check_timeout(timeout, file.ownership.settings().hand_over_timeout)
+            named(handler)
     return handler, transform.schema_, sink.state

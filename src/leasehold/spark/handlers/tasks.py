@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from leasehold.entities.calling.answering import elsewhere
 from leasehold.entities.columns import columns_of
 from leasehold.entities.given import given_events
 from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
-from leasehold.entities.parking import elsewhere
 from leasehold.formats.bodies import BodyReader
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import KeepsStates

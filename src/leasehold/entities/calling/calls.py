@@ -1,0 +1,40 @@
+"""How a table's handler is called: here and now, or with a time-out in processes of its own.
+
+Owns the choice between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from leasehold.entities.calling.limits import TimeLimit, check_timeout, within
+from leasehold.entities.calling.processes import HandlerProcesses, named
+from leasehold.entities.handlers import EntityHandler
+
+__all__ = ["HandlerCalls"]
+
+
+class HandlerCalls:
+    """The calls of one handler, from any thread. `timeout` in seconds, None for no limit. Raises `ConfigError`."""
+
+    def __init__(self, handler: EntityHandler, timeout: float | None, hand_over_timeout: float) -> None:
+        self._handler, self._timeout = handler, timeout
+        self._at_most = check_timeout(timeout, hand_over_timeout)
+        self._processes: HandlerProcesses | None = None
+        if timeout is not None:
+            self._processes = HandlerProcesses(handler.function.__name__, named(handler), timeout)
+
+    def limit(self) -> TimeLimit:
+        """The limit of one batch."""
+        return TimeLimit(self._timeout, self._at_most)
+
+    def within(self, limit: TimeLimit, before: Collection[int] = ()) -> EntityHandler:
+        """The handler within a limit; `before` are the numbers of events that hung in earlier batches."""
+        if self._processes is None:
+            return self._handler
+        return within(limit, self._handler, self._processes, before)
+
+    def close(self) -> None:
+        """End the processes. The next call starts one."""
+        if self._processes is not None:
+            self._processes.close()

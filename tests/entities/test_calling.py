@@ -1,0 +1,349 @@
+"""Handlers with a time-out: calls in processes of their own, what hangs is ended, and the others go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import psutil
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from leasehold.entities.answers import Effects
+from leasehold.entities.calling.crossing import answer_of, call_of, packed, read_answer, read_call, unpacked
+from leasehold.entities.calling.limits import TimeLimit
+from leasehold.entities.calling.processes import HandlerProcesses, named
+from leasehold.entities.calling.raised import NotCalled, RaisedElsewhere, timed_out
+from leasehold.entities.handled_table import HandledTable, Retries
+from leasehold.entities.handlers import Delete, EntityEvent, EntityHandler, HandlerFailed, Reject, Skip, entity
+from leasehold.errors import ConfigError, HandlerUnavailable, UsageError
+from leasehold.testing.clock import ManualClock
+from tests.entities.slow_handlers import NoPlainValue, of_a_class, told
+from tests.entities.test_handled_table import ROOT, body, given, rows, until
+
+SHORT = 0.7
+NO_ANSWER = f"HandlerTimeout: no answer within {SHORT:g} s"
+PATIENT = 60.0  # a time-out that no call of a good handler meets
+
+
+def event(key: str, number: int = 0, **more: Any) -> EntityEvent:
+    return EntityEvent(key, b"\x00\xff", {"account": key}, "h", "0", number, 9.5, 3, **more)
+
+
+# What crosses
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=[]))
+    | st.binary()
+    | st.decimals(allow_nan=False)
+    | st.dates()
+    | st.datetimes(timezones=st.none() | st.just(UTC))
+    | st.times()
+    | st.timedeltas()
+    | st.uuids(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=10,
+)
+
+
+@drawn(VALUES)
+def test_values_come_across_as_they_are(value: Any) -> None:
+    there = unpacked(packed(value))
+    assert (there, type(there)) == (value, type(value))
+
+
+def test_values_of_a_class_of_their_own_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match=r"^status\[1\]\.at is a NoPlainValue, which cannot come out"):
+        answer_of(Effects({"status": [1, {"at": NoPlainValue()}]}))
+
+
+def test_events_and_answers_come_across() -> None:
+    state = {
+        "a": Decimal("1.20"),
+        "d": date(2026, 1, 2),
+        "t": datetime(2026, 1, 2, tzinfo=UTC),
+        "u": UUID(int=7),
+        "s": timedelta(days=-1),
+        "m": time(1),
+        "$": {"$": "map"},
+    }
+    for one in (None, state):
+        its = event("x", 7, late=True, delivery=3)
+        assert read_call(call_of(one, its)) == (one, its)
+    for answer in (Effects(state), Effects(Delete()), Effects(Skip()), told(None, event("emits"))):
+        assert read_answer(answer_of(answer)) == Effects(answer.state, list(answer.effects))
+
+
+# How long calls of a batch may hang
+
+
+def test_all_that_hang_take_no_longer_than_a_batch_may() -> None:
+    limit = TimeLimit(2.0, 10.0)
+    for number in range(5):
+        limit.check(event("a", number), before=False)
+        limit.note(event("a", number), timed_out(2.0))
+    assert limit.spent
+    with pytest.raises(NotCalled):
+        limit.check(event("a", 9), before=False)
+    with pytest.raises(RaisedElsewhere, match="no answer within 2 s"):
+        limit.check(event("a", 3), before=True)
+
+
+def test_what_hung_before_takes_half_of_it_and_one_call_in_any_case() -> None:
+    limit = TimeLimit(4.0, 10.0)
+    limit.check(event("a", 0), before=True)
+    limit.note(event("a", 0), timed_out(4.0))
+    with pytest.raises(NotCalled):
+        limit.check(event("a", 1), before=True)
+    limit.check(event("a", 2), before=False)
+
+
+def test_without_a_time_out_nothing_is_limited() -> None:
+    limit = TimeLimit()
+    limit.check(event("a"), before=True)
+    assert not limit.spent
+
+
+# Processes
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which handlers note their calls."""
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+def opened(timeout: float, handler: EntityHandler = told) -> HandlerProcesses:
+    return HandlerProcesses(handler.function.__name__, named(handler), timeout)
+
+
+def process_of(calls: Path) -> int:
+    """The process that has made the last call."""
+    return int(calls.read_text().splitlines()[-1].split()[-1])
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_call_in_a_process_answers_as_one_here(calls: Path) -> None:
+    with closing(opened(PATIENT)) as processes:
+        assert processes(None, event("a", 4)) == Effects({"seen": "4"}, [])
+        first = process_of(calls)
+        assert processes({"account": "a", "seen": "4"}, event("a", 5)) == Effects({"seen": "4,5"}, [])
+        assert processes(None, event("emits")) == told(None, event("emits"))
+        assert (processes({}, event("deletes")).state, processes({}, event("skips")).state) == (Delete(), Skip())
+        with pytest.raises(Reject, match="never"):
+            processes(None, event("rejects"))
+        with pytest.raises(RaisedElsewhere) as raised:
+            processes(None, event("raises"))
+        assert (raised.value.name, raised.value.described) == ("ValueError", "ValueError: no good")
+        assert 'raise ValueError("no good")' in raised.value.traced
+        with pytest.raises(RaisedElsewhere) as raised:
+            processes(None, event("later"))
+        assert (raised.value.name, raised.value.after) == ("Retry", 77)
+        with pytest.raises(RaisedElsewhere, match="seen is a NoPlainValue"):
+            processes(None, event("wrong"))
+        assert process_of(calls) == first, "one process, as long as it answers"
+    until(lambda: is_gone(first))
+
+
+def test_states_of_a_class_are_made_over_there() -> None:
+    with closing(opened(PATIENT, of_a_class)) as processes:
+        assert processes(None, event("a")).state == {"account": "a", "seen": "new"}
+        assert processes({"account": "a", "seen": "new"}, event("a")).state == {"account": "a", "seen": "new+"}
+
+
+def test_what_hangs_is_ended_with_what_it_has_started_and_says_where_it_was(calls: Path) -> None:
+    with closing(opened(PATIENT)) as processes:
+        processes(None, event("a"))
+        first = process_of(calls)
+        processes._timeout = SHORT
+        with pytest.raises(RaisedElsewhere) as raised:
+            processes(None, event("starts"))
+        assert (raised.value.name, raised.value.described) == (
+            "HandlerTimeout",
+            NO_ANSWER,
+        )
+        assert "in hang" in raised.value.traced
+        until(lambda: is_gone(first))
+        until(
+            lambda: (
+                not any(
+                    "1234.5" in one.info["cmdline"] for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"]
+                )
+            )
+        )
+        with pytest.raises(RaisedElsewhere, match="no answer"):  # not even a place
+            processes(None, event("stops"))
+        processes._timeout = PATIENT
+        assert processes(None, event("a", 1)).state == {"seen": "1"}
+        assert process_of(calls) != first
+
+
+@pytest.mark.parametrize(("account", "how"), [("dies", "by SIGSEGV"), ("exits", "with exit code 3")])
+def test_a_process_that_ends_in_a_call_is_told_as_an_exception(account: str, how: str) -> None:
+    with closing(opened(PATIENT)) as processes, pytest.raises(RaisedElsewhere) as raised:
+        processes(None, event(account))
+    assert raised.value.described == f"HandlerDied: its process ended {how}"
+
+
+def test_a_process_that_ended_between_two_calls_is_nobodys_failure(calls: Path) -> None:
+    with closing(opened(PATIENT)) as processes:
+        processes(None, event("a"))
+        first = process_of(calls)
+        os.kill(first, signal.SIGKILL)
+        until(lambda: is_gone(first))
+        assert processes(None, event("a", 1)).state == {"seen": "1"}
+
+
+CALLER = """
+import sys
+from leasehold.entities.calling.processes import HandlerProcesses, named
+from tests.entities.slow_handlers import told
+from tests.entities.test_calling import event
+HandlerProcesses("told", named(told), 1000.0)(None, event("hangs"))
+"""
+
+
+def test_who_calls_is_killed_and_its_processes_end_with_it(calls: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    caller = subprocess.Popen([sys.executable, "-c", CALLER], env=environment)
+    try:
+        until(lambda: calls.exists() and calls.read_text().endswith("\n"))
+        called = process_of(calls)
+        assert not is_gone(called)
+    finally:
+        caller.kill()
+        caller.wait()
+    until(lambda: is_gone(called))
+
+
+def test_handlers_that_another_process_cannot_find_are_refused_by_name(tmp_path: Path) -> None:
+    @entity(keys=["account"])
+    def inner(state: Any, event: EntityEvent) -> Any:
+        return state
+
+    with pytest.raises(ConfigError, match=r"of .*inner.*imports it from its module"):
+        made(tmp_path, inner)
+
+
+def test_a_process_that_does_not_start_is_an_outage() -> None:
+    with pytest.raises(HandlerUnavailable, match="told has not started: it ended with exit code 1"):
+        HandlerProcesses("told", b"nno_such_module:told", 1.0)(None, event("a"))
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("inf"), 10.1])
+def test_time_outs_that_make_no_sense(tmp_path: Path, timeout: float) -> None:
+    with pytest.raises(ConfigError, match="handler_timeout"):
+        made(tmp_path, told, handler_timeout=timeout)
+
+
+# Tables
+
+
+def made(folder: Path, handler: EntityHandler, **more: Any) -> HandledTable:
+    settings: dict[str, Any] = {
+        "handler_timeout": SHORT,
+        "clock": ManualClock(),
+        "rng": SimpleNamespace(random=lambda: 0.0),
+        **more,
+    }
+    return HandledTable(
+        handler,
+        f"sqlite:////{folder}/table.db",
+        table="accounts",
+        pipeline="p",
+        schema="account STRING, amount BIGINT",
+        state="account STRING, seen STRING",
+        **settings,
+    )
+
+
+class Giving:
+    """Gives a table events of these accounts."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        self.folder, self.clock, self.asked = folder, ManualClock(), list[float]()
+        self.table = made(folder, told, clock=self.clock, **more)
+        self.table.level_of = lambda hub, partition: 99
+        self._context: Any = SimpleNamespace(start=0, call_again=self.asked.append)
+
+    def give(self, first: int, *accounts: str) -> None:
+        batch, _ = given(1, first, *(body(0, account) for account in accounts))
+        self.table.on_events(batch, self._context)
+
+    def seen(self) -> dict[str, str]:
+        return dict(rows(self.folder, "SELECT account, seen FROM accounts ORDER BY account"))
+
+    def waiting(self) -> list[tuple[int, int, str]]:
+        return rows(self.folder, "SELECT sequence_number, deliveries, error FROM leasehold_parked ORDER BY 1")
+
+    def rejected(self) -> list[tuple[int, str]]:
+        return rows(self.folder, "SELECT sequence_number, reason FROM accounts_rejected ORDER BY 1")
+
+    def close(self) -> None:
+        self.table.close()
+
+
+def numbers(calls: Path) -> list[int]:
+    return [int(line.split()[1]) for line in calls.read_text().splitlines()]
+
+
+def test_what_hangs_is_parked_with_its_entity_and_all_others_go_on(tmp_path: Path, calls: Path) -> None:
+    with closing(Giving(tmp_path, retries=Retries(deliveries=2))) as giving:
+        giving.give(0, "a", "hangs", "b", "hangs", "a", "dies")
+        assert giving.seen() == {"a": "0,4", "b": "2"}
+        assert giving.waiting() == [(1, 1, NO_ANSWER), (3, 0, ""), (5, 1, "HandlerDied: its process ended by SIGSEGV")]
+        assert numbers(calls) == [0, 1, 2, 4, 5]
+        giving.clock.advance(1.0)
+        giving.give(6, "b")
+        assert giving.seen() == {"a": "0,4", "b": "2,6"}
+        assert giving.rejected() == [(1, NO_ANSWER), (5, "HandlerDied: its process ended by SIGSEGV")]
+        (source,) = rows(tmp_path, "SELECT source FROM accounts_rejected WHERE sequence_number = 1")
+        assert "in hang" in source[0]
+        assert giving.waiting() == [(3, 0, "")], "after its last try, too, the others of its entity wait for a batch"
+        giving.give(7)
+        assert giving.waiting() == [(3, 1, NO_ANSWER)]
+
+
+def test_a_batch_ends_before_the_partition_would_be_stolen_and_no_event_is_lost(tmp_path: Path, calls: Path) -> None:
+    with closing(Giving(tmp_path, hand_over_timeout=3.1 * SHORT)) as giving:
+        giving.give(0, "hangs-1", "a", "hangs-2", "b")
+        assert giving.seen() == {}, "no call may be made that would hang for longer"
+        assert [number for number, *_ in giving.waiting()] == [0, 1, 2, 3]
+        assert giving.asked == [0.0], "the others are called for at once"
+        giving.give(4)
+        assert giving.waiting()[1][:2] == (2, 1)
+        giving.give(4)
+        assert giving.seen() == {"a": "1", "b": "3"}
+        assert numbers(calls) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("policy", ["discard", "wait"])
+def test_the_other_policies_take_a_time_out_as_an_exception(tmp_path: Path, calls: Path, policy: str) -> None:
+    with closing(Giving(tmp_path, on_failure=policy)) as giving:
+        if policy == "discard":
+            giving.give(0, "a", "hangs", "b")
+            assert giving.rejected() == [(1, NO_ANSWER)]
+            assert giving.seen() == {"a": "0", "b": "2"}
+        else:
+            with pytest.raises(HandlerFailed, match="HandlerTimeout: no answer"):
+                giving.give(0, "a", "hangs", "b")
+            assert giving.seen() == {"a": "0"}
+            assert numbers(calls) == [0, 1]
