@@ -36,6 +36,11 @@ def told(state: Any, event: EntityEvent) -> Any:
     does = event.key.partition("-")[0]
     if does == "hangs":
         hang()
+    if does == "sleeps":
+        time.sleep(1_000)
+    if does == "swallows":
+        with suppress(BaseException):
+            time.sleep(1_000)
     if does == "stops":
         os.kill(os.getpid(), signal.SIGSTOP)
     if does == "dies":

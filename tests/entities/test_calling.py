@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from leasehold.entities.answers import Effects
 from leasehold.entities.calling.crossing import answer_of, call_of, packed, read_answer, read_call, unpacked
+from leasehold.entities.calling.interrupting import Interrupting
 from leasehold.entities.calling.limits import TimeLimit
 from leasehold.entities.calling.processes import HandlerProcesses, named
 from leasehold.entities.calling.raised import NotCalled, RaisedElsewhere, timed_out
@@ -252,6 +253,44 @@ def test_a_process_that_does_not_start_is_an_outage() -> None:
 def test_time_outs_that_make_no_sense(tmp_path: Path, timeout: float) -> None:
     with pytest.raises(ConfigError, match="handler_timeout"):
         made(tmp_path, told, handler_timeout=timeout)
+
+
+# Interrupted in this process
+
+
+def test_a_call_is_interrupted_and_says_where_it_was() -> None:
+    former = signal.getsignal(signal.SIGALRM)
+    with Interrupting(told, PATIENT) as answers:
+        assert answers(None, event("a", 4)) == Effects({"seen": "4"}, [])
+        with pytest.raises(ValueError, match="no good"):
+            answers(None, event("raises"))
+        answers._timeout = SHORT
+        with pytest.raises(RaisedElsewhere) as raised:
+            answers(None, event("sleeps"))
+        assert raised.value.described == NO_ANSWER
+        assert "time.sleep(1_000)" in raised.value.traced
+        with pytest.raises(RaisedElsewhere, match="no answer"):
+            answers(None, event("swallows"))
+        answers._timeout = PATIENT
+        assert answers({"seen": "4"}, event("a", 5)).state == {"seen": "4,5"}
+    assert signal.getsignal(signal.SIGALRM) is former
+
+
+IN_C = """
+from leasehold.entities.calling import interrupting
+from tests.entities.slow_handlers import told
+from tests.entities.test_calling import event
+interrupting.GRACE = 0.1
+with interrupting.Interrupting(told, 0.2) as answers:
+    answers(None, event("hangs"))
+"""
+
+
+def test_what_goes_on_all_the_same_ends_its_process_with_its_stack() -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", IN_C], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "in hang" in done.stderr
 
 
 # Tables

@@ -223,6 +223,41 @@ def test_the_traceback_of_a_task_is_kept_and_what_was_set_aside_before_is_an_eve
     discarding.close()
 
 
+HANGING = """
+
+import contextlib
+import time
+
+
+@entity(keys=["order_id"])
+def hanging(state, event):
+    while event.row["amount"] == 14:
+        time.sleep(1_000)
+    while event.row["amount"] == 15:
+        with contextlib.suppress(BaseException):
+            time.sleep(1_000)
+    return {"total": event.row["amount"] + (state["total"] if state else 0)}
+"""
+
+
+def test_calls_that_hang_are_interrupted_and_what_ignores_that_ends_its_worker_alone(
+    folder: Path, spark: SparkSession
+) -> None:
+    (file, module) = folder / "orders.toml", folder / f"orders_of_{folder.name}.py"
+    module.write_text(module.read_text() + HANGING)
+    file.write_text(file.read_text().replace(':order"', ':hanging"') + 'handler_timeout = "700ms"\n')
+    with closing(HandledOnSpark(read_pipeline_file(file))) as table:
+        table.check(spark.range(0).selectExpr(*(f"id AS {name}" for name in COLUMNS)))
+        table.write(batch("0", 0, ("a", 1), ("b", 14), ("c", 1), ("b", 1), ("a", 1)))
+        assert totals(folder) == {"a": 2, "c": 1}
+        parked = "SELECT sequence_number, deliveries, error FROM leasehold_parked ORDER BY 1"
+        no_answer = "HandlerTimeout: no answer within 0.7 s"
+        assert rows(folder, parked) == [(1, 1, no_answer), (3, 0, "")]
+        table.write(both(batch("0", 5, ("a", 1), ("d", 15), ("a", 1)), batch("1", 0, ("e", 1))))
+        assert totals(folder) == {"a": 4, "c": 1, "e": 1}
+        assert (6, 1, no_answer) in rows(folder, parked)
+
+
 def test_a_table_in_postgres(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, postgres_place: Place
 ) -> None:
@@ -241,7 +276,6 @@ def test_a_table_in_postgres(
     ("old", "new", "said"),
     [
         ('table = "orders"', 'table = "orders"\non_failure = "wait"', "sink.on_failure.*--no-spark"),
-        ('table = "orders"', 'table = "orders"\nhandler_timeout = "1s"', "sink.handler_timeout.*--no-spark"),
         (
             'table = "orders"',
             'table = "orders"\nspread = true\nsequence_by = "amount"',

@@ -15,18 +15,21 @@ __all__ = ["HandlerCalls"]
 
 
 class HandlerCalls:
-    """The calls of one handler, from any thread. `timeout` in seconds, None for no limit. Raises `ConfigError`."""
+    """The calls of one handler, from any thread. `timeout` in seconds, None for no limit. Raises `ConfigError`.
+
+    Those of a batch that hang may take `at_most` seconds together.
+    """
 
     def __init__(self, handler: EntityHandler, timeout: float | None, hand_over_timeout: float) -> None:
-        self._handler, self._timeout = handler, timeout
-        self._at_most = check_timeout(timeout, hand_over_timeout)
+        self._handler, self.timeout = handler, timeout
+        self.at_most = check_timeout(timeout, hand_over_timeout)
         self._processes: HandlerProcesses | None = None
         if timeout is not None:
             self._processes = HandlerProcesses(handler.function.__name__, named(handler), timeout)
 
     def limit(self) -> TimeLimit:
         """The limit of one batch."""
-        return TimeLimit(self._timeout, self._at_most)
+        return TimeLimit(self.timeout, self.at_most)
 
     def within(self, limit: TimeLimit, before: Collection[int] = ()) -> EntityHandler:
         """The handler within a limit; `before` are the numbers of events that hung in earlier batches."""

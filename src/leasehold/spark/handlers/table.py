@@ -21,7 +21,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_WORKER_ENDED = "Python worker exited unexpectedly"  # Spark's words, in all its releases
 AWAY = 10.0
 """Seconds until parked events are looked at again after an error."""
 
@@ -77,10 +78,18 @@ class _Table(HandledTable):
         self.ahead: dict[str, tuple[Watermark, Computed]] = {}
         self.result = BatchResult()
 
-    def call(self) -> Call:
-        """How tasks call the handler."""
+    def call(self, rounds: int = 1) -> Call:
+        """How tasks call the handler, if they run in so many rounds, one behind the other."""
+        from pyspark import cloudpickle
+
         last = 1 if self._on_failure == "discard" else self._retries.deliveries
-        return Call(self._handler, self._reader, self._state, self._url, self.sink.spec, last)
+        call = Call(self._handler, self._reader, self._state, self._url, self.sink.spec, last)
+        timeout = self._calls.timeout
+        if timeout is None:
+            return call
+        at_most = max(timeout, self._calls.at_most / rounds)
+        pickled: bytes = cloudpickle.dumps(self._handler)  # type: ignore[no-untyped-call]
+        return replace(call, timeout=timeout, at_most=at_most, pickled=pickled)
 
     def piece(self, lane: Lane) -> tuple[Watermark, Piece] | None:
         """What a task is to compute of a partition, and under which watermark; None where there is nothing."""
@@ -138,7 +147,6 @@ class HandledOnSpark:
             ("outbox.hub", file.outbox_url and file.outbox.hub, "on Spark nobody sends what a handler emits"),
             ("sink.on_failure", file.sink.on_failure == "wait" and "wait", "on Spark no event holds up its partition"),
             ("sink.related", ", ".join(file.sink.related), "on Spark a handler writes no rows of other tables"),
-            ("sink.handler_timeout", file.sink.handler_timeout, "on Spark no call of a handler is ended"),
             ("sink.spread", file.sink.spread, "on Spark the events of an entity are in one partition"),
         ):
             if value:
@@ -255,10 +263,24 @@ class HandledOnSpark:
         if not pieces:
             return ()
         assert self._spark is not None
-        answered: list[Computed] = (
-            self._spark.sparkContext.parallelize(pieces, len(pieces)).map(self._table.call().task()).collect()
-        )
-        return answered
+        context = self._spark.sparkContext
+
+        def job(call: Call) -> list[Computed]:
+            answered: list[Computed] = context.parallelize(pieces, len(pieces)).map(call.task()).collect()
+            return answered
+
+        call = self._table.call(math.ceil(len(pieces) / context.defaultParallelism))
+        try:
+            return job(call)
+        except Exception as error:
+            if call.timeout is None or _WORKER_ENDED not in str(error):
+                raise
+            logger.warning(
+                "a worker has ended in the handler %s, by a call that nothing interrupts or by itself: the batch is "
+                "computed once more, with calls in processes of their own",
+                call.handler.function.__name__,
+            )
+            return job(replace(call, careful=True))
 
     def _counted(self) -> BatchResult:
         result, self._table.result = self._table.result, BatchResult()

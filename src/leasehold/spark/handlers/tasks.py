@@ -5,18 +5,27 @@ entity. It reads states over a connection of its own, which its worker keeps, an
 something only if the driver's commit finds the watermark that the driver has read before. So a task may be run twice,
 be killed, or end long after its batch was given up.
 
+With a time-out a call that hangs is interrupted. One that ignores that is ended with its worker: the task has failed,
+and its next try, by Spark or by the driver, calls in processes of their own, where what hangs is ended alone.
+
 What a handler raises is an answer, told in texts: the driver need not know its class.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from leasehold.entities.calling.answering import elsewhere
+from leasehold.entities.calling.interrupting import Interrupting
+from leasehold.entities.calling.limits import TimeLimit, within
+from leasehold.entities.calling.processes import HandlerProcesses
+from leasehold.entities.calling.program import BY_VALUE
 from leasehold.entities.columns import columns_of
 from leasehold.entities.given import given_events
 from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
@@ -47,7 +56,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How tasks call a handler, whatever the batch: `deliveries` is how often an event is tried."""
+    """How tasks call a handler, whatever the batch: `deliveries` is how often an event is tried.
+
+    With a `timeout` a call is interrupted after so many seconds, and what hangs in a task takes `at_most` seconds
+    together. `careful` says that calls are made in processes of their own, with the handler as `pickled`.
+    """
 
     handler: EntityHandler
     reader: BodyReader
@@ -55,6 +68,10 @@ class Call:
     url: str
     spec: TableSpec
     deliveries: int
+    timeout: float | None = None
+    at_most: float = math.inf
+    pickled: bytes = b""
+    careful: bool = False
 
     def task(self) -> Callable[[Piece], Computed]:
         """What a task does with a piece."""
@@ -66,15 +83,35 @@ def answers(call: Call, piece: Piece) -> Computed:
     given, _ = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events))
     keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
     states = _states_at(call.url, call.spec).read_states(call.state, keys)
-    done = compute(
-        *(call.handler, states, given, columns_of(call.state)),
-        waiting=piece.waiting,
-        goes_on=True,
-        deliveries=call.deliveries,
-    )
+    with _limited(call) as handler:
+        done = compute(
+            *(handler, states, given, columns_of(call.state)),
+            waiting=piece.waiting,
+            goes_on=True,
+            deliveries=call.deliveries,
+        )
     done.held = [one if one.error is None else replace(one, error=elsewhere(one.error)) for one in done.held]
     done.dead = [(event, elsewhere(error)) for event, error in done.dead]
     return done
+
+
+@contextmanager
+def _limited(call: Call) -> Iterator[EntityHandler]:
+    """The handler within the limit of one task. A task that Spark tries again is careful."""
+    from pyspark import TaskContext
+
+    if call.timeout is None:
+        yield call.handler
+        return
+    context = TaskContext.get()
+    limit = TimeLimit(call.timeout, call.at_most)
+    if call.careful or (context is not None and context.attemptNumber() > 0):
+        name = call.handler.function.__name__
+        with closing(HandlerProcesses(name, BY_VALUE + call.pickled, call.timeout)) as processes:
+            yield within(limit, call.handler, processes, ())
+    else:
+        with Interrupting(call.handler, call.timeout) as interrupting:
+            yield within(limit, call.handler, interrupting, ())
 
 
 @functools.cache
