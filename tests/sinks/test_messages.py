@@ -149,3 +149,28 @@ def test_a_state_that_a_narrow_column_cannot_hold_changes_nothing(tmp_path: Path
         assert not sink.read_message(STATES, KEY, name(1)).done
         nothing = MessageChange(name(1), (2**40, "eu"), 0, None)
         assert sink.apply_message(STATES, nothing, 1e9) is MessageOutcome.APPLIED
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_a_state_for_which_the_table_raises_an_error_is_the_states_fault(
+    tmp_path: Path, database: str, request: pytest.FixtureRequest
+) -> None:
+    statements = (
+        "CREATE TABLE orders (number BIGINT, area VARCHAR(9), total BIGINT, PRIMARY KEY (number, area))",
+        f"CREATE INDEX by_total ON orders ({'abs(total)' if database == 'sqlite' else '(1 / total)'})",
+    )
+    if database == "sqlite":
+        url = "sqlite:///table.db"
+        with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+            for statement in statements:
+                connection.execute(statement)
+    else:
+        there = request.getfixturevalue("place")
+        there.run(*statements)
+        url = there.url
+    with closing(opened(tmp_path, url)) as sink:
+        bad = {"number": 5, "area": "eu", "total": -(2**63) if database == "sqlite" else 0}
+        with pytest.raises(UsageError, match="does not fit the table orders"):
+            sink.apply_message(STATES, MessageChange(name(1), KEY, 0, bad), 1e9)
+        good = MessageChange(name(2), KEY, 0, bad | {"total": 5})
+        assert sink.apply_message(STATES, good, 1e9) is MessageOutcome.APPLIED

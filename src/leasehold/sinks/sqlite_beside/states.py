@@ -19,6 +19,7 @@ from leasehold.errors import ConfigError
 from leasehold.sinks.messages import rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.shape import Layout, quoted
+from leasehold.sinks.sqlite_beside.blame import ROW_ERRORS, is_the_rows
 from leasehold.sinks.table import TableSpec, folded
 from leasehold.sinks.values import convert
 
@@ -62,7 +63,7 @@ def write(
     key: Key,
     state: Mapping[str, Any] | None,
 ) -> None:
-    """Write one state, None for none. Raises `UsageError` for one that the table cannot hold."""
+    """Write one state, None for none. Raises `UsageError` for one that the table refuses: it is the state's fault."""
     if state is None:
         assert layout.delete is not None
         connection.execute(layout.delete, rows.ordered(spec, key))
@@ -72,7 +73,13 @@ def write(
     for name, column in columns.items():
         if column.problems:
             raise rows.misfit(spec, key, f"{name} {column.problems[0]}")
-    connection.execute(layout.upsert, [column.values[0] for column in columns.values()])
+    values = [column.values[0] for column in columns.values()]
+    try:
+        connection.execute(layout.upsert, values)
+    except ROW_ERRORS as error:
+        if not connection.in_transaction or not is_the_rows(connection, error, [(layout.upsert, len(values))]):
+            raise
+        raise rows.misfit(spec, key, error) from error
 
 
 def _reader(type_: pa.DataType) -> Callable[[Any], Any]:
