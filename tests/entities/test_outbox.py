@@ -206,6 +206,19 @@ def test_a_hub_that_is_away_holds_up_no_handler_and_nothing_is_lost(
     until(lambda: "sent again" in caplog.text)
 
 
+def test_a_hub_that_is_made_anew_is_sent_what_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "_PAUSES", Retries(first=0.05, longest=0.1))
+    table = bench.table()
+    bench.give(table, 0, "a")
+    until(lambda: bench.waiting() == [])
+    for path in bench.folder.glob("sent.db*"):
+        path.unlink()
+    LogHub.create(bench.folder / "sent.db", partitions=3).close()
+    bench.give(table, 1, "a")
+    until(lambda: bench.waiting() == [])
+    assert bench.bodies() == ["a2x", "a2y"]
+
+
 def test_the_next_owner_sends_what_is_left_and_the_former_one_stops(bench: Bench) -> None:
     former = bench.table()
     bench.away()

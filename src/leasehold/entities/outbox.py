@@ -27,6 +27,7 @@ which sends it again with the same id. An embedded log drops such repeats.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -162,6 +163,8 @@ class OutboxSender:
                     publisher = publisher or self._opened()
                     more = self._send(work.owner, publisher)
                 except Exception as error:  # noqa: BLE001  whatever failed, what is in the outbox is to be sent
+                    self._give_up(publisher)
+                    publisher = None
                     self._done(work, due=True, error=error)
                 else:
                     self._done(work, due=more)
@@ -169,6 +172,12 @@ class OutboxSender:
             if publisher is not None:
                 publisher.close()
             self._ended()
+
+    def _give_up(self, publisher: Publisher | None) -> None:
+        """What failed is opened again for the next try: a receiver that was made anew is another one."""
+        if publisher is not None:
+            with contextlib.suppress(Exception):
+                publisher.close()
 
     def _next(self) -> _Work | None:
         """The next partition that something is to be done for, when it is time; None if the thread is to end."""
