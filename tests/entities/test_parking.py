@@ -109,8 +109,10 @@ def test_batches_of_one_event_make_an_outage_too_and_end_it() -> None:
 def test_parked_events_alone_that_fail_again_are_no_outage() -> None:
     outcomes = Outcomes()
     assert outcomes.outage(calls(0, ALIKE + 1, 500)) is None
-    assert outcomes.outage(calls(ALIKE, 0), parked=True) is None, "more entities than these are well"
-    assert outcomes.outage(calls(ALIKE + 2, 0), parked=True) == "E"
+    assert not outcomes.outage_of_parked(calls(ALIKE, 0), worked=False)
+    assert outcomes.outage_of_parked(calls(ALIKE + 2, 0), worked=False), "nothing has succeeded since"
+    assert not outcomes.outage_of_parked(calls(ALIKE + 2, 1), worked=True)
+    assert not outcomes.outage_of_parked(calls(ALIKE, 0), worked=False), "more entities than these are well"
 
 
 def test_only_the_last_entities_are_remembered() -> None:
@@ -339,6 +341,23 @@ def test_tries_of_parked_events_are_not_counted_in_an_outage(bench: Bench) -> No
     bench.clock.advance(1.0)
     bench.give(table, ALIKE - 1)
     assert (bench.waiting(), len(bench.seen())) == ([], ALIKE - 1)
+
+
+def test_many_events_that_never_succeed_hold_up_neither_each_other_nor_others(bench: Bench) -> None:
+    table = bench.table(retries=Retries(deliveries=4, first=1.0, longest=1.0))
+    poison = [f"p{n}" for n in range(ALIKE + 2)]
+    well = [f"w{n}" for n in range(2 * ALIKE)]
+    bench.fails = {**dict.fromkeys(poison, ValueError("never")), "later": ValueError("not yet")}
+    bench.give(table, 0, *well, *poison, "later", "later")
+    del bench.fails["later"]
+    first = len(well) + len(poison) + 2
+    for number in range(4):  # something comes now and then, and succeeds
+        bench.clock.advance(1.0)
+        bench.give(table, first + number, well[number])
+        assert bench.seen()["later"] == f"{first - 2},{first - 1}"
+    assert bench.waiting() == []
+    set_aside = bench.look("SELECT reason FROM accounts_rejected")
+    assert set_aside == [("ValueError: never",)] * len(poison)
 
 
 def test_a_new_owner_takes_parked_events_along_and_the_former_one_changes_none(bench: Bench) -> None:

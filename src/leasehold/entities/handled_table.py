@@ -288,7 +288,8 @@ class HandledTable:
             return
         events = self._parks.parked_events(batch.hub, batch.partition, [key for _, key in due], _AT_ONCE)
         done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True, parked=True)
-        if known.outcomes.outage(done.calls, parked=True) is not None:
+        worked = len(done.held) + len(done.dead) < len(events)
+        if known.outcomes.outage_of_parked(done.calls, worked=worked):
             known.outages += 1
             known.not_before = now + self._retries.pause(known.outages, self._rng.random())
             return

@@ -11,8 +11,10 @@ Owns these rules. Pure: no database, no clock, and randomness comes in as a numb
    if it had never been. With the policy `discard` that is after its first try.
 4. When more than half of the entities that a partition's handler was called for fail with the same exception, and at
    least `ALIKE` of them, it is an outage: of what the handler calls, or of the handler. Nothing is parked, set aside
-   or counted then. That is judged by the batch at hand, and by the last `REMEMBERED` entities, each by its last call:
-   by these alone where parked events are tried again, which have failed before and may be few poisoned ones.
+   or counted then. That is judged by the batch at hand, and by the last `REMEMBERED` entities, each by its last call.
+5. Parked events are those that fail: that most of them fail alike again says nothing of the others. They are in an
+   outage only if nothing has succeeded since they were tried last, neither of them nor of what came. So none waits for
+   ever because it is one of many.
 """
 
 from __future__ import annotations
@@ -88,22 +90,38 @@ def parked(
 
 
 class Outcomes:
-    """How the last calls of one partition's handler have ended, by entity: rule 4."""
+    """How the last calls of one partition's handler have ended, by entity: rules 4 and 5."""
 
     def __init__(self) -> None:
         self._last: dict[Key, str | None] = {}
+        self._works = False  # for an event that came since parked ones were tried
 
-    def outage(self, calls: Mapping[Key, str | None], *, parked: bool = False) -> str | None:
+    def outage(self, calls: Mapping[Key, str | None]) -> str | None:
         """Note how calls have ended: with an exception of this name, or None. The name that most failed with, if that
-        is an outage, and some of these calls are of it. Of `parked` events most fail again: they say nothing alone."""
+        is an outage, and some of these calls are of it."""
+        self._works = self._works or None in calls.values()
         for key, failure in calls.items():
             self._last.pop(key, None)
             self._last[key] = failure
         for key in [*self._last][: max(0, len(self._last) - REMEMBERED)]:
             del self._last[key]
-        for known in (self._last,) if parked else (calls, self._last):
-            failures = Counter(failure for failure in known.values() if failure is not None)
-            for name, count in failures.most_common(1):
-                if count >= ALIKE and 2 * count > len(known) and name in calls.values():
-                    return name
+        for known in (calls, self._last):
+            name = _most_fail(known)
+            if name is not None and name in calls.values():
+                return name
         return None
+
+    def outage_of_parked(self, calls: Mapping[Key, str | None], *, worked: bool) -> bool:
+        """Note how calls for parked events have ended, of which some `worked`, if any event was applied or rejected.
+        Whether they have met an outage."""
+        works, self._works = self._works or worked, worked
+        self._last |= {key: None for key, failure in calls.items() if failure is None and key in self._last}
+        return not works and _most_fail({**self._last, **calls}) is not None
+
+
+def _most_fail(calls: Mapping[Key, str | None]) -> str | None:
+    failures = Counter(failure for failure in calls.values() if failure is not None)
+    for name, count in failures.most_common(1):
+        if count >= ALIKE and 2 * count > len(calls):
+            return name
+    return None
