@@ -241,7 +241,8 @@ class EventRange:
 
     `left_out_from` is set where a reader leaves events out on purpose, since retention has removed them or a person has
     said so: events `[left_out_from, begin)` come in no batch, and a table whose watermark has reached
-    `left_out_from - 1` may go on at `begin`.
+    `left_out_from - 1` may go on at `begin`. `enqueued_time` is when the hub received the last of them, in seconds
+    since 1970, None where its reader does not tell.
     """
 
     hub: str
@@ -250,6 +251,7 @@ class EventRange:
     begin: int
     end: int
     left_out_from: int | None = None
+    enqueued_time: float | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return self.end - self.begin

@@ -100,7 +100,7 @@ class TablePlaces(NoCheckpoints):
 
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
         return [
-            Checkpoint(group, partition, mark.sequence_number, mark.owner_level)
+            Checkpoint(group, partition, mark.sequence_number, mark.owner_level, enqueued_time=mark.enqueued_time)
             for partition, mark in self._table.watermarks(self._hub).items()
             if mark.whole or mark.sequence_number > BEFORE_FIRST
         ]

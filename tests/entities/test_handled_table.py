@@ -148,7 +148,7 @@ def given(level: int, first: int, *bodies: object, partition: str = "0", start: 
     ]
 
     class Batch(list[Event]):
-        hub, owner_level = "h", level
+        hub, owner_level, last_enqueued = "h", level, 9.5
 
     batch = Batch(events)
     batch.partition, batch.first, batch.last = partition, first, first + len(events) - 1  # type: ignore[attr-defined]
@@ -157,6 +157,12 @@ def given(level: int, first: int, *bodies: object, partition: str = "0", start: 
 
 def body(place: int, account: str = "a", amount: int = 1) -> dict[str, object]:
     return {"account": account, "amount": amount, "place": place}
+
+
+def test_the_watermark_says_when_its_event_was_enqueued(tmp_path: Path) -> None:
+    accounts = table(tmp_path)
+    accounts.on_events(*given(1, 0, body(0), body(1)))
+    assert accounts.sink.watermarks("h")["0"].enqueued_time == 9.5
 
 
 def test_events_that_come_again_are_passed_by(tmp_path: Path) -> None:

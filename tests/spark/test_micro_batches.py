@@ -109,9 +109,11 @@ def test_batches_hold_what_they_say_and_are_recorded(place: Place) -> None:
     assert len({name for name, _, _ in seen}) == 3
     assert place.rows() == [(n,) for n in range(50)]
     assert place.checkpoints() == {"0": 25, "1": 25}
+    marks = table.watermarks(place.hub.identity)
     for one in SqliteStore(place.folder / "stores.db").list_checkpoints(place.hub.consumer_group("$Default")):
         [read] = place.hub.read(one.partition, 24, 25, columns=["enqueuedTime"])
         assert one.enqueued_time == pytest.approx(read.column("enqueuedTime")[0].as_py().timestamp(), abs=1e-6)
+        assert marks[one.partition].enqueued_time == one.enqueued_time
 
 
 def test_the_span_of_a_batch_links_to_its_producers(place: Place) -> None:

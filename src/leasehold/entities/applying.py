@@ -42,12 +42,25 @@ class Place(Protocol):
     def owner_level(self) -> int: ...
 
 
-def row_batch(handler: EntityHandler, state: pa.Schema, place: Place, done: Computed, begin: int, end: int) -> Batch:
+class ReadPlace(Place, Protocol):
+    """What was read there: the `last` event was enqueued at `last_enqueued`, 0 where that is not known."""
+
+    @property
+    def last(self) -> int: ...
+
+    @property
+    def last_enqueued(self) -> float: ...
+
+
+def row_batch(
+    handler: EntityHandler, state: pa.Schema, place: ReadPlace, done: Computed, begin: int, end: int
+) -> Batch:
     """What the events `[begin, end)` of a partition have come to, or parked ones that lie before an empty range.
 
     An event that is not tried any more is rejected with its exception, and with how often it was tried and the
     traceback beside.
     """
+    at = (place.last_enqueued or None) if begin < end and begin <= place.last < end else None
     changes = sorted(done.changes.values(), key=lambda change: change.number)
     gone: dict[str, Any] = dict.fromkeys(state.names)
     rows = [
@@ -67,7 +80,7 @@ def row_batch(handler: EntityHandler, state: pa.Schema, place: Place, done: Comp
         pa.Table.from_pylist(rows, with_fence(state)),
         rejected=pa.Table.from_pylist(rejected, aside) if rejected else None,
         delete=pa.array([change.state is None for change in changes], pa.bool_()),
-        ranges=[EventRange(place.hub, place.partition, place.owner_level, begin, end)],
+        ranges=[EventRange(place.hub, place.partition, place.owner_level, begin, end, enqueued_time=at)],
         outbox=emitted_events(done),
         related=_related(state, done),
     )

@@ -36,7 +36,7 @@ from leasehold.sinks.ordering import UNKNOWN, Claim, Key
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.shape import exists, quoted
 from leasehold.sinks.table import TableSpec
-from leasehold.sinks.upgrades import FORMAT, bring_up_to_date, widen
+from leasehold.sinks.upgrades import FORMAT, bring_up_to_date, is_wide, widen
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS leasehold_table (
@@ -47,6 +47,7 @@ SCHEMA = (
         pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, consumer_group TEXT, partition TEXT,
         sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL, whole INTEGER NOT NULL DEFAULT 0,
         disputed INTEGER NOT NULL DEFAULT 0, changes INTEGER NOT NULL DEFAULT 0,
+        timed_number INTEGER, enqueued_time REAL,
         PRIMARY KEY (pipeline, entity_table, hub, consumer_group, partition)) WITHOUT ROWID""",
 )
 _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
@@ -63,6 +64,8 @@ def claim(connection: sqlite3.Connection, spec: TableSpec) -> str:
     claims.check_record(spec, record, FORMAT)
     if record.format < FORMAT:
         bring_up_to_date(connection, spec)
+    elif not is_wide(connection):
+        widen(connection)
     return record.sink_id
 
 
@@ -122,10 +125,11 @@ def make_companions(connection: sqlite3.Connection, spec: TableSpec) -> None:
 def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[str]) -> dict[Lane, Watermark]:
     """The watermarks of all partitions of these hubs that have one."""
     return {
-        (hub, partition): Watermark(number, level, bool(whole), bool(disputed), changes)
+        (hub, partition): Watermark(number, level, bool(whole), bool(disputed), changes, at)
         for hub in hubs
-        for partition, number, level, whole, disputed, changes in connection.execute(
-            "SELECT partition, sequence_number, owner_level, whole, disputed, changes FROM leasehold_watermark "
+        for partition, number, level, whole, disputed, changes, at in connection.execute(
+            "SELECT partition, sequence_number, owner_level, whole, disputed, changes, "
+            "iif(timed_number = sequence_number, enqueued_time, NULL) FROM leasehold_watermark "
             "WHERE pipeline = ? AND entity_table = ? AND consumer_group = ? AND hub = ?",
             (spec.pipeline, spec.name, spec.consumer_group, hub),
         )
@@ -146,13 +150,15 @@ def set_watermarks(connection: sqlite3.Connection, spec: TableSpec, marks: Mappi
     """Write watermarks as they are given, but for their counts of changes, which stay."""
     connection.executemany(
         "INSERT INTO leasehold_watermark (pipeline, entity_table, hub, consumer_group, partition, "
-        "sequence_number, owner_level, whole, disputed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+        "sequence_number, owner_level, whole, disputed, timed_number, enqueued_time) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
         "sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, whole = excluded.whole, "
-        "disputed = excluded.disputed",
+        "disputed = excluded.disputed, timed_number = excluded.timed_number, enqueued_time = excluded.enqueued_time",
         [
             (
                 *(spec.pipeline, spec.name, hub, spec.consumer_group, partition),
                 *(mark.sequence_number, mark.owner_level, mark.whole, mark.disputed),
+                *(mark.sequence_number, mark.enqueued_time),
             )
             for (hub, partition), mark in marks.items()
         ],

@@ -53,6 +53,7 @@ class Watermark:
 
     `whole` says that every event up to `sequence_number` has been read, and those behind it have not: rules 8 and 9.
     `disputed` says that levels went back: rule 6. `changes` is counted by the sink, and never set: rule 10.
+    `enqueued_time` is when the hub received the last event applied, in seconds since 1970, None where nobody has told.
     """
 
     sequence_number: int = BEFORE_FIRST
@@ -60,6 +61,7 @@ class Watermark:
     whole: bool = False
     disputed: bool = False
     changes: int = field(default=0, compare=False)
+    enqueued_time: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,11 +79,14 @@ class Range:
     last: int
     whole: bool = False
     left_out_from: int | None = field(default=None, compare=False)
+    enqueued_time: float | None = field(default=None, compare=False)
 
     @classmethod
     def read_whole(cls, read: EventRange) -> Range:
         """The range that its reader has read to the end."""
-        return cls(read.hub, read.partition, read.owner_level, read.begin, read.end - 1, True, read.left_out_from)
+        numbers = read.begin, read.end - 1
+        told = read.left_out_from, read.enqueued_time
+        return cls(read.hub, read.partition, read.owner_level, *numbers, True, *told)
 
     @property
     def lane(self) -> Lane:
@@ -169,7 +174,9 @@ def _leaves_a_gap(before: Watermark, it: Range) -> bool:
 def _raised(before: Watermark, it: Range) -> Watermark:
     """Whole is what was whole, and stays so, or is brought to its end by a range that is."""
     whole = it.whole and (before.whole or it.last >= before.sequence_number)
-    return Watermark(max(before.sequence_number, it.last), it.owner_level, whole, changes=before.changes)
+    last = max(before.sequence_number, it.last)
+    at = it.enqueued_time if it.last > before.sequence_number else before.enqueued_time
+    return Watermark(last, it.owner_level, whole, changes=before.changes, enqueued_time=at)
 
 
 def check_disputes(plan: Plan) -> None:

@@ -10,6 +10,10 @@ brought up to date. What all tables share is therefore only ever widened, by col
     5   changes outside of batches are counted (`fence`, rule 10): a release that does not count them is kept out
     6   events may be parked (`parking`): a release that knows nothing of them would apply later ones before them
 
+Within format 6 watermarks have come to know when their last event was enqueued. The number of that event is kept with
+the time, so that a release that raises the watermark and knows of no time leaves none that is another event's: both
+may work on one table.
+
 Runs in the transaction of the first use, which locks the database from its first statement: of two processes that
 come at once, the second finds the new format; one that is killed at any line leaves the old one.
 """
@@ -39,8 +43,15 @@ def widen(connection: sqlite3.Connection) -> None:
     _add_column(connection, "leasehold_watermark", "whole", "INTEGER NOT NULL DEFAULT 0")
     _add_column(connection, "leasehold_watermark", "disputed", "INTEGER NOT NULL DEFAULT 0")
     _add_column(connection, "leasehold_watermark", "changes", "INTEGER NOT NULL DEFAULT 0")
+    _add_column(connection, "leasehold_watermark", "timed_number", "INTEGER")
+    _add_column(connection, "leasehold_watermark", "enqueued_time", "REAL")
     _add_column(connection, "leasehold_table", "ordered_by", "TEXT")
     _add_column(connection, "leasehold_table", "deletes", "INTEGER")
+
+
+def is_wide(connection: sqlite3.Connection) -> bool:
+    """Whether what all tables share has every column that has come within the present format."""
+    return "enqueued_time" in _columns(connection, "leasehold_watermark")
 
 
 def _say_that_there_was_no_order(connection: sqlite3.Connection, spec: TableSpec) -> None:
@@ -54,5 +65,9 @@ def _say_that_there_was_no_order(connection: sqlite3.Connection, spec: TableSpec
 
 
 def _add_column(connection: sqlite3.Connection, table: str, column: str, declared: str) -> None:
-    if column not in {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}:
+    if column not in _columns(connection, table):
         connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {declared}")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}

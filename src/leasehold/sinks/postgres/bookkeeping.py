@@ -24,6 +24,9 @@ so is what belongs to one table. Every function here runs inside a transaction o
 
     format 2   events may be parked: a release that knows nothing of them would apply later ones before them
 
+Within format 2 watermarks have come to know when their last event was enqueued, with the number of that event: a
+release that knows of no time and raises a watermark leaves none that is another event's. Both may work on one table.
+
 Locks are taken in one order by everybody, so that no two wait for each other: the watermarks by hub and partition,
 then rejected rows that are tried again or dropped, versions of entities by key, identities, the row of
 `leasehold_table` (for as long as nothing is recorded of the order), and memories by key.
@@ -60,9 +63,11 @@ SCHEMA = (
         pipeline text COLLATE "C", entity_table text COLLATE "C", hub text COLLATE "C",
         consumer_group text COLLATE "C", partition text COLLATE "C", sequence_number bigint NOT NULL,
         owner_level bigint NOT NULL, whole boolean NOT NULL, disputed boolean NOT NULL,
-        changes bigint NOT NULL DEFAULT 0,
+        changes bigint NOT NULL DEFAULT 0, timed_number bigint, enqueued_time double precision,
         PRIMARY KEY (pipeline, entity_table, consumer_group, hub, partition)) WITH (fillfactor = 50)""",
-    "ALTER TABLE {watermark} ADD COLUMN IF NOT EXISTS changes bigint NOT NULL DEFAULT 0",  # of an earlier commit
+    "ALTER TABLE {watermark} ADD COLUMN IF NOT EXISTS changes bigint NOT NULL DEFAULT 0",  # of earlier commits
+    "ALTER TABLE {watermark} ADD COLUMN IF NOT EXISTS timed_number bigint",
+    "ALTER TABLE {watermark} ADD COLUMN IF NOT EXISTS enqueued_time double precision",
     """CREATE TABLE IF NOT EXISTS {dropped} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         pipeline text NOT NULL, entity_table text NOT NULL, hub text NOT NULL, partition text NOT NULL,
         sequence_number bigint NOT NULL, place integer NOT NULL, reason text NOT NULL,
@@ -145,8 +150,9 @@ class Bookkeeping:
     def _are_there(self, tables: Sequence[str]) -> bool:
         names = [self._session.names.of(table).replace("%%", "%") for table in tables]
         query = (
-            "SELECT bool_and(to_regclass(it) IS NOT NULL) AND EXISTS (SELECT 1 FROM pg_attribute WHERE "
-            "attrelid = to_regclass(%(watermark)s) AND attname = 'changes') FROM unnest(%(names)s::text[]) AS it"
+            "SELECT bool_and(to_regclass(it) IS NOT NULL) AND (SELECT count(*) FROM pg_attribute WHERE "
+            "attrelid = to_regclass(%(watermark)s) AND attname IN ('changes', 'enqueued_time')) = 2 "
+            "FROM unnest(%(names)s::text[]) AS it"
         )
         return bool(self._session.one(query, names=names, watermark=self._watermark.replace("%%", "%")))
 
@@ -258,7 +264,8 @@ class Bookkeeping:
     def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
         """The watermarks of all partitions of these hubs that have one."""
         rows = self._session.rows(
-            "SELECT hub, partition, sequence_number, owner_level, whole, disputed, changes "
+            "SELECT hub, partition, sequence_number, owner_level, whole, disputed, changes, "
+            "CASE WHEN timed_number = sequence_number THEN enqueued_time END "
             f"FROM {self._watermark} WHERE {_MINE} AND hub = ANY(%(hubs)s::text[])",
             **self._mine,
             hubs=[*hubs],
@@ -293,12 +300,14 @@ class Bookkeeping:
         ordered = [marks[lane] for lane in lanes]
         self._session.run(
             f"INSERT INTO {self._watermark} AS w (pipeline, entity_table, consumer_group, hub, partition, "
-            "sequence_number, owner_level, whole, disputed) "
+            "sequence_number, owner_level, whole, disputed, timed_number, enqueued_time) "
             "SELECT %(pipeline)s, %(name)s, %(group)s, given.* FROM unnest(%(hubs)s::text[], %(partitions)s::text[], "
-            "%(numbers)s::bigint[], %(levels)s::bigint[], %(whole)s::boolean[], %(disputed)s::boolean[]) AS given "
+            "%(numbers)s::bigint[], %(levels)s::bigint[], %(whole)s::boolean[], %(disputed)s::boolean[], "
+            "%(numbers)s::bigint[], %(times)s::double precision[]) AS given "
             "ON CONFLICT (pipeline, entity_table, consumer_group, hub, partition) DO UPDATE SET "
             "sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, "
-            "whole = excluded.whole, disputed = excluded.disputed",
+            "whole = excluded.whole, disputed = excluded.disputed, timed_number = excluded.timed_number, "
+            "enqueued_time = excluded.enqueued_time",
             **self._mine,
             hubs=hubs,
             partitions=partitions,
@@ -306,6 +315,7 @@ class Bookkeeping:
             levels=[mark.owner_level for mark in ordered],
             whole=[mark.whole for mark in ordered],
             disputed=[mark.disputed for mark in ordered],
+            times=[mark.enqueued_time for mark in ordered],
         )
 
     def count_change(self, lanes: Collection[Lane] | None = None) -> None:

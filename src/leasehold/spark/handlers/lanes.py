@@ -24,7 +24,10 @@ COLUMNS = ("body", "hub", "partition", "sequenceNumber", "ownerLevel", "enqueued
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The events of one range, in order; without any, it is for what is parked. Goes on at `start`."""
+    """The events of one range, in order; without any, it is for what is parked. Goes on at `start`.
+
+    `last_enqueued` is when the hub received the last of them, in seconds since 1970, 0 where that is not known.
+    """
 
     hub: str
     partition: str
@@ -33,6 +36,7 @@ class Lane:
     first: int = 0
     end: int = 0
     start: int = 0
+    last_enqueued: float = 0.0
 
     @property
     def last(self) -> int:
@@ -75,7 +79,9 @@ def lanes_of(batch: Batch) -> list[Lane]:
 def _lane(its: EventRange, events: list[EventOfPartition]) -> Lane:
     mine = sorted((one for one in events if its.begin <= one.sequence_number < its.end), key=_number)
     start = its.begin if its.left_out_from is None else its.left_out_from
-    return Lane(its.hub, its.partition, its.owner_level, tuple(mine), its.begin, its.end, start)
+    return Lane(
+        its.hub, its.partition, its.owner_level, tuple(mine), its.begin, its.end, start, its.enqueued_time or 0.0
+    )
 
 
 def _number(event: EventOfPartition) -> int:

@@ -24,7 +24,7 @@ from leasehold.spark.loop.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import last_times, parts, sizes
+from leasehold.spark.loop.tasks import last_times, parts, sizes, timed
 from leasehold.spark.table.foreach import applied_already
 
 if TYPE_CHECKING:
@@ -124,6 +124,10 @@ class MicroBatch:
             return last_times(self.receipts() or {})
         except StaleBatch:
             return {}
+
+    def timed_ranges(self) -> tuple[EventRange, ...]:
+        """The ranges, with when their last events were enqueued, as far as the tasks have told."""
+        return timed(self.ranges, self.times())
 
     def parts(self) -> dict[str, float]:
         """What tasks tell of the time that its reading took, in seconds (`BatchDone.parts`)."""

@@ -27,7 +27,7 @@ from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes
+from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes, timed
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import Deduplication, identities_of
 from leasehold.spark.versions import to_arrow
@@ -108,13 +108,18 @@ class Evaluation:
             batch = with_rejected(batch, to_arrow(bad))
         if set_aside is not None:
             batch = with_rejected(batch, set_aside)
-        return self._told(replace(batch, ranges=order.ranges), order)
+        return self._told(batch, order)
 
     def _told(self, batch: Batch | StagedBatch, order: Order) -> Evaluated:
         """The rows of a batch, with what its tasks have told beside."""
         told = self._jobs.receipts(order) or {}
         producers = put_together(receipt.producers for receipt in told.values())
         times = last_times(told)
+        ranges = timed(order.ranges, times)
+        if isinstance(batch, StagedBatch):
+            batch = replace(batch, shape=replace(batch.shape, ranges=ranges))
+        else:
+            batch = replace(batch, ranges=ranges)
         return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()), times=times)
 
     def _plan(self, order: Order, events: DataFrame) -> Prepared:

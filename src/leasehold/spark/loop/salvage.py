@@ -22,7 +22,7 @@ from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.poison import Poison, Sifted, sift
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import CARRIED
+from leasehold.spark.loop.tasks import CARRIED, latest, timed
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import owned_batches, reads_for, with_level
 from leasehold.spark.share import Share
@@ -70,6 +70,7 @@ class Salvage:
         no_events = replace(order, tasks=((),), may_stage=False)
         parts = list(sifted.good) or [self._compute(no_events)]  # for the schema
         weights = {name: mean for each in parts for name, mean in each.weights.items()}
+        times = latest(each.times for each in parts)
         batches = [each.batch for each in parts if isinstance(each.batch, Batch)]
         joined = replace(
             batches[0],
@@ -77,14 +78,15 @@ class Salvage:
             rejected=None,
             sequence_by=_chunks([each.sequence_by for each in batches]),
             delete=_chunks([each.delete for each in batches]),
-            ranges=order.ranges,
+            ranges=timed(order.ranges, times),
             identities=_joined_identities([each.identities for each in batches]),
         )
         rejected = [read_raw(self._share, columns, one) for one in sifted.poison]
         for table in (*(each.rejected for each in batches), *rejected):
             if table is not None:
                 joined = with_rejected(joined, table)
-        return Evaluated(joined, weights, producers=put_together(each.producers for each in parts))
+        producers = put_together(each.producers for each in parts)
+        return Evaluated(joined, weights, producers=producers, times=times)
 
 
 def last_events(ranges: Sequence[EventRange], most: int) -> tuple[EventRange, ...]:

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from leasehold.errors import DataLoss, EndWentBack, PartitionTaken, RangeTooLarge, ReaderDisconnected
 from leasehold.hubs.base import Hub
+from leasehold.model import EventRange
 from leasehold.spark.loop.orders import Receipt, TaskOrder
 from leasehold.spark.loop.producers import Producers, note_producers
 from leasehold.spark.offsets import ReadRange
@@ -226,8 +227,22 @@ def sizes(receipts: Mapping[int, Receipt]) -> dict[str, float]:
 
 def last_times(receipts: Mapping[int, Receipt]) -> dict[str, tuple[int, float]]:
     """By partition, the number of the last event that was read, and when it was enqueued."""
+    return latest(receipt.times for receipt in receipts.values())
+
+
+def latest(told: Iterable[Mapping[str, tuple[int, float]]]) -> dict[str, tuple[int, float]]:
+    """By partition, the last of the events that are told of, and when it was enqueued."""
     found: dict[str, tuple[int, float]] = {}
-    for receipt in receipts.values():
-        for partition, last in receipt.times.items():
+    for times in told:
+        for partition, last in times.items():
             found[partition] = max(last, found.get(partition, last))
     return found
+
+
+def timed(ranges: Iterable[EventRange], times: Mapping[str, tuple[int, float]]) -> tuple[EventRange, ...]:
+    """The ranges with the times of their last events, where one of theirs is among `times` (`last_times`)."""
+    found = []
+    for one in ranges:
+        number, at = times.get(one.partition, (-1, 0.0))
+        found.append(replace(one, enqueued_time=at) if one.begin <= number < one.end else one)
+    return tuple(found)

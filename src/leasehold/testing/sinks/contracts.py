@@ -168,6 +168,16 @@ class SinkContract(SinkFixtures):
         assert sink.apply(batch(ranges=[read(10, 20)])) == BatchResult()
         assert sink.watermarks(HUB)["0"] == Watermark(19, 1, whole=True)
 
+    def test_a_watermark_has_the_time_of_its_own_event_or_none(self, open_table: Open) -> None:
+        """A sink that keeps no times may go on; one that keeps them tells no other event's."""
+        sink = open_table(UPSERT)
+        sink.apply(batch(Row("a", 1, 2), ranges=[replace(read(0, 10), enqueued_time=100.5)]))
+        assert sink.watermarks(HUB)["0"].enqueued_time in (100.5, None)
+        sink.apply(batch(Row("a", 1, 12), ranges=[read(10, 20)]))
+        assert sink.watermarks(HUB)["0"].enqueued_time is None
+        sink.apply(batch(ranges=[replace(read(0, 20), enqueued_time=90.5)]))
+        assert sink.watermarks(HUB)["0"].enqueued_time is None
+
     def test_rows_of_another_batch_are_refused(self, open_table: Open, contents: Contents) -> None:
         sink = open_table(UPSERT)
         with pytest.raises(StaleBatch):
