@@ -326,9 +326,10 @@ def _parsed(path: Path) -> dict[str, Any]:
     if colon and scheme in {*hubs.BACKENDS, *stores.BACKENDS, *sinks.BACKENDS}:
         raise ConfigError("pipeline file", None, f"a path, and not a URL of {scheme}", "Name a file PIPELINE.toml")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), None, f"cannot be read ({error})", "Check the path") from error
+        remedy = "Check the path, and that it is saved as UTF-8"
+        raise ConfigError(str(path), None, f"cannot be read ({error})", remedy) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), None, f"not valid TOML ({error})", "Correct the line it names") from error
 

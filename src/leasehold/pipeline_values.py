@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -175,7 +176,8 @@ def of_another_type(key: str, fault: Any, *, duration: bool) -> str:
     """What to write in place of a value whose type is not the key's; `duration`: that of the key is one."""
     kind, given = fault["type"], fault["input"]
     if duration:
-        unit = f'"{given}s"' if isinstance(given, int | float) and not isinstance(given, bool) else '"10s"'
+        plain = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < math.inf
+        unit = f'"{given}s"' if plain else '"10s"'
         return f"{_toml(given)} is no duration: write a number and a unit in quotes, for example {unit}"
     if kind in ("tuple_type", "list_type"):
         return f"{_toml(given)} is no list: write it in brackets, for example [{_toml(given)}]"

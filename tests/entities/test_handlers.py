@@ -172,6 +172,18 @@ def test_what_is_no_handler() -> None:
     with pytest.raises(ConfigError, match="state"):
         entity(keys=["id"], state=int)
 
+    async def later(state: Any, event: EntityEvent) -> Any: ...
+
+    def one_by_one(state: Any, event: EntityEvent) -> Any:
+        yield state
+
+    class Called:
+        def __call__(self, state: Any, event: EntityEvent) -> Any: ...
+
+    for function in (later, one_by_one, Called(), Called, lambda state: state, lambda: None):
+        with pytest.raises(ConfigError, match="entity ="):
+            entity(keys=["id"])(function)
+
 
 def test_columns_as_text() -> None:
     schema = read_columns("id STRING, total decimal(12, 2),n\tbigint", "state")

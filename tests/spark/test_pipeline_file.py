@@ -113,6 +113,7 @@ def test_positions(tmp_path: Path, position: str, option: str) -> None:
         ('keys = ["id"]', "", "sink.keys"),
         ('keys = ["id"]', 'keys = "id"', r'sink.keys: "id" is no list: write it in brackets, for example \["id"\]'),
         ('"10s"', "10", 'ownership.partition_expiration: 10 is no duration: .*for example "10s"'),
+        ('"10s"', "nan", 'ownership.partition_expiration: NaN is no duration: .*for example "10s"'),
         ('"10s"', "true", 'ownership.partition_expiration: true is no duration: .*for example "10s"'),
         ('"flights"', "7", 'name: must be text, in quotes: "7", not 7'),
         ("[source]", "sauce = 1\n[source]", "sauce: is not a key"),
@@ -128,6 +129,15 @@ def test_what_is_refused_names_file_and_key(tmp_path: Path, old: str, new: str, 
     assert old in WHOLE
     with pytest.raises(ConfigError, match=rf"flights\.toml: .*{said}"):
         read(tmp_path, WHOLE.replace(old, new, 1))
+
+
+def test_a_file_with_the_mark_of_an_editor_and_one_in_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "flights.toml"
+    path.write_bytes(WHOLE.encode("utf-8-sig"))
+    assert read_pipeline_file(path).name == "flights"
+    path.write_bytes(WHOLE.encode("utf-16"))
+    with pytest.raises(ConfigError, match="saved as UTF-8"):
+        read_pipeline_file(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

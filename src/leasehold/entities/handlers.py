@@ -19,6 +19,7 @@ and takes effect once (`handled_table`).
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -163,13 +164,41 @@ def entity(*, keys: Sequence[str], state: type = dict) -> Callable[[Callable[...
     """Make a function the handler of an entity.
 
     `keys` are the columns of an event that name its entity, `state` the class of its states: `dict`, a dataclass or a
-    pydantic model. Raises `ConfigError`.
+    pydantic model. Raises `ConfigError`, also for what is no plain function of a state and an event.
     """
     if isinstance(keys, str) or not keys:
         raise ConfigError("keys", keys, "a list of at least one column", 'For example keys=["order_id"]')
     if not (state is dict or dataclasses.is_dataclass(state) or hasattr(state, "model_fields")):
         raise ConfigError("state", state, "dict, a dataclass or a pydantic model", "Leave it out for dict")
-    return lambda function: EntityHandler(function, tuple(keys), state)
+
+    def handler(function: Callable[..., Any]) -> EntityHandler:
+        _check_function(function)
+        return EntityHandler(function, tuple(keys), state)
+
+    return handler
+
+
+def _check_function(function: Callable[..., Any]) -> None:
+    if not inspect.isroutine(function):
+        raise ConfigError("entity", function, "a function of a state and an event", "Put @entity above one")
+    if (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
+        raise ConfigError(
+            "entity",
+            function.__name__,
+            "calling it would only make a coroutine or a generator, and none of its lines would run",
+            "Give a plain function; for a coroutine, one that hands it to an event loop and waits for it",
+        )
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        rule = f"it is called with a state and an event: {error}"
+        raise ConfigError("entity", function.__name__, rule, "Take these two") from error
+    except ValueError:
+        """A function without a signature, written in C."""
 
 
 @dataclass(frozen=True, slots=True)
