@@ -43,9 +43,11 @@ from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.processor.signals import terminating
 from leasehold.queue_processor.content import ContentReader, Unfit
+from leasehold.queue_processor.deferred import DeferredMessages
 from leasehold.queue_processor.locks import lock_trust
 from leasehold.queue_processor.room import (
     Complete,
+    Defer,
     Ending,
     GiveBack,
     HeldMessage,
@@ -58,10 +60,10 @@ from leasehold.queue_processor.room import (
     Step,
 )
 from leasehold.queue_processor.sessions import Sessions, Shared
-from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery
-from leasehold.queue_processor.turns import Turns
+from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery, check_keeps, check_sessions
+from leasehold.queue_processor.turns import Turns, Unnoted
 from leasehold.queue_processor.work import Work
-from leasehold.queues import Queue, QueueMessage, open_queue
+from leasehold.queues import DefersMessages, Queue, QueueMessage, open_queue
 from leasehold.queues.keys import KeyOf
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import Sink
@@ -122,7 +124,7 @@ class QueueProcessor:
         self._clock: Clock = clock or SystemClock()
         sessions = parse_qs(urlsplit(url).query).get("sessions") == ["true"]
         if sessions:
-            key = _check_sessions(lease_store, key, self._settings)
+            key = check_sessions(lease_store, key, self._settings)
         columns, scope = read_columns(state, "state"), f"{pipeline}/{table}"
 
         def check(lease_key: str) -> None:
@@ -149,8 +151,7 @@ class QueueProcessor:
             clock=self._clock,
         )
         parking = kept.parked_messages if isinstance(kept, ParksMessages) else None
-        if parking is None and self._settings.busy is BusyPolicy.PARK:
-            raise ConfigError("busy", str(self._settings.busy), "this sink parks no messages", "SQLite and Postgres do")
+        check_keeps(self._settings, parks=parking is not None, defers=isinstance(self._queue, DefersMessages))
         self._turns = Turns(
             *(self._queue.name, self._work, self._reader, parking),
             settings=self._settings,
@@ -158,9 +159,18 @@ class QueueProcessor:
             rng=self._rng,
         )
         self._room = Room(self._settings, self._rng, looks=parking is not None)
-        self._jobs: SimpleQueue[Start | Look | None] = SimpleQueue()
-        self._reports: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._stop = threading.Event()
+        self._jobs: SimpleQueue[Start | Look | Unnoted | None] = SimpleQueue()
+        self._reports: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._deferred = DeferredMessages(
+            *(self._queue, self._room, self._reader),
+            told=self._told,
+            ask=self._reports.put,
+            perform=self._perform,
+            stopping=self._stop.is_set,
+            dead_letter=self._dead_letter,
+            clock=self._clock,
+        )
         self._ran = self._away = False
         self._failure: BaseException | None = None
         self._counts: Counter[str] = Counter()
@@ -183,9 +193,9 @@ class QueueProcessor:
     @property
     def counts(self) -> dict[str, int]:
         """What has happened so far: messages `received`, those that were `applied`, `repeated` (done before, or sent
-        twice), tries that `failed`, found the entity `busy` or a store `away`, messages that were `parked` in the sink,
-        those of them that were `set_aside`, and messages `dead_lettered`, `given_back` or `lost` (their lock ended
-        before they were completed, so that they come again)."""
+        twice), tries that `failed`, found the entity `busy` or a store `away`, messages `parked` or `deferred`, parked
+        ones that were `set_aside`, and messages `dead_lettered`, `given_back` or `lost` (their lock ended before they
+        were completed, so that they come again)."""
         names = ("received", *Ending, "dead_lettered", "given_back", "lost")
         inner = (Ending.REJECTED, Ending.BEHIND)
         counted = {str(name): self._counts[name] for name in names if name not in inner}
@@ -247,10 +257,14 @@ class QueueProcessor:
         """A worker's thread."""
         while (job := self._jobs.get()) is not None:
             try:
-                if isinstance(job, Look):
-                    self._look(job)
-                else:
-                    self._turns.take(job, leases, self._report, self._stop.is_set)
+                match job:
+                    case Start():
+                        self._turns.take(job, leases, self._report, self._deferred.fetch, self._stop.is_set)
+                    case Look():
+                        self._look(job)
+                    case Unnoted():
+                        if done := self._turns.note(job.messages):
+                            self._reports.put(lambda done=done: self._deferred.finish(done))  # type: ignore[misc]
             except BaseException as error:  # noqa: BLE001  `run` raises it
                 self._failure = self._failure or error
             finally:
@@ -277,7 +291,7 @@ class QueueProcessor:
 
     def _ended(self, start: Start, held: HeldMessage | None, result: Result) -> None:
         self._counts[result.ending] += 1
-        parked = result.ending is Ending.PARKED and bool(result.description)  # for it has failed
+        parked = result.ending in (Ending.PARKED, Ending.DEFERRED) and bool(result.description)  # for it has failed
         self._counts[Ending.FAILED] += parked
         if parked or result.ending is Ending.FAILED:
             which = "a parked message" if held is None else f"message {held.message.sequence_number}"
@@ -292,6 +306,8 @@ class QueueProcessor:
         self._collect(0.0)
         for step in self._room.due(self._clock.monotonic()):
             self._perform(step)
+        if self._settings.busy is BusyPolicy.DEFER and (unnoted := self._deferred.unnoted()):
+            self._jobs.put(Unnoted(tuple(unnoted)))
         if not self._room.free:
             self._collect(self._room.next_due(self._clock.monotonic()))
             return
@@ -308,7 +324,7 @@ class QueueProcessor:
             self._collect(0.0)
             for step in self._room.due(self._clock.monotonic(), stopping=True):
                 self._perform(step)
-            if self._room.empty or not self._room.at_work:
+            if not self._room.at_work:
                 return
             self._collect(self._room.next_due(self._clock.monotonic()))
 
@@ -338,8 +354,9 @@ class QueueProcessor:
             case Renew(held):
                 self._renew(held)
             case Complete(held):
-                lost = self._told(lambda: self._queue.complete([each.message for each in held]))
-                self._counts["lost"] += len(held) if lost is None else len(lost)
+                self._counts["lost"] += self._deferred.complete(held)
+            case Defer(held):
+                self._counts["lost"] += self._deferred.defer(held)
             case GiveBack(held):
                 self._told(lambda: self._queue.abandon([each.message for each in held]))
                 self._counts["given_back"] += len(held)
@@ -361,6 +378,7 @@ class QueueProcessor:
     def _dead_letter(self, message: QueueMessage, reason: str, description: str) -> None:
         held = self._told(lambda: self._queue.dead_letter(message, reason, description))
         self._counts["dead_lettered" if held else "lost"] += 1
+        self._deferred.lost([] if held else [message])
         if held:
             logger.warning("message %d is a dead letter: %s, %s", message.sequence_number, reason, description)
 
@@ -379,17 +397,3 @@ class QueueProcessor:
             logger.info("the queue %s is back", self._queue.url)
         self._away = False
         return found
-
-
-def _check_sessions(lease_store: str | LeaseStore | None, key: str | KeyOf | None, settings: QueueDelivery) -> str:
-    """Where the key stands in messages of sessions. Raises `ConfigError` for what sessions leave no choice of."""
-    if lease_store is not None:
-        rule = "None for a queue that requires sessions: a session's lock is its entity's lease"
-        raise ConfigError("lease_store", None, rule, "Give None")
-    if key not in (None, "session"):
-        rule = "the session id, for a queue that requires sessions: only its messages are kept in order"
-        raise ConfigError("key", key if isinstance(key, str) else None, rule, "Leave key out")
-    if settings.busy is not BusyPolicy.WAIT:
-        rule = "wait, for a queue that requires sessions: a message that was given back would be overtaken"
-        raise ConfigError("busy", str(settings.busy), rule, "Leave busy out")
-    return "session"

@@ -19,8 +19,9 @@ Rules:
 4. That an entity is busy, or a store away, is no failure of a message. One in its last delivery is not given back for
    it: it would end among the dead letters without having been tried.
 5. A message that comes again while it is in hand brings a new lock, and nothing else.
-6. Under `park` a worker parks what is busy or has failed, and it is completed: the queue has it no more. Whatever the
-   policy, parked messages are looked for, since another process may have parked them.
+6. Under `park` a worker parks what is busy or has failed, and it is completed: the queue has it no more. Under `defer`
+   it is noted and deferred; whoever works on its entity asks for it by its number and has it in hand then (`adopt`).
+   Whatever the policy, parked messages are looked for, since another process may have parked them.
 
 Owned by one thread. Only `HeldMessage.trusted` is read by others.
 """
@@ -58,13 +59,16 @@ class Ending(StrEnum):
     """A store or the sink could not be reached."""
     PARKED = "parked"
     """It waits in the sink's database."""
+    DEFERRED = "deferred"
+    """It is noted there, and is to wait in the queue."""
     SET_ASIDE = "set_aside"
     """A parked one that was given up: a rejected row of the table."""
     BEHIND = "behind"
     """An earlier message of the entity is parked. Workers alone see it."""
 
 
-_GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.PARKED, Ending.SET_ASIDE)
+_WAIT = (Ending.PARKED, Ending.DEFERRED)
+_GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.SET_ASIDE, *_WAIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,13 @@ class Complete:
 
 
 @dataclass(frozen=True, slots=True)
+class Defer:
+    """Keep these back in the queue: the sink has noted them."""
+
+    held: tuple[HeldMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GiveBack:
     """Abandon these."""
 
@@ -155,7 +166,7 @@ class SetAside:
     description: str
 
 
-Step = Start | Look | Renew | Complete | GiveBack | SetAside
+Step = Start | Look | Renew | Complete | Defer | GiveBack | SetAside
 
 
 @dataclass(slots=True)
@@ -174,6 +185,13 @@ class _Line:
     def waits(self) -> bool:
         """Whether there is something to do, and nobody does it."""
         return not self.at_work and (bool(self.held) or self.parked is not None)
+
+
+def _settled(held: HeldMessage, result: Result) -> Step:
+    """What becomes of a message that the entity goes on behind."""
+    if result.ending is Ending.REJECTED:
+        return SetAside(held, result.reason, result.description)
+    return Defer((held,)) if result.ending is Ending.DEFERRED else Complete((held,))
 
 
 class Room:
@@ -236,8 +254,21 @@ class Room:
 
     def _look_after(self, result: Result, now: float) -> None:
         """Look for parked messages when one of this process is due."""
-        if result.after is not None and result.ending in (Ending.PARKED, Ending.FAILED):
+        if result.after is not None and result.ending in (Ending.FAILED, *_WAIT):
             self._look_at = min(self._look_at, now + result.after)
+
+    def adopt(
+        self, start: Start, message: QueueMessage, content: Any, trust: LockTrust, deliveries: int
+    ) -> HeldMessage:
+        """A deferred message has come that the worker of this entity has asked for; so often it was tried before."""
+        held = self._known.get(message.identity)
+        if held is not None:
+            held.message, held.trust = message, trust
+            return held
+        held = HeldMessage(message, start.key, content, trust, tries=max(0, deliveries - message.delivery_count))
+        self._known[message.identity] = held
+        insort(self._lines.setdefault(start.key, _Line()).held, held, key=lambda each: each.place)
+        return held
 
     def renewed(self, held: HeldMessage, message: QueueMessage, trust: LockTrust) -> None:
         """Its lock was renewed."""
@@ -246,13 +277,12 @@ class Room:
     def ended(self, held: HeldMessage, result: Result, now: float) -> None:
         """A worker's try at the first of a line has ended."""
         line = self._lines[held.key]
-        if result.ending is Ending.PARKED:
+        if result.ending in _WAIT:
             self._look_after(result, now)
         if result.goes_on:
             line.again, line.since = 0, None
             self._out(held)
-            rejected = result.ending is Ending.REJECTED
-            self._settle.append(SetAside(held, result.reason, result.description) if rejected else Complete((held,)))
+            self._settle.append(_settled(held, result))
         elif result.ending is Ending.FAILED:
             held.tries += 1
             if held.delivery > self._settings.max_deliveries:
@@ -273,9 +303,14 @@ class Room:
         if not line.held and line.parked is None:
             del self._lines[key]
 
+    def settled(self) -> list[Step]:
+        """What is decided of messages, and to be done at once."""
+        steps, self._settle = self._settle, []
+        return steps
+
     def due(self, now: float, *, stopping: bool = False) -> list[Step]:
         """What is to be done now; `stopping` begins no work, and gives back what is not at work."""
-        steps, self._settle = self._settle, []
+        steps = self.settled()
         for held in [each for each in self._known.values() if not each.trusted(now) and not self._is_at_work(each)]:
             self.lost += 1
             self._out(held)

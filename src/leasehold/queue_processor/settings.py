@@ -6,8 +6,13 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
+from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from leasehold.queues.keys import KeyOf
+    from leasehold.stores import LeaseStore
 
 REMEMBER = 14 * 86_400.0
 """Seconds for which a sink remembers a message that is done: as long as a queue keeps one by default."""
@@ -22,6 +27,8 @@ class BusyPolicy(StrEnum):
     """They are kept, in the order of the queue, and their locks renewed; the lease is asked for again."""
     PARK = "park"
     """They wait in the sink's database, in the order of the queue, which has them no more; so does what failed."""
+    DEFER = "defer"
+    """As `park`, but the sink's database has their numbers alone: they lie in the queue until they are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +85,26 @@ def pause(settings: QueueDelivery, times: int, rng: Random) -> float:
     """Seconds before the next try, after so many in vain."""
     longest = min(settings.first_pause * 2 ** min(times - 1, 30), settings.longest_pause)
     return rng.uniform(longest / 2, longest)
+
+
+def check_sessions(lease_store: str | LeaseStore | None, key: str | KeyOf | None, settings: QueueDelivery) -> str:
+    """Where the key stands in messages of sessions. Raises `ConfigError` for what sessions leave no choice of."""
+    if lease_store is not None:
+        rule = "None for a queue that requires sessions: a session's lock is its entity's lease"
+        raise ConfigError("lease_store", None, rule, "Give None")
+    if key not in (None, "session"):
+        rule = "the session id, for a queue that requires sessions: only its messages are kept in order"
+        raise ConfigError("key", key if isinstance(key, str) else None, rule, "Leave key out")
+    if settings.busy is not BusyPolicy.WAIT:
+        rule = "wait, for a queue that requires sessions: a message that was given back would be overtaken"
+        raise ConfigError("busy", str(settings.busy), rule, "Leave busy out")
+    return "session"
+
+
+def check_keeps(settings: QueueDelivery, *, parks: bool, defers: bool) -> None:
+    """Refuse a policy for which the sink would have to park messages, or the queue to defer them."""
+    policy = BusyPolicy(settings.busy)
+    if policy in (BusyPolicy.PARK, BusyPolicy.DEFER) and not parks:
+        raise ConfigError("busy", str(policy), "this sink parks no messages", "SQLite and Postgres do")
+    if policy is BusyPolicy.DEFER and not defers:
+        raise ConfigError("busy", str(policy), "this queue defers no messages", "Service Bus does")

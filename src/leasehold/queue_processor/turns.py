@@ -10,14 +10,15 @@ most of them out, the sink's transactions all. What happens when this thread sto
     lease taken     it is renewed by the process's thread; a process that is paused loses it, and sees so in `work`
     tried           see `work`
     parked          the message is in the sink, and still in the queue: it comes again, and is found parked
+    noted           the same; once it is deferred, whoever works on the entity asks for it by its number
     lease given up  another holder reads what was committed
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -29,12 +30,47 @@ from leasehold.queue_processor.parked import message_of, parked_of
 from leasehold.queue_processor.room import FAILED_REASON, Ending, HeldMessage, Result, Start
 from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery, pause
 from leasehold.queue_processor.work import Hold, Work
+from leasehold.queues.base import QueueMessage
 from leasehold.sinks.messages.parking import ParkedMessage, ParkedMessages
 
 logger = logging.getLogger(__name__)
 
 Report = Callable[[Start, HeldMessage | None, Result], None]
 """Told of each try; of one at a parked message, or at an entity for its sake, without a message in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Deferred messages that are in hand now, and those of the notes whose message is in the queue no more."""
+
+    held: tuple[HeldMessage, ...] = ()
+    gone: tuple[ParkedMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unnoted:
+    """Deferred messages, some of which may be noted by nobody."""
+
+    messages: tuple[QueueMessage, ...]
+
+
+Fetch = Callable[[Start, Sequence[ParkedMessage]], Fetched]
+"""Receives deferred messages; what somebody else has at hand is in neither part of the answer."""
+
+_KNOWN = 1_000
+"""Parked messages of an entity that are looked through for one."""
+_KEEPS = (BusyPolicy.PARK, BusyPolicy.DEFER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One turn, and whom it reports to."""
+
+    start: Start
+    lease: Hold
+    report: Report
+    fetch: Fetch
+    stopping: Callable[[], bool]
 
 
 class Turns:
@@ -64,7 +100,9 @@ class Turns:
                 raise
             return {}
 
-    def take(self, start: Start, leases: EntityLeases, report: Report, stopping: Callable[[], bool]) -> None:
+    def take(
+        self, start: Start, leases: EntityLeases, report: Report, fetch: Fetch, stopping: Callable[[], bool]
+    ) -> None:
         """Under the entity's lease, work through the messages until one does not go on, and report each that was tried.
 
         Raises what no waiting mends, such as a table that has been altered.
@@ -81,18 +119,36 @@ class Turns:
             self._busy(start, report)
             return
         with lease:
+            turn = _Turn(start, lease, report, fetch, stopping)
             for held in start.held:
                 if stopping() or not held.trusted(self._clock.monotonic()):
                     return
-                result = self._tried(start, held, lease, report, stopping)
+                result = self._tried(turn, held)
                 report(start, held, result)
                 if not result.goes_on:
                     return
             if start.parked is not None:
-                self._through_parked(start, start.parked, lease, report, stopping, before=None)
+                self._through_parked(turn, start.parked, before=None)
+
+    def note(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+        """Note deferred messages that nobody has noted; return those that are done."""
+        assert self._parking is not None
+        done = []
+        for message in messages:
+            content = self._reader.read(message)
+            if isinstance(content, Unfit):
+                number, why = message.sequence_number, content.description
+                logger.warning("message %d is deferred, and stays so: %s", number, why)
+                continue
+            known = self._parking.first(self._queue, content.key, _KNOWN)
+            if not any(each.name.identity == message.identity for each in known):
+                parked = replace(parked_of(message, self._work.name_of(message), content.key), body=None)
+                if not self._parking.park(replace(parked, deliveries=message.delivery_count)):
+                    done.append(message)
+        return done
 
     def _busy(self, start: Start, report: Report) -> None:
-        if self._settings.busy is BusyPolicy.PARK:
+        if self._settings.busy in _KEEPS:
             for held in start.held:
                 result = self._parked(held, Result(Ending.BUSY))
                 report(start, held, result)
@@ -103,33 +159,40 @@ class Turns:
         if start.parked is not None:
             report(start, None, Result(Ending.BUSY))
 
-    def _tried(
-        self, start: Start, held: HeldMessage, lease: Hold, report: Report, stopping: Callable[[], bool]
-    ) -> Result:
+    def _tried(self, turn: _Turn, held: HeldMessage) -> Result:
         """One try at a message in hand, behind those of its entity that are parked before it."""
-        result = self._work.tried(held, lease)
-        if result.ending is Ending.BEHIND and self._through_parked(
-            start, held.content.key, lease, report, stopping, before=held
-        ):
-            result = self._work.tried(held, lease)
-        if self._settings.busy is BusyPolicy.PARK and result.ending in (Ending.BEHIND, Ending.FAILED):
-            return self._parked(held, result)
+        result = self._work.tried(held, turn.lease)
+        if result.ending is Ending.BEHIND and self._through_parked(turn, held.content.key, before=held):
+            result = self._work.tried(held, turn.lease)
+        if self._settings.busy in _KEEPS and result.ending in (Ending.BEHIND, Ending.FAILED):
+            result = self._parked(held, result)
+        if self._parking is not None and self._is_last(held, result):
+            self._parking.remove(self._parked_of(held))  # it may have come again; the queue's dead letters have it now
         return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
+
+    def _is_last(self, held: HeldMessage, result: Result) -> bool:
+        """Whether a message is going to be dead-lettered."""
+        failed = result.ending is Ending.FAILED and held.delivery >= self._settings.max_deliveries
+        return failed or result.ending is Ending.REJECTED
+
+    def _parked_of(self, held: HeldMessage) -> ParkedMessage:
+        message = held.message
+        parked = parked_of(message, self._work.name_of(message), held.content.key)
+        return replace(parked, body=None) if self._settings.busy is BusyPolicy.DEFER else parked
 
     def _parked(self, held: HeldMessage, result: Result) -> Result:
         """Park a message in hand. One that has failed for the last time is left to be dead-lettered."""
-        failed = result.ending is Ending.FAILED
-        if failed and held.delivery >= self._settings.max_deliveries:
+        if self._is_last(held, result):
             return result
-        message = held.message
-        parked = parked_of(message, self._work.name_of(message), held.content.key)
-        parked = replace(parked, deliveries=held.delivery if failed else held.delivery - 1)
+        failed = result.ending is Ending.FAILED
+        parked = replace(self._parked_of(held), deliveries=held.delivery if failed else held.delivery - 1)
+        ending = Ending.PARKED if self._settings.busy is BusyPolicy.PARK else Ending.DEFERRED
         assert self._parking is not None
         try:
             if failed:
                 result = self._put_after(self._parking, parked, result)
-                return replace(result, ending=Ending.PARKED) if result.ending is Ending.FAILED else result
-            return Result(Ending.PARKED if self._parking.park(parked) else Ending.REPEATED)
+                return replace(result, ending=ending) if result.ending is Ending.FAILED else result
+            return Result(ending if self._parking.park(parked) else Ending.REPEATED)
         except LeaseholdError as error:
             if not may_pass(error):
                 raise
@@ -141,36 +204,61 @@ class Turns:
         kept = parking.park(replace(parked, next_at=self._clock.wall() + wait, error=result.description))
         return replace(result, after=wait) if kept else Result(Ending.REPEATED)
 
-    def _through_parked(
-        self,
-        start: Start,
-        key: tuple[Any, ...],
-        lease: Hold,
-        report: Report,
-        stopping: Callable[[], bool],
-        *,
-        before: HeldMessage | None,
-    ) -> bool:
+    def _through_parked(self, turn: _Turn, key: tuple[Any, ...], *, before: HeldMessage | None) -> bool:
         """Try the entity's parked messages that come `before`, in their order; whether none of them is left."""
         if self._parking is None:
             return False
         try:
             while found := self._parking.first(self._queue, key, self._settings.at_once):
-                for parked in found:
-                    if before is not None and parked.place >= before.place:
-                        return True
-                    if stopping() or parked.next_at > self._clock.wall() or parked.body is None:
-                        return False
-                    result = self._tried_parked(self._parking, parked, lease)
-                    report(start, None, result)
-                    if not result.goes_on:
-                        return False
+                some = [each for each in found if before is None or each.place < before.place]
+                if not all(self._tried_each(turn, self._parking, some)):
+                    return False
+                if len(some) < len(found):
+                    return True
         except LeaseholdError as error:
             if not may_pass(error):
                 raise
-            report(start, None, Result(Ending.AWAY, description=str(error)))
+            turn.report(turn.start, None, Result(Ending.AWAY, description=str(error)))
             return False
         return True
+
+    def _tried_each(self, turn: _Turn, parking: ParkedMessages, found: Sequence[ParkedMessage]) -> Iterator[bool]:
+        """Try parked messages one after the other; of each, whether the next one may follow."""
+        fetched: dict[str, HeldMessage] = {}
+        for place, parked in enumerate(found):
+            if turn.stopping() or parked.next_at > self._clock.wall():
+                yield False
+                return
+            held = None
+            if parked.body is None:
+                if parked.name.identity not in fetched:
+                    some = [each for each in found[place:] if each.body is None]
+                    answer = turn.fetch(turn.start, some[:1] if parked.error else some)
+                    for gone in answer.gone:
+                        logger.warning("message %d is in the queue no more", gone.name.sequence_number)
+                        parking.remove(gone)
+                    if parked in answer.gone:
+                        continue
+                    fetched |= {each.message.identity: each for each in answer.held}
+                held = fetched.get(parked.name.identity)
+                if held is None or not held.trusted(self._clock.monotonic()):
+                    yield False  # somebody else has it at hand, or it is not deferred yet
+                    return
+                result = self._tried_deferred(turn, parking, parked, held)
+            else:
+                result = self._tried_parked(parking, parked, turn.lease)
+            turn.report(turn.start, held, result)
+            yield result.goes_on and result.ending is not Ending.DEFERRED
+
+    def _tried_deferred(self, turn: _Turn, parking: ParkedMessages, parked: ParkedMessage, held: HeldMessage) -> Result:
+        """One try at a deferred message, which is in hand now; its note is removed with its effect."""
+        result = self._work.tried(held, turn.lease)
+        if result.ending is Ending.REPEATED or self._is_last(held, result):
+            parking.remove(parked)
+        elif result.ending is Ending.FAILED:
+            result = self._put_after(parking, replace(parked, deliveries=held.delivery), result)
+            return replace(result, ending=Ending.DEFERRED) if result.ending is Ending.FAILED else result
+        return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
 
     def _tried_parked(self, parking: ParkedMessages, parked: ParkedMessage, lease: Hold) -> Result:
         """One try at a parked message; what has become of it is in the sink then."""

@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusMessageState, ServiceBusSubQueue
 from azure.servicebus.amqp import AmqpMessageBodyType
 from azure.servicebus.exceptions import (
     MessageLockLostError,
+    MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
@@ -143,6 +144,23 @@ class ServiceBusQueue:
         for each in messages:
             self._settled(lambda driver: self._opened().abandon_message(driver), each)
 
+    def defer(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+        """See `DefersMessages`."""
+        return [
+            each for each in messages if not self._settled(lambda driver: self._opened().defer_message(driver), each)
+        ]
+
+    def receive_deferred(self, numbers: Sequence[int]) -> list[QueueMessage]:
+        """See `DefersMessages`. The service gives all of them or none: then each half is asked for."""
+        with self._told():
+            try:
+                return [_message(each) for each in self._opened().receive_deferred_messages([*numbers])]
+            except MessageNotFoundError:
+                if len(numbers) == 1:
+                    return []
+        half = len(numbers) // 2
+        return self.receive_deferred(numbers[:half]) + self.receive_deferred(numbers[half:])
+
     def dead_letter(self, message: QueueMessage, reason: str, description: str) -> bool:
         """See `Queue.dead_letter`."""
         return self._settled(
@@ -267,6 +285,7 @@ def _message(found: Any) -> QueueMessage:
         properties={_text(name): _text(value) for name, value in (found.application_properties or {}).items()},
         delivery_count=found.delivery_count or 0,
         locked_until=until.timestamp() if until is not None else 0.0,
+        deferred=found.state is ServiceBusMessageState.DEFERRED,
         dead_letter_reason=reason,
         dead_letter_description=description,
         driver=found,

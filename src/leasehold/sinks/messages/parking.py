@@ -59,7 +59,10 @@ class ParkedMessages(Protocol):
     """The parked messages of one table. Used from any thread."""
 
     def park(self, message: ParkedMessage) -> bool:
-        """Park a message, or note a later try of one that is parked; whether it is parked now: else it is done."""
+        """Park a message, or note a later try of one that is parked; whether it is parked now: else it is done.
+
+        A body that is kept stays, also where the later note has none.
+        """
         ...
 
     def first(self, queue: str, key: Key, at_most: int) -> list[ParkedMessage]:

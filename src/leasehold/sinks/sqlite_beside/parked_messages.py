@@ -103,7 +103,8 @@ def _put(connection: sqlite3.Connection, spec: TableSpec, message: ParkedMessage
     connection.execute(
         f"INSERT INTO leasehold_message_parked (pipeline, entity_table, queue, {_COLUMNS}, parked_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET deliveries = "
-        "max(deliveries, excluded.deliveries), next_at = excluded.next_at, error = excluded.error",
+        "max(deliveries, excluded.deliveries), next_at = excluded.next_at, error = excluded.error, "
+        "about = excluded.about, body = coalesce(excluded.body, body)",
         (
             *(*_of(spec, name.queue), name.identity, rows.key_text(spec, message.key)),
             *(name.enqueued_time, name.sequence_number, message.body, message.about),

@@ -128,7 +128,7 @@ def _put(session: Session, message: ParkedMessage, now: float) -> None:
         "%(name)s, %(queue)s, %(message)s, %(key)s, %(enqueued)s, %(number)s, %(body)s, %(about)s, %(deliveries)s, "
         "%(next_at)s, %(error)s, %(now)s) ON CONFLICT (pipeline, entity_table, queue, message) DO UPDATE SET "
         "deliveries = greatest(was.deliveries, excluded.deliveries), next_at = excluded.next_at, "
-        "error = excluded.error",
+        "error = excluded.error, about = excluded.about, body = coalesce(excluded.body, was.body)",
         **messages.mine_of(session),
         queue=name.queue,
         message=name.identity,
