@@ -1,1 +1,1 @@
-"""What hubs, queues and their official clients have in common on Azure: connection strings, and handshakes."""
+"""What everything on Azure has in common: connection strings, credentials and handshakes."""

@@ -7,21 +7,56 @@ Refuses to guess: a string for another namespace does not count.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from leasehold.environment import secret_from
 from leasehold.errors import ConfigError
 
 
-def connection_string(
-    options: Mapping[str, str], environment: Mapping[str, str], *, variable: str, namespace: str, whose: str
-) -> tuple[str, str] | None:
-    """The connection string of an Azure namespace, and where it was found; None where there is none.
+@dataclass(frozen=True)
+class Strings:
+    """What differs between the services: how their connection strings are found, read and named in errors."""
 
-    It is the option `connection_string`, else in the variable that `connection_string_env` names, else in `variable`,
-    if what is there is for `namespace`. `whose` says in errors what it should be the connection string of. Raises
-    `ConfigError` that shows nothing of it, also where the string itself was given as the name of a variable.
+    service: str
+    variable: str
+    """The environment variable that is asked last, and counts if it is for the namespace."""
+    kind: str
+    """What a string may be for within its namespace: a hub, or a queue."""
+    entity_of: Callable[[str], str | None]
+    """The name of that in a string, None where it is for the whole namespace; raises `ValueError` or `TypeError`."""
+
+
+def checked_connection_string(
+    options: Mapping[str, str], environment: Mapping[str, str], strings: Strings, *, namespace: str, entity: str
+) -> str | None:
+    """The connection string for a hub or queue of a namespace, None where there is none.
+
+    It is the option `connection_string`, else in the variable that `connection_string_env` names, else in
+    `strings.variable`, if what is there is for `namespace`. Raises `ConfigError` that shows nothing of it, also where
+    the string itself was given as the name of a variable, and where it is for something else.
     """
+    stated = _stated(options, environment, strings, namespace)
+    if stated is None:
+        return None
+    string, where = stated
+    try:
+        found = strings.entity_of(string)
+    except (ValueError, TypeError):
+        rule = f"{where} holds no connection string of {strings.service}"
+        hint = "Copy it from the portal: Endpoint=sb://…;SharedAccessKey=…"
+        raise ConfigError(strings.kind, None, rule, hint) from None
+    if endpoint_of(string) != namespace.lower():
+        rule = f"{where} is for the namespace {endpoint_of(string)}"
+        raise ConfigError(strings.kind, namespace, rule, "Make them agree")
+    if found and found.lower() != entity.lower():
+        raise ConfigError(strings.kind, entity, f"{where} is for the {strings.kind} {found}", "Make them agree")
+    return string
+
+
+def _stated(
+    options: Mapping[str, str], environment: Mapping[str, str], strings: Strings, namespace: str
+) -> tuple[str, str] | None:
     if "connection_string" in options:
         return options["connection_string"], "the option connection_string"
     if name := options.get("connection_string_env"):
@@ -32,10 +67,11 @@ def connection_string(
         if named is None:
             shown = name if re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) else None  # else it may be a key, by mistake
             rule = "no environment variable of this name is set, nor one with _FILE behind it"
-            raise ConfigError("connection_string_env", shown, rule, f"Set it to the {whose}'s connection string")
+            raise ConfigError("connection_string_env", shown, rule, f"Set it to the {strings.kind}'s connection string")
         return named, f"the environment variable {name}"
-    string = secret_from(environment, variable) or ""
-    return (string, f"the environment variable {variable}") if endpoint_of(string) == namespace.lower() else None
+    string = secret_from(environment, strings.variable) or ""
+    is_for_it = endpoint_of(string) == namespace.lower()
+    return (string, f"the environment variable {strings.variable}") if is_for_it else None
 
 
 def endpoint_of(string: str) -> str:

@@ -14,8 +14,9 @@ import os
 from collections.abc import Mapping
 from typing import Protocol
 
+from leasehold.azure.credentials import default_credential
 from leasehold.backends import masked
-from leasehold.errors import ConfigError, LeaseholdError, MissingDependency, lasting
+from leasehold.errors import ConfigError, LeaseholdError, lasting
 
 SCOPE = "https://ossrdbms-aad.database.windows.net/.default"
 """What the token is for: Azure's databases of open source."""
@@ -92,9 +93,5 @@ class AzureTokens:
     def _credential(self) -> _Credential:
         if (made := self._made.get(os.getpid())) is not None:
             return made
-        try:
-            from azure.identity import DefaultAzureCredential
-        except ModuleNotFoundError:
-            raise MissingDependency("auth=azure in a Postgres URL", "azure") from None
-        credential: _Credential = DefaultAzureCredential()
+        credential: _Credential = default_credential("auth=azure in a Postgres URL")
         return self._made.setdefault(os.getpid(), credential)

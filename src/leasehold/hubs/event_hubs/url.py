@@ -18,9 +18,10 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from azure.eventhub import TransportType, parse_connection_string
 
-from leasehold.azure.connection_strings import connection_string, endpoint_of
+from leasehold.azure.connection_strings import Strings, checked_connection_string
+from leasehold.azure.credentials import default_credential
 from leasehold.backends import masked, unknown_option
-from leasehold.errors import ConfigError, MissingDependency
+from leasehold.errors import ConfigError
 from leasehold.hubs.event_hubs.prompt import PromptTransport
 
 VARIABLE = "LEASEHOLD_EVENT_HUBS_CONNECTION_STRING"
@@ -37,6 +38,8 @@ _OPTIONS = (
 )
 _WITH_SECRETS = ("connection_string", "connection_string_env")
 """Options that hold a connection string, the latter by mistake."""
+_WITHOUT_STRING = "an event hub without a connection string"
+_STRINGS = Strings("Event Hubs", VARIABLE, "hub", lambda text: parse_connection_string(text).eventhub_name)
 _FLEETS = ("leasehold", "mixed")
 _TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverWebsocket}
 _SECRETS = re.compile(
@@ -87,7 +90,7 @@ class Address:
             options["custom_endpoint_address"] = f"sb://{self.endpoint}"
         if self._connection_string is not None:
             return kind.from_connection_string(self._connection_string, eventhub_name=self.hub, **options)
-        return kind(self.namespace, self.hub, credential=_default_credential(), **options)
+        return kind(self.namespace, self.hub, credential=default_credential(_WITHOUT_STRING), **options)
 
 
 def read_url(url: str) -> Address:
@@ -111,7 +114,7 @@ def read_url(url: str) -> Address:
     fleet = options.get("fleet", "leasehold")
     if fleet not in _FLEETS:
         raise ConfigError("fleet", fleet, f"one of {', '.join(_FLEETS)}", "Correct the hub's URL")
-    string = _connection_string(namespace, hub, options)
+    string = checked_connection_string(options, os.environ, _STRINGS, namespace=namespace, entity=hub)
     group = options.get("consumer_group") or "$Default"
     return Address(
         namespace,
@@ -128,31 +131,6 @@ def read_url(url: str) -> Address:
 def without_secrets(text: object) -> str:
     """A text of others, with what looks like a secret hidden."""
     return _SECRETS.sub(r"\1***", str(text))
-
-
-def _connection_string(namespace: str, hub: str, options: dict[str, str]) -> str | None:
-    stated = connection_string(options, os.environ, variable=VARIABLE, namespace=namespace, whose="hub")
-    if stated is None:
-        return None
-    string, where = stated
-    try:
-        found = parse_connection_string(string)
-    except (ValueError, TypeError):
-        rule = f"{where} holds no connection string of Event Hubs"
-        raise ConfigError("hub", None, rule, "Copy it from the portal: Endpoint=sb://…;SharedAccessKey=…") from None
-    if endpoint_of(string) != namespace.lower():
-        raise ConfigError("hub", namespace, f"{where} is for the namespace {endpoint_of(string)}", "Make them agree")
-    if found.eventhub_name and found.eventhub_name.lower() != hub.lower():
-        raise ConfigError("hub", hub, f"{where} is for the hub {found.eventhub_name}", "Make them agree")
-    return string
-
-
-def _default_credential() -> Any:
-    try:
-        from azure.identity import DefaultAzureCredential
-    except ModuleNotFoundError as error:
-        raise MissingDependency("an event hub without a connection string", "azure") from error
-    return DefaultAzureCredential()
 
 
 def _check_websockets() -> None:

@@ -17,9 +17,10 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from azure.servicebus import ServiceBusClient, TransportType, parse_connection_string
 
-from leasehold.azure.connection_strings import connection_string, endpoint_of
+from leasehold.azure.connection_strings import Strings, checked_connection_string
+from leasehold.azure.credentials import default_credential
 from leasehold.backends import masked, unknown_option
-from leasehold.errors import ConfigError, MissingDependency
+from leasehold.errors import ConfigError
 from leasehold.queues.service_bus.prompt import PromptTransport
 
 VARIABLE = "LEASEHOLD_SERVICE_BUS_CONNECTION_STRING"
@@ -27,6 +28,8 @@ VARIABLE = "LEASEHOLD_SERVICE_BUS_CONNECTION_STRING"
 _FORM = "servicebus://NAMESPACE.servicebus.windows.net/QUEUE, or …/TOPIC/subscriptions/NAME"
 _OPTIONS = ("connection_string", "connection_string_env", "sessions", "transport")
 _WITH_SECRETS = ("connection_string", "connection_string_env")
+_WITHOUT_STRING = "a queue without a connection string"
+_STRINGS = Strings("Service Bus", VARIABLE, "queue", lambda text: parse_connection_string(text).entity_path)
 _TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverWebsocket}
 
 
@@ -61,7 +64,7 @@ class Address:
         if self._connection_string is not None:
             client = ServiceBusClient.from_connection_string(self._connection_string, **options)
         else:
-            client = ServiceBusClient(self.namespace, _default_credential(), **options)
+            client = ServiceBusClient(self.namespace, default_credential(_WITHOUT_STRING, "servicebus"), **options)
         client._amqp_transport = PromptTransport  # it takes none as an argument
         return client
 
@@ -85,30 +88,5 @@ def read_url(url: str) -> Address:
         raise ConfigError("sessions", sessions, "true or false", "Correct the queue's URL")
     found = re.fullmatch(r"(?P<topic>.+)/subscriptions/(?P<name>[^/]+)", path, re.IGNORECASE)
     entity, subscription = (found["topic"], found["name"]) if found else (path, None)
-    string = _connection_string(namespace, entity, options)
+    string = checked_connection_string(options, os.environ, _STRINGS, namespace=namespace, entity=entity)
     return Address(namespace, entity, subscription, transport, sessions == "true", string)
-
-
-def _connection_string(namespace: str, entity: str, options: dict[str, str]) -> str | None:
-    stated = connection_string(options, os.environ, variable=VARIABLE, namespace=namespace, whose="namespace")
-    if stated is None:
-        return None
-    string, where = stated
-    try:
-        found = parse_connection_string(string)
-    except (ValueError, TypeError):
-        rule = f"{where} holds no connection string of Service Bus"
-        raise ConfigError("queue", None, rule, "Copy it from the portal: Endpoint=sb://…;SharedAccessKey=…") from None
-    if endpoint_of(string) != namespace.lower():
-        raise ConfigError("queue", namespace, f"{where} is for the namespace {endpoint_of(string)}", "Make them agree")
-    if found.entity_path and found.entity_path.lower() != entity.lower():
-        raise ConfigError("queue", entity, f"{where} is for {found.entity_path}", "Make them agree")
-    return string
-
-
-def _default_credential() -> Any:
-    try:
-        from azure.identity import DefaultAzureCredential
-    except ModuleNotFoundError as error:
-        raise MissingDependency("a queue without a connection string", "servicebus") from error
-    return DefaultAzureCredential()

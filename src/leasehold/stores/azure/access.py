@@ -31,9 +31,10 @@ from urllib.parse import unquote, urlsplit
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 
+from leasehold.azure.credentials import default_credential
 from leasehold.backends import masked, unknown_option
 from leasehold.environment import secret_from
-from leasehold.errors import ConfigError, MissingDependency
+from leasehold.errors import ConfigError
 
 Credential = AzureNamedKeyCredential | AzureSasCredential | TokenCredential
 
@@ -179,11 +180,8 @@ def _credential(string: Mapping[str, str], sas: str) -> Credential:
         return AzureNamedKeyCredential(string["AccountName"], string["AccountKey"])
     if sas:
         return AzureSasCredential(sas)
-    try:
-        from azure.identity import DefaultAzureCredential
-    except ModuleNotFoundError:
-        raise MissingDependency("azure-identity's default credential", "azure") from None
-    return DefaultAzureCredential()
+    found: TokenCredential = default_credential("azure-identity's default credential")
+    return found
 
 
 def _check_endpoint(endpoint: str, credential: Credential, url: str) -> None:
