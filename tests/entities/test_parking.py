@@ -143,8 +143,9 @@ class Bench:
         @entity(keys=["account"])
         def adding(state: Any, event: EntityEvent) -> Any:
             self.tries.append((event.key, event.sequence_number, event.delivery))
-            if event.key in self.fails:
-                raise self.fails[event.key]
+            for failing in (event.key, f"{event.key}@{event.sequence_number}"):
+                if failing in self.fails:
+                    raise self.fails[failing]
             seen = state["seen"] + "," if state else ""
             return {"seen": f"{seen}{event.sequence_number}"}
 
@@ -253,7 +254,7 @@ def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(be
     beside = json.loads(dead.source or "")
     assert beside["deliveries"] == 3
     assert "Traceback" in beside["traceback"]
-    assert "raise self.fails[event.key]" in beside["traceback"]
+    assert "raise self.fails[failing]" in beside["traceback"]
     bench.fails.clear()
     bench.clock.advance(5.0)
     bench.give(table, 3)
@@ -358,6 +359,15 @@ def test_many_events_that_never_succeed_hold_up_neither_each_other_nor_others(be
     assert bench.waiting() == []
     set_aside = bench.look("SELECT reason FROM accounts_rejected")
     assert set_aside == [("ValueError: never",)] * len(poison)
+
+
+def test_one_bad_event_of_every_entity_is_no_outage(bench: Bench) -> None:
+    table = bench.table()
+    names = [f"n{n}" for n in range(ALIKE + 2)]
+    bench.fails = {f"{name}@{2 * len(names) + place}": ValueError("bad") for place, name in enumerate(names)}
+    bench.give(table, 0, *names, *names, *names, *names)
+    assert bench.seen() == {name: f"{place},{len(names) + place}" for place, name in enumerate(names)}
+    assert [deliveries for _, deliveries in bench.waiting()] == [1] * len(names) + [0] * len(names)
 
 
 def test_a_new_owner_takes_parked_events_along_and_the_former_one_changes_none(bench: Bench) -> None:

@@ -231,7 +231,7 @@ class Computed:
     emitted     for each event that has emitted any, in order: its entity's key, the event, and what it has emitted
     steps       where there are related tables, or `by_steps`, what each event makes of its entity, in order
     by_steps    the database is given each state in between, and not only the last, and so names the event it refuses
-    calls       how the last call for each entity has ended: the name of an exception, or None
+    calls       how the calls for each entity have ended: with an exception of this name, or None if any succeeded
     """
 
     changes: dict[Key, Change] = field(default_factory=dict)
@@ -310,7 +310,7 @@ def compute(
             done.held.append(Held(key, event))
             continue
         except Exception as error:  # noqa: BLE001  whatever a handler raises, the event is tried again
-            done.calls[key] = name_of(error)
+            done.calls.setdefault(key, name_of(error))
             if not goes_on:
                 done.failed, done.error = event, error
                 return done

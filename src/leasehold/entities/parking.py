@@ -11,7 +11,8 @@ Owns these rules. Pure: no database, no clock, and randomness comes in as a numb
    if it had never been. With the policy `discard` that is after its first try.
 4. When more than half of the entities that a partition's handler was called for fail with the same exception, and at
    least `ALIKE` of them, it is an outage: of what the handler calls, or of the handler. Nothing is parked, set aside
-   or counted then. That is judged by the batch at hand, and by the last `REMEMBERED` entities, each by its last call.
+   or counted then. That is judged by the batch at hand, and by the last `REMEMBERED` entities, each by its calls in its
+   last batch: if any of them succeeded it is not among those that fail.
 5. Parked events are those that fail: that most of them fail alike again says nothing of the others. They are in an
    outage only if nothing has succeeded since they were tried last, neither of them nor of what came. So none waits for
    ever because it is one of many.
@@ -90,7 +91,7 @@ def parked(
 
 
 class Outcomes:
-    """How the last calls of one partition's handler have ended, by entity: rules 4 and 5."""
+    """How the calls of one partition's handler have ended, in the last batch of each entity: rules 4 and 5."""
 
     def __init__(self) -> None:
         self._last: dict[Key, str | None] = {}
