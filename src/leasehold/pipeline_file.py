@@ -139,6 +139,7 @@ class SinkSection(_Section):
     handler_timeout: Duration | None = None
     spread: bool = False
     late: Literal["apply", "reject"] = "apply"
+    exclusive: bool = False
     related: tuple[Name, ...] = Field(default=(), strict=False)
 
     @model_validator(mode="after")
@@ -151,10 +152,9 @@ class SinkSection(_Section):
         return self
 
 
-_OF_HANDLERS = dict.fromkeys(("on_failure", "handler_timeout", "spread", "late", "related"), True) | dict.fromkeys(
-    ("mode", "delete_when", "keep", "stage_from", "rejected_retention", "memory_retention", "tombstone_retention"),
-    False,
-)
+_MINE = ("on_failure", "handler_timeout", "spread", "late", "exclusive", "related")
+_OTHERS = ("mode", "delete_when", "keep", "stage_from", "rejected_retention", "memory_retention", "tombstone_retention")
+_OF_HANDLERS = dict.fromkeys(_MINE, True) | dict.fromkeys(_OTHERS, False)
 """Keys of `[sink]` that are for tables with a handler, or only for those without one."""
 
 

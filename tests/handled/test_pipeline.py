@@ -278,6 +278,26 @@ def test_a_time_out_in_the_file_is_looked_at_before_the_start_and_ends_what_hang
         assert rows(place, "SELECT substr(error, 1, 15) FROM leasehold_parked") == [("HandlerTimeout:",)]
 
 
+def test_entities_are_leased_in_the_store_of_the_ownership(place: Path) -> None:
+    file = place / "orders.toml"
+    file.write_text(FILE + "exclusive = true\n")
+    with pytest.raises(ConfigError, match=r"sink\.exclusive = True: within one partition"):
+        check_handler(read_pipeline_file(file))
+    spread = FILE.replace("amount DECIMAL(12,2)", "amount DECIMAL(12,2), version BIGINT", 1)
+    file.write_text(spread + 'spread = true\nsequence_by = "version"\nexclusive = true\n')
+    assert check_handler(read_pipeline_file(file)) == "order"
+    with closing(LogHub(place / "hub.db")) as hub:
+        for at in range(4):
+            body = json.dumps({"order_id": "a", "amount": 1, "version": at}).encode()
+            hub.send([Event(body)], partition=str(at % 2))
+    with closing(handled_table(file)) as table, handled_processor(file, table=table):
+        until(lambda: totals(place) == {"a": 4})
+    with closing(sqlite3.connect(place / "stores.db")) as store:
+        ((fences,),) = store.execute("SELECT last FROM leasehold_fence").fetchall()
+        assert fences > 0
+        assert store.execute("SELECT key FROM leasehold_lease").fetchall() == []
+
+
 def test_related_tables_are_named_in_the_file(place: Path) -> None:
     (place / "orders.toml").write_text(FILE.replace('table = "orders"', 'table = "orders"\nrelated = ["lines"]', 1))
     with pytest.raises(ConfigError, match=r"sink\.related = 'lines': there is no such table"):

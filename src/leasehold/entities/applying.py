@@ -14,8 +14,10 @@ from leasehold.entities.calling.raised import described, traced
 from leasehold.entities.handlers import Computed, EntityHandler
 from leasehold.errors import ConfigError
 from leasehold.model import EventRange
+from leasehold.sinks.base import KeepsStates, Sink
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.outbox import EmittedEvent
+from leasehold.sinks.parking import KeepsParked
 from leasehold.sinks.related import EntityStep, Related, RelatesTables
 
 _KEY_TYPES = (pa.types.is_string, pa.types.is_integer)
@@ -127,6 +129,18 @@ def check_columns(handler: EntityHandler, schema: pa.Schema, state: pa.Schema) -
             f"{other[0]} is in one of {handler.state.__name__} and state alone",
             "Give both the same names",
         )
+
+
+def kept_by(sink: Sink, url: str) -> tuple[KeepsStates, KeepsParked]:
+    """The sink, as what a handler's table needs of one. Raises `ConfigError`."""
+    if not (isinstance(sink, KeepsStates) and isinstance(sink, KeepsParked)):
+        raise ConfigError(
+            "url",
+            url,
+            "this sink keeps no states for handlers",
+            "SQLite and Postgres do: sqlite:///PATH, postgresql://…",
+        )
+    return sink, sink
 
 
 def check_related(sink: object, tables: Sequence[str]) -> frozenset[str]:

@@ -33,7 +33,6 @@ their lock, that another one has changed meanwhile (`spread`, `sinks.versions`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,10 +41,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.entities.applying import check_columns, check_related, row_batch, with_fence
+from leasehold.entities.applying import check_columns, check_related, kept_by, row_batch, with_fence
 from leasehold.entities.calling.calls import HandlerCalls
 from leasehold.entities.calling.raised import hung
 from leasehold.entities.columns import columns_of
+from leasehold.entities.exclusive import exclusive_entities
 from leasehold.entities.given import Sent, given_events
 from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
 from leasehold.entities.known_partition import KnownPartition
@@ -53,16 +53,17 @@ from leasehold.entities.outbox import sender_of
 from leasehold.entities.parking import Retries, check_policy, parked
 from leasehold.entities.spread import BEHIND, Compute, SpreadComputed, check_spread, spread_entities
 from leasehold.entities.telling import failed, say_parked, unavailable
-from leasehold.errors import ConfigError, UsageError
+from leasehold.errors import UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.base import KeepsStates, LevelOf, Sink
+from leasehold.sinks.base import LevelOf, Sink
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
-from leasehold.sinks.parking import KeepsParked, ParkedEvent, Parking
+from leasehold.sinks.parking import ParkedEvent, Parking
 from leasehold.sinks.table import BatchResult
-from leasehold.sinks.versions import KnownEntity, Versioned
+from leasehold.sinks.versions import Versioned
+from leasehold.stores import LeaseStore
 
 if TYPE_CHECKING:
     from leasehold.processor.delivery import EventBatch
@@ -96,6 +97,7 @@ class HandledTable:
     retries         how often it is tried, and when
     spread          an entity's events may be in several partitions
     sequence_by     with `spread`, the column of `schema` that grows with each event of an entity
+    exclusive       with `spread`, where entities are leased while they are called for: a store's URL, or a `LeaseStore`
     late            what becomes of an event that comes after a later one: `apply` (default) or `reject`
     outbox          URL of the hub, or queue, to which events are sent that the handler emits
     handler_timeout seconds that a call may take; default: as long as it does. The handler is called in processes of its
@@ -128,6 +130,7 @@ class HandledTable:
         spread: bool = False,
         sequence_by: str | None = None,
         late: str = "apply",
+        exclusive: str | LeaseStore | None = None,
         outbox: str | None = None,
         handler_timeout: float | None = None,
         hand_over_timeout: float = 30.0,
@@ -146,6 +149,7 @@ class HandledTable:
         self.level_of = level_of
         check_columns(handler, self._reader.schema, self._state)
         check_spread(spread, sequence_by, late, self._reader.schema)
+        self._exclusive = exclusive_entities(exclusive, f"{pipeline}/{table}", spread=spread, on_failure=on_failure)
         spec = TableSpec(
             name=table,
             pipeline=pipeline,
@@ -156,22 +160,14 @@ class HandledTable:
             schema_evolution=schema_evolution,
         )
         self.sink: Sink = open_sink(url, spec, base=base)
-        if not (isinstance(self.sink, KeepsStates) and isinstance(self.sink, KeepsParked)):
-            raise ConfigError(
-                "url",
-                url,
-                "this sink keeps no states for handlers",
-                "SQLite and Postgres do: sqlite:///PATH, postgresql://…",
-            )
-        self._states: KeepsStates = self.sink
-        self._parks: KeepsParked = self.sink
+        self._states, self._parks = kept_by(self.sink, url)
         self.sink.check(with_fence(self._state))
         self._related = check_related(self.sink, related)
         self._states.check_states(referred=bool(related))
         self._parks.check_parked()
         self._sender = sender_of(self.sink, outbox, base=base, clock=self._clock, rng=self._rng)
         self._spread = spread_entities(
-            self.sink, self._state, self._columns, sequence_by=sequence_by, late=late, clock=self._clock
+            *(self.sink, self._state, self._columns, sequence_by, late, self._clock), exclusive=exclusive is not None
         )
         self._known: dict[str, KnownPartition] = {}
 
@@ -187,6 +183,8 @@ class HandledTable:
     def close(self) -> None:
         """End what sends and what calls, and close the sink. After the processor has ended; it may be used again."""
         self._calls.close()
+        if self._exclusive is not None:
+            self._exclusive.close()
         if self._sender is not None:
             self._sender.close()
         self.sink.close()
@@ -203,13 +201,15 @@ class HandledTable:
             return
         if self._sender is not None:
             self._sender.goes_on(context)
-        limit = self._known[batch.partition].limit = self._calls.limit()
-        if batch:
-            self._take(batch, context)
-        if limit.spent:
-            context.call_again(0.0)
-        else:
+        known = self._known[batch.partition]
+        known.limit = self._calls.limit()
+        try:
+            if batch:
+                self._take(batch, context)
             self._try_parked(batch, context)
+        finally:
+            if self._exclusive is not None:
+                self._exclusive.give_up(known.leases)
 
     def _is_owner(self, batch: EventBatch) -> bool:
         """Rule 1. False if a later owner has been here."""
@@ -231,8 +231,8 @@ class HandledTable:
             mark = self._watermark(batch)
             waiting = self._waiting(batch, mark)
             done = self._compute(batch, mark, again)
-            if self._on_failure != "wait":
-                self._check_outage(batch, done)
+            if self._on_failure != "wait" and (failure := known.outcomes.outage(done.calls)) is not None:
+                raise unavailable(self._handler, batch.partition, failure, done)
             end = batch.last + 1 if done.failed is None else done.failed.sequence_number
             parking = self._parking(batch, done)
             if end <= begin:
@@ -267,6 +267,9 @@ class HandledTable:
         After a batch of which nothing waits the watermark is not read once more: its commit has just compared it.
         """
         known, now = self._known[batch.partition], self._clock.wall()
+        if known.limit.spent:
+            context.call_again(0.0)
+            return
         if not batch or known.waiting is None or any(at <= now for at in known.waiting.values()):
             mark = self._watermark(batch)
             if mark.owner_level > batch.owner_level:
@@ -295,6 +298,10 @@ class HandledTable:
             return
         known.outages, known.not_before = 0, 0.0
         parking = self._parking(batch, done, [event.sequence_number for event in events])
+        if not (parking.put or parking.removed):
+            known.waiting = None
+            self._waiting(batch, mark)
+            return  # none was called for, and nothing changes
         at = mark.sequence_number + 1
         if violations := self._apply(done, batch, at, at, mark, parking).violations:
             known.note_refused(done, violations)
@@ -317,16 +324,22 @@ class HandledTable:
         before = {one.sequence_number for one in events if isinstance(one, ParkedEvent) and hung(one.error)}
         call = self._calling(batch.partition, before, goes_on=goes_on)
         if self._spread is not None:
-            return self._spread.computed(given, columns, call, parked=parked)
+            known = self._known[batch.partition]
+            leases = self._exclusive
+            lease = None if leases is None else leases.taking(known.leases, known.busy, self._clock, self._rng)
+            return self._spread.computed(given, columns, call, parked=parked, lease=lease)
         keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
         states = self._states.read_states(self._state, keys)
         return call(states, given, self._columns, waiting=set(waiting))
 
     def _calling(self, partition: str, before: Collection[int] = (), *, goes_on: bool) -> Compute:
         known = self._known[partition]
+        handler = self._calls.within(known.limit, before)
+        if self._exclusive is not None:
+            handler = self._exclusive.within(handler, known.leases)
         return partial(
             compute,
-            self._calls.within(known.limit, before),
+            handler,
             goes_on=goes_on,
             deliveries=1 if self._on_failure == "discard" else self._retries.deliveries,
             emits=self._sender is not None,
@@ -340,23 +353,12 @@ class HandledTable:
         put, removed = parked(done.held, tried, self._retries, self._clock.wall(), self._rng.random)
         return Parking(batch.hub, batch.partition, put, removed, retried=bool(tried))
 
-    def _check_outage(self, batch: EventBatch, done: Computed) -> None:
-        failure = self._known[batch.partition].outcomes.outage(done.calls)
-        if failure is not None:
-            raise unavailable(self._handler, batch.partition, failure, done)
-
     def _watermark(self, batch: EventBatch) -> Watermark:
         return self.sink.watermarks(batch.hub).get(batch.partition, Watermark())
 
     def _waiting(self, batch: EventBatch, mark: Watermark) -> Mapping[Key, float]:
-        """The entities that have parked events, as of `mark` or later: then a commit under `mark` is outdated."""
         known = self._known[batch.partition]
-        if known.waiting is None or known.changes != mark.changes:
-            found = self._parks.parked_entities(batch.hub, batch.partition)
-            behind = self._clock.wall() + known.behind  # another partition's event
-            known.waiting = {key: min(at, behind) if at == math.inf else at for key, at in found.items()}
-            known.changes = mark.changes
-        return known.waiting
+        return known.entities_waiting(self._parks, batch.hub, batch.partition, mark, self._clock.wall())
 
     def _apply(
         self,
@@ -382,19 +384,17 @@ class HandledTable:
 
     def _versioned(self, done: SpreadComputed, made: Batch, batch: EventBatch, end: int) -> Versioned:
         """What `done` was computed from, and how it is computed again, in place, where that has changed."""
-        read = {key: one.version for key, one in done.known.items()}
-        if made.parking is None or made.parking.retried:
-            return Versioned(self._state, read, done.latest(end))
+        assert self._spread is not None
         (its,) = made.ranges or ()
+        goes_on = self._on_failure != "wait"
 
-        def again(moved: Mapping[Key, KnownEntity]) -> Batch | None:
-            assert self._spread is not None
-            goes_on = self._on_failure != "wait"
-            call = self._calling(batch.partition, goes_on=goes_on)
-            if not self._spread.compute_again(done, moved, end, call, goes_on=goes_on):
-                return None
-            anew = row_batch(self._handler, self._state, batch, done, its.begin, its.end)
-            versioned = Versioned(self._state, read, done.latest(end))
-            return replace(anew, parking=self._parking(batch, done), versioned=versioned)
+        parked = made.parking is None or made.parking.retried
 
-        return Versioned(self._state, read, done.latest(end), again)
+        def anew() -> Batch:
+            if parked:
+                return made
+            again = row_batch(self._handler, self._state, batch, done, its.begin, its.end)
+            return replace(again, parking=self._parking(batch, done))
+
+        call = self._calling(batch.partition, goes_on=goes_on)
+        return self._spread.versioned(done, end, anew, call, goes_on=goes_on, parked=parked)

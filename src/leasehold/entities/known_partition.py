@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from leasehold.entities.applying import written_steps
 from leasehold.entities.calling.limits import TimeLimit
+from leasehold.entities.exclusive import Busy
 from leasehold.entities.handlers import Computed, Key
+from leasehold.entities.lease import EntityLease
 from leasehold.entities.parking import Outcomes
 from leasehold.entities.spread import BEHIND
 from leasehold.model import BEFORE_FIRST
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.parking import KeepsParked
 
 if TYPE_CHECKING:
     from leasehold.processor.partition_client import PartitionContext
@@ -25,7 +30,7 @@ class KnownPartition:
     they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again. Those behind
     another partition's are looked at after `behind` seconds. `refused` are the events of the batch at hand that
     the database refuses; with `by_steps` it is given the state that each of them leaves. `limit` is how
-    long the calls of a batch may hang.
+    long the calls of a batch may hang, `leases` are those that it holds.
     """
 
     owner_level: int
@@ -41,6 +46,21 @@ class KnownPartition:
     refused: Mapping[int, str] = field(default_factory=dict)
     by_steps: bool = False
     limit: TimeLimit = field(default_factory=TimeLimit)
+    leases: dict[Key, EntityLease] = field(default_factory=dict)
+    busy: Busy = field(default_factory=Busy)
+
+    def entities_waiting(
+        self, parks: KeepsParked, hub: str, partition: str, mark: Watermark, now: float
+    ) -> Mapping[Key, float]:
+        """The entities that have parked events, as of `mark` or later: then a commit under `mark` is outdated."""
+        if self.waiting is None or self.changes != mark.changes:
+            found = parks.parked_entities(hub, partition)
+            behind = now + self.behind  # another partition's event
+            self.waiting = {
+                key: self.busy.not_before(key, min(at, behind) if at == math.inf else at) for key, at in found.items()
+            }
+            self.changes = mark.changes
+        return self.waiting
 
     def nothing_refused(self) -> None:
         """Other events are at hand."""

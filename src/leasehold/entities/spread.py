@@ -10,6 +10,9 @@ computed again under the lock of a commit takes the place of what was computed b
 3. Under the lock of a commit handlers are called for `UNDER_LOCK` seconds at most, judged by how long the batch's calls
    took on average. The other events that have to be computed again are parked, uncalled: from then on nobody else
    changes their entities, so that what is computed of them next holds. With the policy `wait` all are called.
+4. With leases (`exclusive`) a commit that holds an entity's goes through though others have parked events of it since
+   it was read: its state is the same. And so that a holder who was paused past its lease overwrites nothing, batches of
+   parked events compare states, too.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ from leasehold.clock import Clock
 from leasehold.entities.given import Given
 from leasehold.entities.handlers import Columns, Computed, Key
 from leasehold.errors import ConfigError
+from leasehold.sinks.batch import Batch
 from leasehold.sinks.values import order_kind, order_values
-from leasehold.sinks.versions import KeepsVersions, KnownEntity, OrderValue
+from leasehold.sinks.versions import KeepsVersions, KnownEntity, OrderValue, Versioned
 
 UNDER_LOCK = 1.0
 BEHIND = (0.05, 2.0)
@@ -89,15 +93,31 @@ class SpreadEntities:
         *,
         sequence_by: str,
         late: str,
+        exclusive: bool,
         clock: Clock,
     ) -> None:
         self._sink, self._state, self._columns = sink, state, columns
         self._sequence_by, self._late, self._clock = sequence_by, late, clock
+        self._exclusive = exclusive
 
-    def computed(self, given: Iterable[Given], rows: pa.Table, call: Compute, *, parked: bool) -> SpreadComputed:
-        """Read what is known of these events' entities, and `call` the handler. `parked` events wait for nothing."""
+    def computed(
+        self,
+        given: Iterable[Given],
+        rows: pa.Table,
+        call: Compute,
+        *,
+        parked: bool,
+        lease: Callable[[list[Key]], None] | None = None,
+    ) -> SpreadComputed:
+        """Read what is known of these events' entities, and `call` the handler. `parked` events wait for nothing.
+
+        What is to be called for is leased before it is read, if there is a `lease`.
+        """
         valued, values = self._valued(given, rows)
         keys = list(dict.fromkeys(key for key, _, reason in valued if reason is None))
+        if lease is not None:
+            before = {} if parked else self._sink.read_entities(self._state, keys)
+            lease([key for key in keys if parked or not before[key].waits])
         known = self._sink.read_entities(self._state, keys)
         if parked:
             known = {key: replace(one, waits=False) for key, one in known.items()}
@@ -113,6 +133,8 @@ class SpreadEntities:
 
         All are called for unless the computation `goes_on` where one fails.
         """
+        if not (moved := self._changed(done, moved)):
+            return True
         stop = self._clock.monotonic() + UNDER_LOCK - done.average
         some = [
             (key, replace(event, delivery=event.delivery + 1), reason)
@@ -127,6 +149,42 @@ class SpreadEntities:
         done.known = {**done.known, **moved}
         done.take(anew, moved.keys())
         return True
+
+    def versioned(
+        self,
+        done: SpreadComputed,
+        end: int,
+        made: Callable[[], Batch],
+        call: Compute,
+        *,
+        goes_on: bool,
+        parked: bool,
+    ) -> Versioned:
+        """What `done` was computed from. Where that has changed it is computed again, and then the batch is `made`.
+
+        With `parked` events nobody else changes their entities, unless leases do not hold what they promise: rule 4.
+        """
+        read = {key: one.version for key, one in done.known.items()}
+
+        def again(moved: Mapping[Key, KnownEntity]) -> Batch | None:
+            if parked:
+                if self._changed(done, moved):
+                    return None
+            elif not self.compute_again(done, moved, end, call, goes_on=goes_on):
+                return None
+            return replace(made(), versioned=Versioned(self._state, read, done.latest(end)))
+
+        compares = self._exclusive or not parked
+        return Versioned(self._state, read, done.latest(end), again if compares else None)
+
+    def _changed(self, done: SpreadComputed, moved: Mapping[Key, KnownEntity]) -> dict[Key, KnownEntity]:
+        """Those that have moved for what their events were computed from: with leases, not by parking alone."""
+        if not self._exclusive:
+            return {**moved}
+        before = done.known
+        return {
+            key: one for key, one in moved.items() if (one.state, one.latest) != (before[key].state, before[key].latest)
+        }
 
     def _compute(
         self,
@@ -173,13 +231,20 @@ class SpreadEntities:
 
 
 def spread_entities(
-    sink: object, state: pa.Schema, columns: Columns, *, sequence_by: str | None, late: str, clock: Clock
+    sink: object,
+    state: pa.Schema,
+    columns: Columns,
+    sequence_by: str | None,
+    late: str,
+    clock: Clock,
+    *,
+    exclusive: bool,
 ) -> SpreadEntities | None:
     """The computation of a table's entities if they are spread; what its sink lacks for that is made."""
     if sequence_by is None or not isinstance(sink, KeepsVersions):
         return None
     sink.check_entities()
-    return SpreadEntities(sink, state, columns, sequence_by=sequence_by, late=late, clock=clock)
+    return SpreadEntities(sink, state, columns, sequence_by=sequence_by, late=late, exclusive=exclusive, clock=clock)
 
 
 def check_spread(spread: bool, sequence_by: str | None, late: str, schema: pa.Schema) -> None:

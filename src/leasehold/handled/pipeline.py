@@ -15,6 +15,7 @@ from leasehold.config import parse_duration
 from leasehold.entities.applying import check_columns
 from leasehold.entities.calling.limits import check_timeout
 from leasehold.entities.calling.processes import named
+from leasehold.entities.exclusive import check_exclusive
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityHandler
 from leasehold.entities.spread import check_spread
@@ -53,6 +54,7 @@ def made_of(make: Callable[..., T], file: PipelineFile, **more: Any) -> T:
         "spread": sink.spread,
         "sequence_by": sink.sequence_by,
         "late": sink.late,
+        "exclusive": _lease_store(file),
         "related": sink.related,
         "outbox": file.outbox_url,
         "schema_evolution": sink.schema_evolution,
@@ -95,6 +97,18 @@ def check_handler(file: PipelineFile) -> str:
 
 def _read(file: PipelineFile | Path | str) -> PipelineFile:
     return file if isinstance(file, PipelineFile) else read_pipeline_file(Path(file))
+
+
+def _lease_store(file: PipelineFile) -> str | None:
+    """Where entities are leased: the ownership's store. Raises `ConfigError`."""
+    if not file.sink.exclusive:
+        return None
+    url = file.ownership_url
+    if url is None or file.ownership.partitions is not None:
+        raise ConfigError(
+            "exclusive", True, "entities are leased in the ownership's store, and the file names none", "Name one"
+        )
+    return url
 
 
 def _timeout(file: PipelineFile) -> float | None:
@@ -154,6 +168,7 @@ def _checked(file: PipelineFile) -> tuple[EntityHandler, str, str]:
     with naming(f"{file.path}: sink."):
         check_columns(handler, schema, state)
         check_spread(sink.spread, sink.sequence_by, sink.late, schema)
+        check_exclusive(_lease_store(file), spread=sink.spread, on_failure=sink.on_failure)
         if (timeout := _timeout(file)) is not None:
             check_timeout(timeout, file.ownership.settings().hand_over_timeout)
             named(handler)

@@ -147,6 +147,7 @@ class HandledOnSpark:
             ("outbox.hub", file.outbox_url and file.outbox.hub, "on Spark nobody sends what a handler emits"),
             ("sink.on_failure", file.sink.on_failure == "wait" and "wait", "on Spark no event holds up its partition"),
             ("sink.related", ", ".join(file.sink.related), "on Spark a handler writes no rows of other tables"),
+            ("sink.exclusive", file.sink.exclusive, "on Spark no entity is leased"),
             ("sink.spread", file.sink.spread, "on Spark the events of an entity are in one partition"),
         ):
             if value:
