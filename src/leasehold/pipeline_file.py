@@ -272,6 +272,7 @@ class PipelineFile(_Section):
                 name=self.sink.table,
                 pipeline=self.name,
                 consumer_group=self.source.consumer_group,
+                handled=self.sink.handler is not None,
                 **self.sink.model_dump(include={"mode", "keys", "keep", "sequence_by", "spread", "schema_evolution"}),
             )
 

@@ -144,6 +144,29 @@ def test_the_command_runs_the_handler_until_it_is_stopped(place: Path) -> None:
     assert json.loads(said)["events"] == 203
 
 
+def test_a_reset_goes_back_only_where_the_table_has_been_emptied(place: Path) -> None:
+    def consume() -> None:
+        table = handled_table(place / "orders.toml")
+        with handled_processor(place / "orders.toml", table=table):
+            until(lambda: totals(place) == {"a": Decimal(3), "b": Decimal(4)})
+        table.close()
+
+    def reset(to: str) -> tuple[int, str]:
+        said = CliRunner().invoke(app, ["reset", str(place / "orders.toml"), "--to", to])
+        return said.exit_code, said.stderr
+
+    send(place, ("a", 1), ("a", 2), ("b", 4))
+    consume()
+    code, said = reset("earliest")
+    assert (code, "would count them twice. Empty the table first: DELETE FROM orders" in said) == (1, True)
+    assert [reset(to)[0] for to in ("sink", "latest")] == [0, 0]
+    with closing(sqlite3.connect(place / "entities.db")) as connection:
+        connection.execute("DELETE FROM orders")
+        connection.commit()
+    assert reset("earliest") == (0, "")
+    consume()
+
+
 EMITTING = """
 from leasehold.entities.answers import Effects, Emit
 from leasehold.entities.handlers import entity

@@ -37,8 +37,8 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     """Set how far a pipeline has come, while it is not running.
 
     Checkpoints and the table's watermarks are set together. The rows of the table stay: an upserted table comes out
-    right when events are read again; an appended one would hold them twice, so going back is refused until it has
-    been emptied. Refused while an instance is alive.
+    right when events are read again; an appended one, and one that a handler fills, would hold them twice, so going
+    back is refused until it has been emptied. Refused while an instance is alive.
 
     --to sink makes the checkpoints follow the table, after a store was wiped or restored from an older copy.
     --to earliest fills a new table from the beginning, after its database was deleted, and an upserted table anew: what

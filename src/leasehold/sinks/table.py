@@ -50,6 +50,7 @@ class TableSpec:
     spread          a key may come from several partitions, and batches say which versions of their entities they have
                     read (`versions`); `sequence_by` then says which events come late, and decides no more
     schema_evolution  `add` adds columns that the table has not; by default such a schema is refused
+    handled         its rows are what a handler has made of events: one that is read again would count twice
     """
 
     name: str
@@ -61,6 +62,7 @@ class TableSpec:
     sequence_by: str | None = None
     spread: bool = False
     schema_evolution: str | None = None
+    handled: bool = False
 
     def __post_init__(self) -> None:
         for setting, value in (("table", self.name), ("pipeline", self.pipeline)):

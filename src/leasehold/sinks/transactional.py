@@ -165,7 +165,7 @@ class TransactionalSink(ABC, Generic[T]):
         dropped, it will be made anew. Parked events that will be read again are parked no more (`parking`, rule 4).
 
         Raises `UsageError`, with nothing changed, where a higher owner level has been, since its owner goes on from
-        there; and where a watermark is lowered below events that an appended table holds, and would hold twice.
+        there; and where a watermark is lowered below events that an appended or handled table holds.
         """
         with self._claimed() as transaction:
             stored = self._check_set(
@@ -220,14 +220,15 @@ class TransactionalSink(ABC, Generic[T]):
 
     def _check_appended(self, transaction: T, stored: Mapping[str, Watermark], marks: Mapping[str, Watermark]) -> None:
         name = self.spec.name
-        if self.spec.keys or not transaction.has_rows():
+        if (self.spec.keys and not self.spec.handled) or not transaction.has_rows():
             return
+        again = "count them twice" if self.spec.handled else "append them twice"
         for partition, mark in marks.items():
             before = stored.get(partition)
             if before is not None and mark.sequence_number < before.sequence_number:
                 raise UsageError(
                     f"partition {partition}: the table {name} holds its events up to sequence number "
-                    f"{before.sequence_number}, and reading them again would append them twice. Empty the table first: "
+                    f"{before.sequence_number}, and reading them again would {again}. Empty the table first: "
                     f"DELETE FROM {name}"
                 )
 
