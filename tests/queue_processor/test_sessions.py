@@ -175,6 +175,21 @@ def test_a_stop_gives_the_session_back_at_once_and_counts_no_delivery(server: Se
     assert logs(tmp_path) == {"a": [0, 1, 2]}
 
 
+def test_a_session_that_never_ends_leaves_the_others_their_turn(server: ServiceBusServer, tmp_path: Path) -> None:
+    """There is one worker, and each message of the first session brings the next one before it is completed."""
+
+    def before(event: EntityEvent) -> None:
+        if event.key == "a" and "b" not in logs(tmp_path):
+            post(server, "a", event.row["n"] + 1)
+
+    post(server, "a", 0)
+    post(server, "b", 0)
+    with running(made(server, tmp_path, "one", before, workers=1, at_once=1, session_turn=0.2)):
+        until(lambda: server.count("sessions") == 0)
+    assert logs(tmp_path)["b"] == [0]
+    assert logs(tmp_path)["a"] == list(range(len(logs(tmp_path)["a"])))
+
+
 def test_connections_that_are_dropped_cost_nothing_but_time(server: ServiceBusServer, tmp_path: Path) -> None:
     for account in "abc":
         post(server, account, *range(10))

@@ -321,6 +321,20 @@ def next_session(client: Any, wait: float) -> Any:
     return client.get_queue_receiver("sessions", session_id=NEXT, max_wait_time=wait)
 
 
+def test_locks_of_sessions_are_lost_on_demand_with_those_of_their_messages(
+    quick: ServiceBusServer, caller: Any
+) -> None:
+    send(caller, "sessions", Message("1", session_id="a"))
+    with caller.get_queue_receiver("sessions", session_id="a") as receiver:
+        (message,) = receive(receiver, 1)
+        assert quick.faults.lose_locks(entity="sessions") == 1
+        with pytest.raises(raised.SessionLockLostError):
+            receiver.complete_message(message)
+    with caller.get_queue_receiver("sessions", session_id="a") as receiver:
+        (message,) = receive(receiver, 1)
+        assert message.delivery_count == 1
+
+
 def test_who_waits_for_a_session_gets_the_first_that_comes(quick: ServiceBusServer, caller: Any) -> None:
     with caller.get_queue_sender("sessions") as sender:
         sender.schedule_messages(Message("soon", session_id="new"), datetime.now(UTC) + timedelta(seconds=0.5))

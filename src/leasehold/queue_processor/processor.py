@@ -390,7 +390,7 @@ class QueueProcessor:
             if not may_pass(error):
                 raise
             if not self._away:
-                logger.warning("%s; waiting for it", error)
+                logger.warning("%s; waiting for it", str(error))  # the error would keep the connection alive
             self._away = True
             return None
         if self._away:

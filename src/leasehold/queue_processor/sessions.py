@@ -2,9 +2,9 @@
 
 Owns the shell of such a queue: some workers, each in a thread with a connection of its own, and the thread of `run`,
 which renews the locks of all their sessions. A worker takes the next free session, works through what is there in the
-session's order, and gives it up, so that others get their turn. It never passes a message that is not settled: once it
-cannot go on with one, it closes the session, and the service gives all that is left to the next holder, in order. No
-lease store is asked.
+session's order, and gives it up, so that others get their turn; one that always has more is given up after its turn. It
+never passes a message that is not settled: once it cannot go on with one, it closes the session, and the service gives
+all that is left to the next holder, in order. No lease store is asked.
 
 Who may be doing what at the same time: a worker and the renewing thread use one connection, under its mutex, which no
 handler holds; other processes do the same with other sessions. When a worker's process stops for a minute behind each
@@ -141,6 +141,7 @@ class _Worker:
         self._mutex = threading.Lock()
         self._queue = shared.open()
         self._at_hand: tuple[_SessionLock, QueueMessage] | None = None
+        self._session, self._since = "", 0.0
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -193,7 +194,15 @@ class _Worker:
             self._at_hand = None
             if rest:
                 shared.count("given_back" if shared.stop.is_set() else "lost", rest)
+            if rest or self._has_had_its_turn(lock.session):
                 self._leave()
+
+    def _has_had_its_turn(self, session: str) -> bool:
+        """Whether this worker has been with the session for long enough."""
+        now = self._shared.clock.monotonic()
+        if session != self._session:
+            self._session, self._since = session, now
+        return now - self._since >= self._shared.settings.session_turn
 
     def _settled(self, message: QueueMessage, lock: _SessionLock) -> bool:
         """Try a message until it is done or dead; whether the session's next may follow."""
@@ -247,6 +256,7 @@ class _Worker:
         with self._mutex:
             self._queue.close()
             self._queue = self._shared.open()
+            self._session = ""
 
     def _told(self, call: Callable[[], T]) -> T | None:
         """Call the queue. None while it is away."""

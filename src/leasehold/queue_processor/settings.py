@@ -44,6 +44,8 @@ class QueueDelivery:
     first_pause     before a message is tried again or given back; doubles with each time (0.1)
     longest_pause   what the pause grows to (30)
     at_once         messages of one entity that are worked through under one lease (50)
+    session_turn    how long a worker stays with a session that has messages all the time, before the others have their
+                    turn (60); for a queue that requires sessions
     remember        for how long the sink remembers what is done: longer than the queue keeps a message (14 days)
     deduplicate_by  what a sender names a message by that it may send twice: `message_id`, or a property's name. The
                     second has no effect; a message without it, or with an empty one, is never a duplicate (None)
@@ -60,6 +62,7 @@ class QueueDelivery:
     first_pause: float = 0.1
     longest_pause: float = 30.0
     at_once: int = 50
+    session_turn: float = 60.0
     remember: float = REMEMBER
     deduplicate_by: str | None = None
     deduplicate_for: float = REMEMBER
@@ -71,7 +74,8 @@ class QueueDelivery:
         for name in ("most", "workers", "max_deliveries", "at_once"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(name, getattr(self, name), "a whole number from 1", "Leave it out for the default")
-        for name in ("wait_at_most", "first_pause", "longest_pause", "remember", "deduplicate_for"):
+        durations = ("wait_at_most", "first_pause", "longest_pause", "session_turn", "remember", "deduplicate_for")
+        for name in durations:
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(name, getattr(self, name), "seconds above 0", "Leave it out for the default")
         if self.deduplicate_by == "":

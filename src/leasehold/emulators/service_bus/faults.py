@@ -35,7 +35,10 @@ class Faults(AmqpFaults):
         return self._detach(AmqpError(condition, description), entity)
 
     def lose_locks(self, *, entity: str | None = None) -> int:
-        """End every lock of a queue or subscription, or of all, as an update of the service may; return how many."""
+        """End every lock of a queue or subscription, or of all, as an update of the service may; return how many.
+
+        A session counts as one lock: with it those of its messages end, and its receiver is told that it has lost it.
+        """
         return self._lose_locks(entity)
 
     def swallow_outcomes(self, times: int) -> None:

@@ -144,8 +144,8 @@ class ServiceBusServer(AmqpServer):
             namespace, lost = self._shared.namespace, 0
             for each in self._entities.values():
                 if entity in (None, each.name):
-                    for queue in (each.alive, each.dead):
-                        lost += await namespace.do(each, queue.lose_locks)
+                    for lose in (each.locks.lose, each.alive.lose_locks, each.dead.lose_locks):
+                        lost += await namespace.do(each, lose)
             return lost
 
         return self._ask(lose())

@@ -48,6 +48,11 @@ class SessionLocks:
             self._queue.release_session(lock.session, now, failed=True)
         return over
 
+    def lose(self, now: int) -> int:
+        """Let all locks run out now, each with those of its messages; return how many sessions there were."""
+        self._locks = {session: replace(lock, until=now) for session, lock in self._locks.items()}
+        return len(self._locks)
+
     def accept(self, wanted: str | None, holder: object, now: int) -> SessionLock | None:
         """Lock a session, the next free one if none is named; `None` where there is no free one now.
 

@@ -82,16 +82,12 @@ class ServiceBusQueue:
 
     def receive(self, most: int, wait: float) -> list[QueueMessage]:
         """See `Queue.receive`."""
-        with self._told():
+        with self._linked():
             try:
-                try:
-                    return self._received(most, wait)
-                except OperationTimeoutError:  # the link was lost, and not opened again within the wait
-                    self._leave()
-                    return self._received(most, wait)
-            except ServiceBusError:
+                return self._received(most, wait)
+            except OperationTimeoutError:  # the link was lost, and not opened again within the wait
                 self._leave()
-                raise
+                return self._received(most, wait)
 
     def _received(self, most: int, wait: float) -> list[QueueMessage]:
         if self._sessions:
@@ -152,7 +148,7 @@ class ServiceBusQueue:
 
     def receive_deferred(self, numbers: Sequence[int]) -> list[QueueMessage]:
         """See `DefersMessages`. The service gives all of them or none: then each half is asked for."""
-        with self._told():
+        with self._linked():
             try:
                 return [_message(each) for each in self._opened().receive_deferred_messages([*numbers])]
             except MessageNotFoundError:
@@ -186,7 +182,7 @@ class ServiceBusQueue:
             raise QueueError(
                 f"{self.url}: a queue with sessions is looked at session by session, which is not done here"
             )
-        with self._told():
+        with self._linked():
             found = self._opened().peek_messages(max_message_count=most, sequence_number=max(1, start))
             return [_message(each) for each in found]
 
@@ -222,9 +218,6 @@ class ServiceBusQueue:
             self._receiver = receiver
         return self._receiver
 
-    def _complete(self, message: Any) -> None:
-        self._opened().complete_message(message)
-
     def _receiver_of(self, **options: Any) -> Any:
         client, address = self._connected(), self._address
         if address.subscription is None:
@@ -245,7 +238,7 @@ class ServiceBusQueue:
         """Whether the message could be settled: a lock that was lost is no error."""
         if self._sessions and self._receiver is None:
             return False  # its session was lost, and all locks with it
-        with self._told():
+        with self._linked():
             try:
                 settle(message.driver)
             except MessageLockLostError:
@@ -254,6 +247,18 @@ class ServiceBusQueue:
                 self._leave()
                 return False
         return True
+
+    @contextmanager
+    def _linked(self) -> Iterator[None]:
+        """As `_told`, for calls of the receiver. One that has failed is given up: the driver may have shut it down, and
+        would raise what is no `ServiceBusError` from then on. Messages are settled by the next one too, by their locks.
+        """
+        with self._told():
+            try:
+                yield
+            except ServiceBusError:
+                self._leave()
+                raise
 
     @contextmanager
     def _told(self) -> Iterator[None]:
