@@ -88,6 +88,7 @@ def dashboard(
     try:
         import uvicorn
 
+        from leasehold.dashboard.connections import BoundedHttp
         from leasehold.dashboard.server import Dashboard
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("starlette", "uvicorn"):
@@ -126,6 +127,8 @@ def dashboard(
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=2,
+            http=BoundedHttp,
+            ws="none",
         )
         Server(config).run(sockets=[listening])
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.notices import CycleEnded, CycleFailed, Notice, Notices, WorkStalled
+from leasehold.notices import CycleBegun, CycleEnded, CycleFailed, Notice, Notices, WorkStalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,19 @@ class InstanceHealth:
         self._lock = threading.Lock()
         self._cycle: CycleEnded | None = None
         self._cycle_at = 0.0
+        self._first: CycleBegun | None = None
         self._hanging: tuple[str, ...] = ()
         self._error = ""
         self.end: Callable[[], None] = notices.subscribe(self._hear, Notice)
         """Listen no more."""
 
     def _hear(self, notice: Notice) -> None:
-        if not isinstance(notice, CycleEnded | CycleFailed | WorkStalled):
+        if not isinstance(notice, CycleBegun | CycleEnded | CycleFailed | WorkStalled):
             return
         with self._lock:
             match notice:
+                case CycleBegun():
+                    self._first, self._cycle_at = notice, self._clock.monotonic()
                 case CycleEnded():
                     self._cycle, self._cycle_at = notice, self._clock.monotonic()
                     self._error = self._error if notice.failed else ""
@@ -74,13 +77,16 @@ class InstanceHealth:
         """How it is at this moment."""
         with self._lock:
             cycle, at, hanging, error = self._cycle, self._cycle_at, self._hanging, self._error
+            first = self._first
+        silent = self._clock.monotonic() - at
+        if cycle is None and first is not None and silent > first.stall_timeout:
+            return Health(False, False, f"the first dispatch cycle has not ended for {silent:.0f} s")
         if cycle is None:
             return Health(True, False, "no dispatch cycle has ended yet" + (f": {error}" if error else ""))
         if hanging:
             return Health(False, False, f"the work on partitions {', '.join(hanging)} has hung for the stall timeout")
         if cycle.stalled:
             return Health(False, False, "the work has made no progress for the stall timeout")
-        silent = self._clock.monotonic() - at
         if silent > cycle.due_in + cycle.stall_timeout:
             return Health(False, False, f"no dispatch cycle has ended for {silent:.0f} s")
         if cycle.failed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from leasehold.notices import CycleEnded, CycleFailed
+from leasehold.notices import CycleBegun, CycleEnded, CycleFailed
 from leasehold.ownership.holds import Holds
 from leasehold.ownership.pace import Outcome, pause_after
 from leasehold.ownership.parts import InstanceParts
@@ -24,6 +24,7 @@ class Cycles:
         self._parts, self._holds = parts, holds
         self._changed = threading.Condition()
         self._ended = 0
+        self._begun = False
         self._trouble = self._told_before = ""
         self.due = parts.clock.monotonic()
 
@@ -41,6 +42,10 @@ class Cycles:
     def begin(self) -> None:
         """A cycle begins."""
         self._told_before, self._trouble = self._trouble, ""
+        if not self._begun:
+            self._begun = True
+            parts = self._parts
+            parts.notices.publish(CycleBegun(str(parts.owner_id), parts.settings.stall_timeout))
 
     def tell_trouble(self, what: str, error: Exception) -> None:
         """A store or hub is away or refuses."""
