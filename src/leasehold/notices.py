@@ -19,6 +19,7 @@ __all__ = [
     "BatchDone",
     "BatchRetried",
     "CheckpointUpdated",
+    "CycleBegun",
     "CycleEnded",
     "CycleFailed",
     "EventsLost",
@@ -185,6 +186,17 @@ class StoreCalled(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
+class CycleBegun(Measurement):
+    """The first dispatch cycle of `owner_id` begins; it hangs if it has not ended after `stall_timeout` seconds.
+
+    Those behind it are told by their ends alone (`CycleEnded`), which say when the next is due.
+    """
+
+    owner_id: str
+    stall_timeout: float
+
+
+@dataclass(frozen=True, slots=True)
 class CycleEnded(Measurement):
     """A dispatch cycle of `owner_id` has ended, after `seconds`; the next comes within `due_in` seconds at the latest.
 
@@ -231,8 +243,9 @@ class BatchDone(Measurement):
     its waiting for the batch before it too; and, where tracing has asked for them, `producers`: the pairs of
     `traceparent` and `tracestate` that its events carry, at most 128.
 
-    `parts` are seconds within a phase: `read`, the longest that a task of Spark has waited for the hub, where tasks can
-    tell (not over Spark Connect). The transform is done in the same tasks meanwhile, and has no time of its own.
+    `parts` are seconds within `compute` or `body`: `read`, the longest that a task of Spark has waited for the hub,
+    where tasks can tell (not over Spark Connect), and `transform`, the rest of what it took to have the rows: the
+    transform, done in the same tasks meanwhile, Spark's scheduling, and the rows' way to where they are written.
     """
 
     events: int

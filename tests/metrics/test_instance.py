@@ -21,10 +21,12 @@ from leasehold.metrics.exposition import text_of
 from leasehold.metrics.health import InstanceHealth
 from leasehold.metrics.instance import InstanceMetrics
 from leasehold.metrics.instance_server import MetricsServer
+from leasehold.model import ConsumerGroup, OwnershipListing
 from leasehold.notices import (
     BatchDone,
     BatchRetried,
     CheckpointUpdated,
+    CycleBegun,
     CycleEnded,
     CycleFailed,
     EventsLost,
@@ -90,7 +92,9 @@ def test_everything_that_is_known_to_come_begins_at_zero(scene: Scene) -> None:
 
 def test_what_notices_say_is_counted(scene: Scene) -> None:
     publish = scene.notices.publish
-    publish(BatchDone(100, {"plan": 0.01, "compute": 2.0, "write": 0.5}, rejected=3, parts={"read": 0.7}))
+    publish(
+        BatchDone(100, {"plan": 0.01, "compute": 2.0, "write": 0.5}, rejected=3, parts={"read": 0.7, "transform": 1.3})
+    )
     publish(TableApplied("flights", {"applied": 97, "rejected": 3}, 0.5, {"stage": 0.1, "merge": 0.2}))
     publish(BatchRetried("away"))
     publish(StoreCalled("claim_ownership", 0.002, 5, 3))
@@ -108,7 +112,9 @@ def test_what_notices_say_is_counted(scene: Scene) -> None:
         "rejected_events_total": 3,
         'batch_retries_total{reason="away"}': 1,
         'batch_phase_seconds_sum{phase="compute"}': 2.0,
+        'batch_part_seconds_sum{part="plan"}': 0.01,
         'batch_part_seconds_sum{part="read"}': 0.7,
+        'batch_part_seconds_sum{part="transform"}': 1.3,
         'batch_part_seconds_sum{part="merge"}': 0.2,
         'table_rows_total{outcome="applied"}': 97,
         'table_rows_total{outcome="rejected"}': 3,
@@ -199,6 +205,20 @@ def test_work_that_hangs_is_not_alive_whichever_partition_it_is(scene: Scene) ->
     assert said(scene) == (False, False)
 
 
+def test_a_first_cycle_that_hangs_is_not_alive(scene: Scene) -> None:
+    scene.clock.advance(1_000)  # served long before the instance is started
+    assert scene.health.now().alive
+    scene.notices.publish(CycleBegun("a/1", 30.0))
+    scene.clock.advance(29)
+    assert scene.health.now().alive
+    scene.clock.advance(2)
+    answer = scene.health.now()
+    assert (answer.alive, answer.ready) == (False, False)
+    assert answer.why == "the first dispatch cycle has not ended for 31 s"
+    scene.cycle("0")
+    assert said(scene) == (True, True)
+
+
 def test_a_dispatch_thread_that_hangs_is_not_alive(scene: Scene) -> None:
     scene.cycle("0")
     scene.clock.advance(40)
@@ -272,6 +292,24 @@ def test_a_processor_is_served_while_it_runs(hub: LogHub, gate: threading.Event)
             assert (page["ownerId"], page["partitionCount"]) == (str(first.owner_id), 2)
             assert set(page["partitions"]) == {"0", "1"}
         assert told("partitions") == 0
+
+
+def test_a_first_cycle_whose_store_hangs_fails_the_liveness_probe(hub: LogHub, gate: threading.Event) -> None:
+    import dataclasses
+
+    class Hanging(TellingStore):
+        def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
+            assert gate.wait(60)
+            return super().list_ownership(group)
+
+    settings = dataclasses.replace(SETTINGS, partition_expiration=1.7, stall_timeout=1.7)
+    gate.clear()
+    processor = EventProcessor(hub, Hanging(), lambda batch, context: None, ownership=settings, delivery=DELIVERY)
+    with serve_metrics(processor.notices, listen="127.0.0.1:0") as server, processor:
+        until(lambda: get(f"{server.url}/livez")[0] == 503, "the probe to fail")
+        assert get(f"{server.url}/livez")[1].startswith("the first dispatch cycle has not ended for ")
+        gate.set()
+        until(lambda: get(f"{server.url}/livez")[0] == 200, "it to be alive")
 
 
 def test_a_handler_that_hangs_past_the_stall_timeout_fails_the_liveness_probe(

@@ -10,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.faults.test_run import FENCE, PIPELINE
@@ -66,9 +68,11 @@ def test_a_run_is_served_and_traced(tmp_path: Path) -> None:
         assert (told("events_total"), told("rejected_events_total")) == (12, 2)
         for phase in ("plan", "compute", "write"):
             assert told(f'batch_phase_seconds_sum{{phase="{phase}"}}') > 0
-        for part in ("read", "stage", "merge"):
+        for part in ("plan", "read", "transform", "stage", "merge"):
             assert told(f'batch_part_seconds_sum{{part="{part}"}}') > 0
-        assert told('batch_part_seconds_sum{part="read"}') <= told('batch_phase_seconds_sum{phase="compute"}')
+        for parts, phase in ((("plan",), "plan"), (("read", "transform"), "compute")):
+            whole = sum(told(f'batch_part_seconds_sum{{part="{part}"}}') for part in parts)
+            assert whole == pytest.approx(told(f'batch_phase_seconds_sum{{phase="{phase}"}}'))
         inside = sum(told(f'batch_part_seconds_sum{{part="{part}"}}') for part in ("stage", "merge"))
         assert inside <= told('table_transaction_seconds_sum{table="entities"}')
         assert told('table_rows_total{outcome="rejected"}') == 2

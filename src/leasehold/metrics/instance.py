@@ -37,7 +37,7 @@ from leasehold.notices import (
 )
 
 PHASES = ("plan", "compute", "write", "body", "handle")
-PARTS = ("read", "stage", "merge")
+PARTS = ("plan", "read", "transform", "stage", "merge")
 ROWS = ("applied", "replayed", "refused", "superseded", "rejected", "duplicates")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The buckets of batches: from a handler's millisecond to a hung transform."""
@@ -70,7 +70,7 @@ class InstanceMetrics:
         self._phases = histogram("batch_phase_seconds", "How long the phases of batches take.", "phase", SECONDS)
         self._parts = histogram(
             "batch_part_seconds",
-            "How long parts of the phases take, as far as they can be told apart.",
+            "How long parts of batches take: plan, read, transform, stage and merge, where they can be told apart.",
             "part",
             SECONDS,
         )
@@ -149,6 +149,7 @@ class InstanceMetrics:
                 self._last_batch.set(self._clock.wall())
                 for phase, seconds in notice.seconds.items():
                     self._phases.labels(phase).observe(seconds)
+                self._observe_parts({part: notice.seconds[part] for part in ("plan",) if part in notice.seconds})
                 self._observe_parts(notice.parts)
             case TableApplied():
                 self._table.labels(notice.table).observe(notice.seconds)

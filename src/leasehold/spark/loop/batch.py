@@ -9,7 +9,9 @@ again. That is for what a loop understands (`failures.py`); what the user's code
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +26,7 @@ from leasehold.spark.loop.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import last_times, parts, sizes, timed
+from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
 from leasehold.spark.table.foreach import applied_already
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ class MicroBatch:
         """Publishes a notice of what is done with the batch."""
         self._order, self._jobs, self._meet, self._stopping = order, jobs, meet, stopping
         self._applied: list[MetTable] = []
+        self._computing: float | None = None  # seconds
 
     def __repr__(self) -> str:
         return f"MicroBatch({self.id}, {len(self)} events of {len(self.ranges)} partitions)"
@@ -130,9 +133,10 @@ class MicroBatch:
         return timed(self.ranges, self.times())
 
     def parts(self) -> dict[str, float]:
-        """What tasks tell of the time that its reading took, in seconds (`BatchDone.parts`)."""
+        """What tasks and tables tell of the time that its rows took, in seconds (`BatchDone.parts`)."""
         try:
-            return parts((self.receipts() or {}).values())
+            told = parts((self.receipts() or {}).values())
+            return told if self._computing is None else with_transform(told, self._computing)
         except StaleBatch:
             return {}
 
@@ -145,6 +149,15 @@ class MicroBatch:
             return put_together(receipt.producers for receipt in (self.receipts() or {}).values())
         except StaleBatch:
             return ()
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """While a table has its rows read and transformed, to count the time."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._computing = (self._computing or 0.0) + time.monotonic() - started
 
     def begin_apply(self, table: MetTable) -> None:
         """Refuse to apply the batch to a table that has it, or that is not this loop's to fill."""

@@ -27,7 +27,7 @@ from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes, timed
+from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes, timed, with_transform
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import Deduplication, identities_of
 from leasehold.spark.versions import to_arrow
@@ -83,7 +83,8 @@ class Evaluation:
         try:
             with about(batch=group):
                 evaluated = self._evaluated(order)
-            return replace(evaluated, seconds=time.monotonic() - started)
+            seconds = time.monotonic() - started
+            return replace(evaluated, seconds=seconds, parts=with_transform(evaluated.parts, seconds))
         finally:
             self._jobs.end()
 

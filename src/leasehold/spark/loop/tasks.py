@@ -214,6 +214,11 @@ def parts(receipts: Iterable[Receipt]) -> dict[str, float]:
     return {"read": max(reading)} if reading else {}
 
 
+def with_transform(told: Mapping[str, float], computing: float) -> dict[str, float]:
+    """What `parts` tells, and the rest of the seconds of `computing` as `transform`; not where tasks tell nothing."""
+    return {**told, "transform": max(0.0, computing - told["read"])} if "read" in told else dict(told)
+
+
 def sizes(receipts: Mapping[int, Receipt]) -> dict[str, float]:
     """What an event of each partition weighs in the mean, in bytes, by these receipts."""
     events: dict[str, int] = {}

@@ -265,15 +265,17 @@ class EntityTable:
     def _rows(self, df: DataFrame, batch: MicroBatch) -> Batch | StagedBatch:
         """The rows of a batch of `MicroBatches`, staged by its tasks, or here. Raises `StaleBatch`."""
         prepared = self.prepare(df)
-        staged = self.staged(prepared, batch.ranges, partial(batch.rejected, prepared.df))
+        with batch.computing():
+            staged = self.staged(prepared, batch.ranges, partial(batch.rejected, prepared.df))
         if staged is None:
             return self._evaluated(prepared, batch)
         return replace(staged, shape=replace(staged.shape, ranges=batch.timed_ranges()))
 
     def _evaluated(self, prepared: Prepared, batch: MicroBatch) -> Batch:
         """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
-        rows = replace(self.evaluate(prepared), identities=identities_of(self.deduplication, batch.events))
-        set_aside = batch.rejected(prepared.df, rows.rows.num_rows)
+        with batch.computing():
+            rows = replace(self.evaluate(prepared), identities=identities_of(self.deduplication, batch.events))
+            set_aside = batch.rejected(prepared.df, rows.rows.num_rows)
         return replace(rows if set_aside is None else with_rejected(rows, set_aside), ranges=batch.timed_ranges())
 
     def apply_batch(self, df: DataFrame, rejected: DataFrame | None = None) -> BatchResult:
