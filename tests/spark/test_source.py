@@ -21,6 +21,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.metrics import serve_metrics
 from leasehold.model import Event
 from leasehold.notices import Notices
+from leasehold.spark import EntityTable
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges
 from leasehold.stores.sqlite.store import SqliteStore
@@ -40,6 +41,7 @@ class Bench:
     hub: LogHub
     seen: list[tuple[str, int]] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
+    write: Callable[[DataFrame, int], object] = lambda batch, batch_id: None
 
     @property
     def store(self) -> SqliteStore:
@@ -55,12 +57,13 @@ class Bench:
     def stream(
         self, name: str, *, available_now: bool = False, interval: str | None = None, **options: str
     ) -> StreamingQuery:
-        """Start a stream that notes what it reads; `name` is its owner id and its checkpoint folder."""
+        """Start a stream that notes and writes what it reads; `name` is its owner id and its checkpoint folder."""
 
         def note(batch: DataFrame, batch_id: int) -> None:
             rows = batch.select("partition", "sequenceNumber").toArrow().to_pylist()
             self.batches.append(len(rows))
             self.seen += [(row["partition"], row["sequenceNumber"]) for row in rows]
+            self.write(batch, batch_id)
 
         url = f"sqlite:///{self.folder}/store.db"
         stores = {} if "ownershipStore" in options else {"store": url}
@@ -326,6 +329,37 @@ def test_the_source_process_serves_metrics_and_health_of_the_whole_query(bench: 
     finally:
         query.stop()
     until(lambda: told("partitions") == -1, "the port to be given back")
+
+
+def test_the_source_and_the_table_of_a_query_come_together_in_one_endpoint(bench: Bench, tmp_path: Path) -> None:
+    port = free_port()
+    table = EntityTable(f"sqlite:///{tmp_path}/t.db", "entities", mode="append", pipeline="p")
+    columns = ("CAST(body AS STRING) AS id", "hub", "partition", "sequenceNumber", "ownerLevel")
+    bench.send("0", 30)
+    with serve_metrics(table.notices, listen="127.0.0.1:0", beside=f"127.0.0.1:{port}") as server:
+
+        def told(series: str) -> float | None:
+            return samples(get(f"{server.url}/metrics")[1]).get(f"leasehold_instance_{series}")
+
+        assert told(f'beside_up{{endpoint="127.0.0.1:{port}"}}') == 0
+        assert get(f"{server.url}/readyz") == (503, f"127.0.0.1:{port} does not answer\n")
+        assert get(f"{server.url}/livez")[0] == 200
+        bench.write = lambda batch, batch_id: table.apply(batch.selectExpr(*columns), batch_id)
+        options: dict[str, Any] = {"metricsListen": f"127.0.0.1:{port}", **table.stream_options()}
+        query = bench.stream("a", **options)
+        try:
+            until(lambda: told("events_total") == 30, "the batch to be counted")
+            assert told("partitions") == 3
+            assert told('table_rows_total{outcome="applied"}') == 30
+            assert told(f'beside_up{{endpoint="127.0.0.1:{port}"}}') == 1
+            until(lambda: get(f"{server.url}/readyz") == (200, "ok\n"), "it to be ready")
+            [page] = json.loads(get(f"{server.url}/status")[1])
+            assert set(page["partitions"]) == {"0", "1", "2"}
+        finally:
+            query.stop()
+        until(lambda: told("events_total") == 0, "the port to be given back")
+        assert told('partition_owner_level{partition="0"}') is None
+        assert told('table_rows_total{outcome="applied"}') == 30
 
 
 def test_a_port_in_use_ends_the_query_with_the_option_s_name(bench: Bench) -> None:

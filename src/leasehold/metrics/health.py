@@ -68,6 +68,12 @@ class InstanceHealth:
             return self._cycle
 
     @property
+    def has_cycles(self) -> bool:
+        """Whether a dispatch cycle has begun, as an instance's does; what only fills a table has none."""
+        with self._lock:
+            return self._first is not None or self._cycle is not None or bool(self._error)
+
+    @property
     def last_error(self) -> str:
         """Why the last cycle failed, `""` if it did not."""
         with self._lock:
