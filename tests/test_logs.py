@@ -34,6 +34,7 @@ ACTIONS = [
     "record-skipped",
     "work-stalled",
     "store-called",
+    "cycle-begun",
     "cycle-ended",
     "events-received",
     "batch-done",
