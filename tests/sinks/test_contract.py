@@ -15,6 +15,7 @@ from leasehold.testing.sinks import (
     DuplicatesContract,
     ForgettingContract,
     MessagesContract,
+    ParkingContract,
     RejectedContract,
     SinkContract,
     StatesContract,
@@ -74,6 +75,10 @@ class TestStatesOnSqlite(OnSqlite, StatesContract):
         return make
 
 
+class TestParkingOnSqlite(OnSqlite, ParkingContract):
+    pass
+
+
 class TestForgettingOnSqlite(OnSqlite, ForgettingContract):
     pass
 
@@ -107,6 +112,10 @@ class TestPostgresSink(OnPostgres, SinkContract):
 
 
 class TestRejectedRowsOfPostgres(OnPostgres, RejectedContract):
+    pass
+
+
+class TestParkingOnPostgres(OnPostgres, ParkingContract):
     pass
 
 

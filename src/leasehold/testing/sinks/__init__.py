@@ -4,6 +4,7 @@ from leasehold.testing.sinks.contracts import SinkContract
 from leasehold.testing.sinks.duplicates import DuplicatesContract
 from leasehold.testing.sinks.forgetting import ForgettingContract
 from leasehold.testing.sinks.messages import MessagesContract
+from leasehold.testing.sinks.parking import ParkingContract
 from leasehold.testing.sinks.rejected import RejectedContract
 from leasehold.testing.sinks.states import StatesContract
 
@@ -11,6 +12,7 @@ __all__ = [
     "DuplicatesContract",
     "ForgettingContract",
     "MessagesContract",
+    "ParkingContract",
     "RejectedContract",
     "SinkContract",
     "StatesContract",
