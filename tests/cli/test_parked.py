@@ -108,6 +108,19 @@ def test_an_event_is_shown_whole(place: Path) -> None:
     assert 'body: {"id": "a", "n": 1}' in said
 
 
+def test_events_are_exported_whole_a_line_each(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "AT_A_TIME", 1)
+    said = invoke(place, "export")
+    assert said.exit_code == 0, said.output
+    rows = [json.loads(line) for line in said.stdout.splitlines()]
+    assert rows == document(place, "")["parked"]
+    assert [
+        json.loads(line)["sequenceNumber"] for line in invoke(place, "export", "--event", "0:1").stdout.splitlines()
+    ] == [1]
+    assert invoke(place, "export", "--event", "0:9").stdout == ""
+    assert len(document(place, "")["parked"]) == 3, "they stay parked"
+
+
 def test_events_are_to_be_tried_at_once(place: Path) -> None:
     before = document(place, "")["parked"][1]["next"]
     assert document(place, "retry", "--event", "0:1") == {"retried": 1}

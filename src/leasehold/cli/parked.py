@@ -1,4 +1,4 @@
-"""`leasehold parked`: the events that wait for their handler are listed, shown, tried at once or dropped.
+"""`leasehold parked`: the events that wait for their handler are listed, shown, exported, tried at once or dropped.
 
 Owns what is shown; `operations.parked` has the rules. `leasehold parked PIPELINE.toml` is `parked list`.
 """
@@ -55,6 +55,7 @@ def parked() -> None:
     Example:
       leasehold parked orders.toml
       leasehold parked show orders.toml --event 3:1042
+      leasehold parked export orders.toml > parked.jsonl
       leasehold parked retry orders.toml --reason-has "ConnectionError"
       leasehold parked drop orders.toml --event 3:1042 --because "a test message"
     """
@@ -109,6 +110,30 @@ def show(
             f"body: {printable(str(record['body']))}",
         ]
         output.show(Result(summary="\n".join(said) + "\n", facts=record))
+
+
+@parked.command()
+@selection
+@file_and_settings
+def export(
+    file: Path,
+    events: tuple[str, ...],
+    reason_has: str | None,
+    hub: str | None,
+    settings: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Print all parked events whole, a JSON object a line, as `list --json` has them. They stay parked.
+
+    \b
+    Example:
+      leasehold parked export orders.toml > parked.jsonl
+    """
+    from leasehold.operations.parked import each
+
+    _, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    for row in each(rows, chosen):
+        click.echo(json.dumps(_record(row)))
 
 
 @parked.command()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.parking.listing import ListsParked
+from leasehold.sinks.parking.listing import ListsParked, ParkedRow
 from leasehold.sinks.set_aside import EventId, Selection
 
 AT_A_TIME = 1000
@@ -39,9 +39,20 @@ def drop(parked: ListsParked, selection: Selection, reason: str) -> int:
     return sum(parked.drop_parked(some, reason) for some in pieces(parked, selection))
 
 
+def each(parked: ListsParked, selection: Selection) -> Iterator[ParkedRow]:
+    """The events of a selection, as they are when their turn comes."""
+    for some in _listed(parked, selection, AT_A_TIME):
+        yield from some
+
+
 def pieces(parked: ListsParked, selection: Selection, size: int = AT_A_TIME) -> Iterator[list[EventId]]:
     """The events of a selection, so many at a time."""
+    for some in _listed(parked, selection, size):
+        yield [row.id for row in some]
+
+
+def _listed(parked: ListsParked, selection: Selection, size: int) -> Iterator[list[ParkedRow]]:
     after: EventId | None = None
-    while some := [row.id for row in parked.parked_rows(selection, size, after)]:
-        after = some[-1]
+    while some := parked.parked_rows(selection, size, after):
+        after = some[-1].id
         yield some

@@ -112,7 +112,8 @@ class ParkingContract(SinkFixtures):
         assert parking.parked_events(HUB, "0", keys, 100) == held[:100]
 
     def test_an_operator_lists_hurries_and_drops_and_the_owner_notices(self, parking: Any) -> None:
-        if not isinstance(parking, ListsParked):
+        lists = isinstance(parking, ListsParked)
+        if not lists:
             pytest.skip("this sink lists no parked events")
         held = [waiting(0), waiting(1, "b"), waiting(2)]
         parking.apply(parks(batch(ranges=[read(0, 3)]), held))
