@@ -2,7 +2,7 @@
 
 Owns which characters are shown as what they are. What is not printable (control characters with which a terminal can
 be told to do something, marks that turn the direction of what follows, invisible characters) is shown as an escape, so
-that an owner id, an error or a body can neither hide nor fake a line.
+that an owner id, an error or a body can neither hide nor fake a line. And whether anybody reads what is printed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import select
+import sys
 
 
 def printable(text: str) -> str:
@@ -58,3 +60,13 @@ class PrintableFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return printable_lines(super().format(record))
+
+
+def nobody_reads_the_output() -> bool:
+    """Whether the pipe is broken that this program prints to; a broken connection to a database is a failure."""
+    try:
+        output = select.poll()
+        output.register(sys.__stdout__.fileno(), 0)  # type: ignore[union-attr]  # it may be None, which is no pipe
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
+    except (AttributeError, ValueError, OSError):
+        return False

@@ -144,6 +144,37 @@ def test_the_command_runs_the_handler_until_it_is_stopped(place: Path) -> None:
     assert json.loads(said)["events"] == 203
 
 
+@pytest.mark.parametrize("timeout", ["", 'handler_timeout = "9s"\n'])
+def test_a_handler_that_prints_into_a_pipe_that_nobody_reads_ends_the_program_and_parks_nothing(
+    place: Path, timeout: str
+) -> None:
+    (place / "orders.toml").write_text(FILE + timeout)
+    (place / "some_orders.py").write_text(MODULE.replace("def order(state, event):", PRINTING))
+    send(place, *((f"o{number}", 1) for number in range(50)))
+    with subprocess.Popen(
+        [sys.executable, "-m", "leasehold", "run", str(place / "orders.toml"), "--no-spark"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=str(ROOT / "src")),
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == "an order\n"
+            process.stdout.close()
+            said = process.stderr.read()
+            assert process.wait(PATIENT) == 1
+        finally:
+            process.kill()
+    assert "BrokenPipe" not in said
+    assert rows(place, "SELECT 1 FROM leasehold_parked") == rows(place, "SELECT 1 FROM orders_rejected") == []
+
+
+PRINTING = """def order(state, event):
+    print("an order", flush=True)"""
+
+
 def test_a_reset_goes_back_only_where_the_table_has_been_emptied(place: Path) -> None:
     def consume() -> None:
         table = handled_table(place / "orders.toml")

@@ -28,6 +28,7 @@ from typing import Any
 from leasehold.entities.answers import Emit, parts
 from leasehold.entities.calling.raised import NotCalled, is_timeout, name_of
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
+from leasehold.printable import nobody_reads_the_output
 from leasehold.sinks.related import EntityStep
 
 __all__ = [
@@ -309,7 +310,9 @@ def compute(
             behind.add(key)
             done.held.append(Held(key, event))
             continue
-        except Exception as error:  # noqa: BLE001  whatever a handler raises, the event is tried again
+        except Exception as error:  # whatever a handler raises, the event is tried again
+            if name_of(error) == "BrokenPipeError" and nobody_reads_the_output():
+                raise BrokenPipeError(*error.args) from error  # `program | head`: no event is to blame
             done.calls.setdefault(key, name_of(error))
             if not goes_on:
                 done.failed, done.error = event, error

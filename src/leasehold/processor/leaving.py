@@ -9,15 +9,15 @@ left, as others do.
 from __future__ import annotations
 
 import os
-import select
-import sys
 from contextlib import suppress
+
+from leasehold.printable import nobody_reads_the_output
 
 
 def means_to_leave(error: BaseException) -> bool:
     """Whether the program is to end: `sys.exit` was called, or who read the standard output is gone."""
     if isinstance(error, BrokenPipeError):
-        return _nobody_reads_the_output()
+        return nobody_reads_the_output()
     return isinstance(error, SystemExit | KeyboardInterrupt)
 
 
@@ -38,13 +38,3 @@ def as_exit(error: BaseException) -> BaseException:
         os.dup2(nowhere, 1)
         os.close(nowhere)
     return SystemExit(1)
-
-
-def _nobody_reads_the_output() -> bool:
-    """Whether the pipe is broken that this program prints to; a broken connection to a database is a failure."""
-    try:
-        output = select.poll()
-        output.register(sys.__stdout__.fileno(), 0)  # type: ignore[union-attr]  # it may be None, which is no pipe
-        return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
-    except (AttributeError, ValueError, OSError):
-        return False
