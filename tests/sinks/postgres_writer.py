@@ -2,6 +2,7 @@
 
 write NAME BATCHES KEYS SLOTS   applies batches of its partition NAME to the table `flights` by version, on hot keys
 die POINT …                     applies the batch of `killed`, and is killed at the point; a process for each point
+die-staged POINT …              the same, where tasks have staged the rows of that batch
 die-trying POINT …              the same, where it tries the rejected events of that batch again
 stop POINT                      the same, and stops there until it is continued; says what came of it then
 """
@@ -15,6 +16,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
+
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.postgres import rejected, rejected_rows
@@ -24,12 +27,17 @@ from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.rejected_rows import _Retry
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.postgres.staged import stager
+from leasehold.sinks.postgres.staged.rows import StagedRows
+from leasehold.sinks.postgres.staged.stager import PostgresStager
+from leasehold.sinks.postgres.staged.table import LeftBehind
 from leasehold.sinks.postgres.staging import Staging
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.set_aside import EventId, RetryResult
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.writing import RowWriter
 from tests.sinks.events import E, batch
+from tests.sinks.staged.staging import StagedSink
 
 SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",), sequence_by="version")
 SIZE = 40
@@ -55,6 +63,31 @@ POINTS: dict[str, tuple[Any, str]] = {
 }
 """Where a writer can be killed: behind the function that is named."""
 
+IN_TASK: dict[str, tuple[Any, str]] = {
+    "columns known": (stager, "stored_columns"),
+    "rows readied": (stager, "staged_piece"),
+    "connected": (stager, "_prepare"),
+    "half copied": (psycopg.Copy, "write"),
+    "copied": (psycopg.Copy, "__exit__"),
+    "piece committed": (PostgresStager, "_copy"),
+    "receipt given": (PostgresStager, "stage"),
+}
+"""Where a task that stages rows can be killed."""
+
+STAGED: dict[str, tuple[Any, str]] = {
+    "stager made": (PostgresSink, "stager"),
+    **IN_TASK,
+    **{name: POINTS[name] for name in ("fitted", "watermarks locked", "levels raised", "staging emptied")},
+    "staged rows counted": (StagedRows, "_check"),
+    "staged rows filled": (StagedRows, "fill"),
+    **{name: POINTS[name] for name in ("keys locked", "concerned keys found", "merged", "keys remembered")},
+    "staged rows set aside": (StagedRows, "rejected"),
+    "staged rows deleted": (StagedRows, "end"),
+    **{name: POINTS[name] for name in ("rejected", "written", "none whole")},
+    "merge committed": (PostgresSink, "_apply_arranged"),
+    "left cleared": (LeftBehind, "clear"),
+}
+"""Where an instance can be killed whose tasks stage its batch, in the order of the batch."""
 
 TRYING: dict[str, tuple[Any, str]] = {
     "watermarks locked": (Bookkeeping, "lock_watermarks"),
@@ -108,7 +141,7 @@ def try_again(sink: PostgresSink) -> RetryResult:
 
 def at(point: str, act: Callable[[], None]) -> None:
     """Act once the function of this point has returned."""
-    owner, name = {**TRYING, **POINTS}[point]
+    owner, name = {**TRYING, **STAGED, **POINTS}[point]
     before = getattr(owner, name)
 
     def then(*given: Any, **named: Any) -> Any:
@@ -134,16 +167,17 @@ def write(sink: PostgresSink, name: str, batches: int, keys: int, slots: int) ->
 
 def main(url: str, command: str, *words: str) -> None:
     """Run one command."""
-    sink = PostgresSink(url, SPEC, timeout=60.0 if command != "stop" else 4.0)
+    kind = StagedSink if command == "die-staged" else PostgresSink
+    sink = kind(url, SPEC, timeout=60.0 if command != "stop" else 4.0)
     if command == "write":
         said = write(sink, words[0], *map(int, words[1:]))
-    elif command in ("die", "die-trying"):
+    elif command in ("die", "die-staged", "die-trying"):
         for point in words:  # each in a process of its own, which has everything imported
             sys.stdin.readline()
             child = os.fork()
             if not child:
                 at(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
-                sink.apply(killed()) if command == "die" else try_again(sink)
+                try_again(sink) if command == "die-trying" else sink.apply(killed())
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             print("killed" if os.WIFSIGNALED(status) else f"not killed: {status}", flush=True)

@@ -7,21 +7,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.postgres.staged.table import AGE
 from leasehold.sinks.table import BatchResult
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
-from tests.sinks.postgres_writer import POINTS, SPEC, killed, written_by
+from tests.sinks.postgres_writer import POINTS, SPEC, STAGED, killed, written_by
+from tests.sinks.staged.staging import StagedSink
 
 ROOT = Path(__file__).parents[2]
 MADE = """CREATE TABLE flights (tail text PRIMARY KEY, status text CHECK (status <> 'bad'), slot integer UNIQUE)"""
 LOOSE = "CREATE TABLE flights (tail text PRIMARY KEY, status text, slot integer)"
+COMMITTED = ("committed", "merge committed", "left cleared")
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
@@ -118,24 +123,27 @@ def test_a_stopped_writer_holds_up_its_keys_alone_and_not_for_long(place: Place)
     sink.close()
 
 
-def killed_at_each(place: Place, points: Sequence[str]) -> None:
+def killed_at_each(place: Place, points: Sequence[str], command: str = "die") -> None:
     """A writer is killed at each point, and its batch comes again: all of it is there once, or was there."""
+    kind = StagedSink if command == "die-staged" else PostgresSink
     first = batch([E("old", slot=9)], by_version=True, deletes=True)
-    kept = []
-    with writer(place, "die", *points) as process:
+    kept: list[tuple[list[Any], ...]] = []
+    place.run(MADE)
+    fresh = kind(place.url, SPEC, timeout=20.0)
+    with writer(place, command, *points) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for point in points:
-            beside = "leasehold_key_flights, flights_rejected, leasehold_watermark, leasehold_table"
-            place.run(f"DROP TABLE IF EXISTS flights, {beside}", MADE)
-            fresh = place.sink(SPEC, timeout=20.0)
+            if kept:
+                tables = ("flights", "leasehold_key_flights", "flights_rejected", "leasehold_watermark")
+                place.run(*(f"DELETE FROM {name}" for name in tables))
             fresh.apply(first)
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline().strip() == "killed", point
             rows = place.look("SELECT tail, status, slot FROM flights ORDER BY 1")
             mark = fresh.watermarks("h")["0"].sequence_number
-            assert (rows, mark) == ([("old", "ok", 9)], 0) if point != "committed" else mark == 9, point
+            assert (rows, mark) == ([("old", "ok", 9)], 0) if point not in COMMITTED else mark == 9, point
             again = fresh.apply(killed())
             assert again.applied + again.replayed + again.rejected == 8, point
             kept.append(
@@ -145,7 +153,7 @@ def killed_at_each(place: Place, points: Sequence[str]) -> None:
                     place.look("SELECT key_1, number, gone FROM leasehold_key_flights ORDER BY 1"),
                 )
             )
-            fresh.close()
+    fresh.close()
     assert all(one == kept[0] for one in kept)
     assert kept[0][1] == [(3,), (4,), (9,)]
 
@@ -154,8 +162,20 @@ def test_a_writer_killed_at_any_point_has_done_all_or_nothing(place: Place) -> N
     killed_at_each(place, list(POINTS))
 
 
+def test_an_instance_killed_at_any_point_of_a_staged_batch_leaves_nothing_that_counts(place: Place) -> None:
+    killed_at_each(place, [point for point in STAGED if point not in POINTS], "die-staged")
+    left = "SELECT count(*) FROM leasehold_staged"
+    assert place.look(left) != [(0,)]
+    place.run(f"UPDATE leasehold_staged SET staged_at = now() - interval '{AGE + 1} s'")
+    later = StagedSink(place.url, SPEC)
+    later.apply(batch([E("later", number=10, version=10)], by_version=True, deletes=True))
+    assert place.look(left) == [(0,)]
+    later.close()
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("time", range(19))
-def test_twenty_times(place: Place, time: int) -> None:
-    killed_at_each(place, list(POINTS))
+@pytest.mark.parametrize(("command", "points"), [("die", POINTS), ("die-staged", STAGED)])
+def test_twenty_times(place: Place, command: str, points: Mapping[str, object], time: int) -> None:
+    killed_at_each(place, list(points), command)

@@ -16,7 +16,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,10 +47,12 @@ class PostgresServer:
         uri: str = self._server.get_uri()
         return uri
 
-    def kill(self) -> None:
-        """Let all of its processes quit at once, as in a crash: what it had not written to disk is lost."""
+    def kill(self, *, hard: bool = False) -> None:
+        """Let all of its processes quit at once, as in a crash; `hard`, with `kill -9` of each of them."""
         processes = self._processes()
-        processes[0].send_signal(signal.SIGQUIT)
+        for process in processes if hard else processes[:1]:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL if hard else signal.SIGQUIT)
         _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
         assert not alive
 
