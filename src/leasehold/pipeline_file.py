@@ -130,6 +130,7 @@ class SinkSection(_Section):
     keep: tuple[Name, ...] = Field(default=(), strict=False)
     schema_evolution: Literal["add"] | None = None
     stage_from: Annotated[int, Field(ge=0)] | None = None
+    stage_connections: PositiveInt | None = None
     rejected_retention: Duration | None = None
     memory_retention: Duration | None = None
     tombstone_retention: Duration | None = None
@@ -153,7 +154,8 @@ class SinkSection(_Section):
 
 
 _MINE = ("on_failure", "handler_timeout", "spread", "late", "exclusive", "related")
-_OTHERS = ("mode", "delete_when", "keep", "stage_from", "rejected_retention", "memory_retention", "tombstone_retention")
+_KEPT_FOR = ("rejected_retention", "memory_retention", "tombstone_retention")
+_OTHERS = ("mode", "delete_when", "keep", "stage_from", "stage_connections", *_KEPT_FOR)
 _OF_HANDLERS = dict.fromkeys(_MINE, True) | dict.fromkeys(_OTHERS, False)
 """Keys of `[sink]` that are for tables with a handler, or only for those without one."""
 
@@ -278,10 +280,8 @@ class PipelineFile(_Section):
 
     def kept_for(self) -> Retention:
         """For how long what is beside the table is kept. Raises `ConfigError`."""
-        names = ("rejected_retention", "memory_retention", "tombstone_retention")
-        stated = {name: getattr(self.sink, name) for name in names}
         with naming("sink."):
-            return Retention(*(each and parse_duration(each, name) for name, each in stated.items()))
+            return Retention(*((it := getattr(self.sink, name)) and parse_duration(it, name) for name in _KEPT_FOR))
 
     def loop_options(self) -> dict[str, Any]:
         """The arguments of `MicroBatches` that this file stands for, without the owner id."""

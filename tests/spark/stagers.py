@@ -24,10 +24,18 @@ def wrong(piece: Batch) -> Batch:
 
 
 @dataclass(frozen=True)
-class Twice:
-    """Each task has a second attempt, which has staged all of its rows and whose receipt Spark does not take."""
+class Around:
+    """What goes around the sink's own stager."""
 
     stager: Stager
+
+    def close(self) -> None:
+        self.stager.close()
+
+
+@dataclass(frozen=True)
+class Twice(Around):
+    """Each task has a second attempt, which has staged all of its rows and whose receipt Spark does not take."""
 
     def stage(self, batch: str, task: int, pieces: Iterable[Batch]) -> StageReceipt:
         pieces = list(pieces)
@@ -36,10 +44,9 @@ class Twice:
 
 
 @dataclass(frozen=True)
-class Killed:
+class Killed(Around):
     """The first worker that has staged its rows is killed before it gives its receipt."""
 
-    stager: Stager
     mark: Path
 
     def stage(self, batch: str, task: int, pieces: Iterable[Batch]) -> StageReceipt:
@@ -59,10 +66,8 @@ def not_installed() -> Stager:
 
 
 @dataclass(frozen=True)
-class WithoutDriver:
+class WithoutDriver(Around):
     """No executor has what it takes to talk to the database."""
-
-    stager: Stager
 
     def __reduce__(self) -> tuple[object, ...]:
         return not_installed, ()
@@ -72,10 +77,8 @@ class WithoutDriver:
 
 
 @dataclass(frozen=True)
-class CutOff:
+class CutOff(Around):
     """No task reaches the database."""
-
-    stager: Stager
 
     def stage(self, batch: str, task: int, pieces: Iterable[Batch]) -> StageReceipt:
         raise SinkUnavailable("no route to the database from here")

@@ -8,8 +8,14 @@ import sys
 import textwrap
 from pathlib import Path
 
+from tests.sinks.conftest import place, postgres_server
+from tests.sinks.postgres import Place
+
+__all__ = ["place", "postgres_server"]
+
 PROGRAM = """
 import pathlib
+import sys
 from pyspark.sql import SparkSession
 from leasehold.spark import EntityTable
 from leasehold.spark.java import use_java
@@ -48,14 +54,31 @@ with MicroBatches(spark, hub.url, **given) as batches:
         numbers.apply(read.select("n", "reason", *fence), batch)
         sizes.append(len(batch))
 print("said", sizes, numbers.totals.applied, numbers.totals.rejected)
+
+staged = EntityTable(sys.argv[1], "numbers", mode="append", pipeline="q", reject_by="reason", stage_from=1)
+written, apply_staged = [], staged._sink.apply_staged
+
+
+def noted(rows, *others):
+    written.append(rows.rows)
+    return apply_staged(rows, *others)
+
+
+staged._sink.apply_staged = noted
+given["store"] = f"sqlite:///{here}/others.db"
+with MicroBatches(spark, hub.url, **given) as batches:
+    for batch in batches:
+        staged.apply(read_json(batch.events, "n INT").select("n", "reason", *fence), batch)
+print("said", sum(written), staged.totals.applied, staged.totals.rejected)
+staged.close()
 spark.stop()
 """
 
 
-def test_the_table_over_spark_connect(tmp_path: Path) -> None:
+def test_the_table_over_spark_connect(tmp_path: Path, place: Place) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
+        [sys.executable, "-c", textwrap.dedent(PROGRAM), place.url],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -71,4 +94,6 @@ def test_the_table_over_spark_connect(tmp_path: Path) -> None:
         "1 0",
         "0 1",
         "[8, 8, 8, 8, 8] 34 6",
+        "40 34 6",
     ]
+    assert place.look("SELECT count(*), sum(n), (SELECT count(*) FROM leasehold_staged) FROM numbers") == [(34, 338, 0)]

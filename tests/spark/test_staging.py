@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,8 +15,10 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
+from leasehold.errors import StaleBatch
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventRange
 from leasehold.pipeline_file import read_pipeline_file
@@ -24,7 +27,7 @@ from leasehold.sinks.batch import Batch
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.staged import StagedBatch
 from leasehold.sinks.table import BatchResult
-from leasehold.spark import EntityTable, MicroBatches
+from leasehold.spark import EntityTable, MicroBatches, read_json
 from leasehold.spark.batch import BatchTransform
 from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.jobs import jobs_on
@@ -88,8 +91,9 @@ def applied(
 ) -> EntityTable:
     """The table, after a loop over all events."""
     given = {"keys": ["id"], "pipeline": "flights", "stage_from": 1, **settings}
+    tasks = {"min_partitions": given.pop("min_partitions")} if "min_partitions" in given else {}
     table = EntityTable(place.url, "flights", **given)
-    options = {**QUICK, "available_now": True, "pipeline": "flights", "schema": "id STRING, n BIGINT"}
+    options = {**QUICK, "available_now": True, "pipeline": "flights", "schema": "id STRING, n BIGINT", **tasks}
     with MicroBatches(spark, hub.url, store=f"sqlite:///{folder}/stores.db", **options) as batches:
         for batch in batches:
             table.apply(batch.events.selectExpr("id", f"{select} AS n", *FENCE), batch)
@@ -137,6 +141,66 @@ def test_a_worker_that_is_killed_behind_its_copy_leaves_nothing(
     assert sum(staged) == 22
     assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
     assert place.look(LEFT) == [(0,)]
+
+
+def test_no_more_tasks_stage_at_a_time_than_connections_are_allowed(
+    spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+    apply_staged = PostgresSink.apply_staged
+
+    def noted(self: PostgresSink, batch: StagedBatch, *others: Any) -> BatchResult:
+        attempts.append(sum(bool(one.rows and not one.set_aside) for one in batch.receipts))
+        return apply_staged(self, batch, *others)
+
+    monkeypatch.setattr(PostgresSink, "apply_staged", noted)
+    kept = f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY%{place.schema}%leasehold_staged%'"
+    applied(spark, place, hub, tmp_path, stage_connections=1, min_partitions=2).close()
+    assert set(attempts) == {1}
+    while place.look(kept) != [(0,)]:  # the server ends what a task has closed
+        time.sleep(0.01)
+    assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
+
+
+def test_what_was_sent_twice_is_dropped_of_what_tasks_have_staged(
+    spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, staged: list[int]
+) -> None:
+    by = {"deduplicate_by": "id", "deduplicate_for": "1h", "reject_by": "IF(n IN (1, 4), 'odd', NULL)"}
+    table = applied(spark, place, hub, tmp_path, **by)
+    assert sum(staged) == 22
+    assert (table.totals.applied, table.totals.duplicates, table.totals.rejected) == (4, 14, 4)
+    assert place.look("SELECT id, n FROM flights ORDER BY id") == [("0-0", 0), ("0-2", 2), ("1-0", 0), ("1-2", 2)]
+    aside = "SELECT sequence_number FROM flights_rejected ORDER BY partition, sequence_number"
+    assert place.look(aside) == [(1,), (10,), (1,), (10,)]
+    assert place.look(LEFT) == [(0,)]
+    table.close()
+
+
+def test_a_batch_of_a_query_is_staged_if_its_rows_are_the_querys(
+    spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, staged: list[int]
+) -> None:
+    table = EntityTable(place.url, "flights", keys=["id"], pipeline="flights", reject_by="reason", stage_from=20)
+    options = {**dict.fromkeys(("loadBalancingInterval",), "400ms"), "partitionExpiration": "3s"}
+    source = spark.readStream.format("leasehold").option("hub", hub.url)
+    source = source.option("store", f"sqlite:///{tmp_path}/stores.db").options(**table.stream_options())
+    events = source.options(**{"requestTimeout": "1s", "margin": "300ms", **options}).load()
+    refused: list[str] = []
+
+    def apply(df: DataFrame, batch: int) -> None:
+        rows = read_json(df, "id STRING, n BIGINT").select("id", "n", "reason", *FENCE)
+        with pytest.raises(StaleBatch, match="other events than this batch of the query") as raised:
+            table.apply(rows.withColumn("sequenceNumber", F.col("sequenceNumber") + 1000), batch)
+        refused.append(str(raised.value))
+        table.apply(rows, batch)
+
+    query = events.writeStream.foreachBatch(apply).option("checkpointLocation", str(tmp_path / "scratch"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert sum(staged) == 22
+    assert refused
+    assert table.totals.rejected == 2
+    assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
+    assert place.look(LEFT) == [(0,)]
+    table.close()
 
 
 @pytest.mark.parametrize("kind", [CutOff, WithoutDriver])

@@ -189,6 +189,10 @@ class Stager(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Close what this process has open for staging and does not use now. May be used again afterwards."""
+        ...
+
 
 @runtime_checkable
 class StagesRows(Protocol):

@@ -9,7 +9,7 @@ say which event they come from, and those of other events than the batch has rea
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -125,6 +125,22 @@ class Kept:
     lanes: list[Lane]
     numbers: list[int]
     replayed: int
+
+    def without(self, dropped: Collection[tuple[str, str, int]]) -> Kept:
+        """These rows but for those of the events `dropped`: hub, partition and sequence number."""
+        if not dropped:
+            return self
+        left = [
+            place
+            for place, (lane, number) in enumerate(zip(self.lanes, self.numbers, strict=True))
+            if (*lane, number) not in dropped
+        ]
+        return Kept(
+            self.source.take(pa.array(left, pa.int64())),
+            [self.lanes[place] for place in left],
+            [self.numbers[place] for place in left],
+            self.replayed,
+        )
 
 
 def arrange(batch: Batch) -> Arrangement:

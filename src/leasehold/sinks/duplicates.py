@@ -26,7 +26,7 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leasehold.sinks.batch import IDENTITY_COLUMNS, Identities, Kept
+from leasehold.sinks.batch import IDENTITY_COLUMNS, Identities
 from leasehold.sinks.fence import Lane, Plan
 
 FEWEST_FORGOTTEN = 100
@@ -103,23 +103,6 @@ def judge(events: Sequence[tuple[str, Seen]], known: Memory, window: float) -> V
             latest[identity] = remembered[identity] = seen
     oldest = min((seen.time for _, seen in events), default=0)
     return Verdict(frozenset(dropped), remembered, oldest - 2 * span)
-
-
-def without(kept: Kept, dropped: Collection[tuple[str, str, int]]) -> Kept:
-    """The kept rows but for those of the events `dropped`."""
-    if not dropped:
-        return kept
-    left = [
-        place
-        for place, (lane, number) in enumerate(zip(kept.lanes, kept.numbers, strict=True))
-        if (*lane, number) not in dropped
-    ]
-    return Kept(
-        kept.source.take(pa.array(left, pa.int64())),
-        [kept.lanes[place] for place in left],
-        [kept.numbers[place] for place in left],
-        kept.replayed,
-    )
 
 
 def digest(expression: str, identity: str) -> str:

@@ -268,7 +268,7 @@ class TransactionalSink(ABC, Generic[T]):
         kept = self._kept(transaction, arrangement, plan)
         verdict = None if batch.identities is None else self._duplicates(transaction, batch.identities, plan)
         if verdict is not None:
-            kept = duplicates.without(kept, verdict.dropped)
+            kept = kept.without(verdict.dropped)
         kind = kind_of_order(batch)
         if batch.related is not None and plan.admitted:
             self._relate(transaction, batch.related)

@@ -97,4 +97,4 @@ def _without_duplicates(memory: RemembersIdentities, batch: Batch, choice: retry
     known = memory.known_identities({identity for identity, _ in events})
     verdict = duplicates.judge(events, known, batch.identities.window)
     memory.remember_identities(verdict.remembered)
-    return duplicates.without(choice.kept, verdict.dropped), len(verdict.dropped)
+    return choice.kept.without(verdict.dropped), len(verdict.dropped)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
@@ -109,9 +109,14 @@ def _add(found: dict[tuple[str, str, int], Tally], one: Tally) -> None:
     found[place] = Tally(*place, min(one.first, before.first), max(one.last, before.last), rows)
 
 
+def tallies_of(staged: StagedBatch) -> list[Tally]:
+    """What the attempts that count have staged of each range."""
+    return [tally for receipt in staged.receipts for tally in receipt.tallies]
+
+
 def stretches_of(staged: StagedBatch) -> tuple[Stretch, ...]:
     """The ranges of the batch in order, each with as many rows as were staged of it. See `batch.arrange`."""
-    tallies = [tally for receipt in staged.receipts for tally in receipt.tallies]
+    tallies = tallies_of(staged)
     if staged.shape.ranges is not None:
         rows: Counter[tuple[object, ...]] = Counter()
         for one in tallies:
@@ -132,10 +137,14 @@ _NO_ROWS = pa.array([], pa.uint64())
 
 @dataclass(frozen=True, slots=True)
 class StagedKept(Kept):
-    """The staged rows that are new by `plan`; none of them is here."""
+    """The staged rows that are new by `plan`, but for those of the events `dropped`; none of them is here."""
 
     staged: StagedBatch
     plan: Plan
+    dropped: frozenset[tuple[str, str, int]] = frozenset()
+
+    def without(self, dropped: Collection[tuple[str, str, int]]) -> StagedKept:
+        return replace(self, dropped=self.dropped | frozenset(dropped))
 
 
 @dataclass(frozen=True, slots=True)

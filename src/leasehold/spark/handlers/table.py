@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
-
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import Computed
 from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError
@@ -43,6 +41,7 @@ from leasehold.spark.handlers.lanes import Lane, events_only, lanes_of
 from leasehold.spark.handlers.tasks import Call, Piece
 from leasehold.spark.loop.jobs import is_connect
 from leasehold.spark.table.expressions import Prepared
+from leasehold.spark.table.staging import Beside
 from leasehold.spark.versions import to_arrow
 
 if TYPE_CHECKING:
@@ -199,9 +198,7 @@ class HandledOnSpark:
         """Read the events: the job that may run ahead of a commit."""
         return Batch(to_arrow(prepared.df))
 
-    def staged(
-        self, prepared: Prepared, ranges: Sequence[EventRange], rejected: Callable[[int], pa.Table | None]
-    ) -> None:
+    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> None:
         """Events are not staged: what they come to is not known before the batch before them is committed."""
 
     def write(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes, timed, with_transform
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import Deduplication, identities_of
+from leasehold.spark.table.staging import Beside
 from leasehold.spark.versions import to_arrow
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -61,9 +63,7 @@ class EvaluatesRows(Protocol):
 
     def evaluate(self, prepared: Prepared) -> Batch: ...
 
-    def staged(
-        self, prepared: Prepared, ranges: Sequence[EventRange], rejected: Callable[[int], pa.Table | None]
-    ) -> StagedBatch | None: ...
+    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None: ...
 
 
 class Evaluation:
@@ -95,19 +95,21 @@ class Evaluation:
         prepared = self._plan(order, good)
 
         def rejected(rows: int) -> pa.Table | None:
+            if inline:  # without receipts: read again, whole or not at all
+                bad = source.where(F.col(REASON).isNotNull()).select(*CARRIED, "body", F.col(REASON).alias("reason"))
+                found = to_arrow(bad)
+                return found if found.num_rows else None
             if not rows:
                 self._jobs.read_what_is_left_out(source, prepared.df)
             return rejected_of(self._jobs.receipts(order))
 
-        staged = self._table.staged(prepared, order.ranges, rejected) if order.may_stage and not inline else None
+        identities = partial(identities_of, self._table.deduplication, good)
+        beside = Beside(identities, rejected)
+        staged = self._table.staged(prepared, order.ranges, beside) if order.may_stage else None
         if staged is not None:
             return self._told(staged, order)
-        batch = replace(self._table.evaluate(prepared), identities=identities_of(self._table.deduplication, good))
-        set_aside = rejected(batch.rows.num_rows)
-        if inline:  # without receipts: read again, whole or not at all
-            bad = source.where(F.col(REASON).isNotNull()).select(*CARRIED, "body", F.col(REASON).alias("reason"))
-            batch = with_rejected(batch, to_arrow(bad))
-        if set_aside is not None:
+        batch = replace(self._table.evaluate(prepared), identities=identities())
+        if (set_aside := rejected(batch.rows.num_rows)) is not None:
             batch = with_rejected(batch, set_aside)
         return self._told(batch, order)
 

@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-import pyarrow as pa
-
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice, Notices
@@ -44,9 +42,9 @@ from leasehold.spark.table.expressions import (
     with_rejected,
 )
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
-from leasehold.spark.table.query_batches import QueryBatches
+from leasehold.spark.table.query_batches import QueryBatch, QueryBatches
 from leasehold.spark.table.records import Records, check_records
-from leasehold.spark.table.staging import Staging, check_stage_from
+from leasehold.spark.table.staging import Beside, Staging, check_staging
 from leasehold.spark.table.stream_tables import options_of
 from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
@@ -86,9 +84,10 @@ class EntityTable:
                     DataFrame): an event for which an earlier one gave the same value, not null, is dropped
     deduplicate_for if they were enqueued at most so long after one another: seconds, or a text such as "10m"
 
-    stage_from      in Postgres: batches of `MicroBatches` of at least so many events are brought into the database by
-                    Spark's tasks, and do not pass through the driver. Default: no batch, which is quicker where
-                    the driver keeps up
+    stage_from      in Postgres: batches of at least so many events, of `MicroBatches` or of a query on
+                    `format("leasehold")`, are brought into the database by Spark's tasks, and do not pass through the
+                    driver. Default: no batch, which is quicker where the driver keeps up
+    stage_connections  at most so many tasks of a batch do that, a connection each, closed at its end. Default: all
     schema_evolution  "add": columns of the DataFrame that the table has not are added to it, empty for the rows that
                     are there. Without it they are refused
 
@@ -115,6 +114,7 @@ class EntityTable:
         deduplicate_by: str | None = None,
         deduplicate_for: float | str | None = None,
         stage_from: int | None = None,
+        stage_connections: int | None = None,
         schema_evolution: str | None = None,
     ) -> None:
         self._again = partial(
@@ -136,6 +136,7 @@ class EntityTable:
             deduplicate_by=deduplicate_by,
             deduplicate_for=deduplicate_for,
             stage_from=stage_from,
+            stage_connections=stage_connections,
             schema_evolution=schema_evolution,
         )
         check_release()
@@ -151,7 +152,7 @@ class EntityTable:
         )
         check_expressions(mode, sequence_by=sequence_by, delete_when=delete_when)
         check_text("reject_by", reject_by)
-        check_stage_from(stage_from)
+        check_staging(stage_from, stage_connections)
         if not timeout > 0:
             raise ConfigError("timeout", timeout, "a number of seconds above zero", "10 is the default")
         check_records(store, group, consumer_group)
@@ -166,7 +167,7 @@ class EntityTable:
         self._met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
         self.notices = Notices()
         """Who hears of each batch of a query that is applied (`TableApplied`). A loop tells its own subscribers."""
-        self._staging = Staging(self._sink, stage_from)
+        self._staging = Staging(self._sink, stage_from, stage_connections)
         self._counting = Counting(spec)
         self._of_queries = QueryBatches(spec, self.sink_identity)
 
@@ -201,7 +202,7 @@ class EntityTable:
         """
         if isinstance(batch, int):
             with self._of_queries.around(df, batch) as query:
-                result = self.write(query.check(self._rows_of_query(df)))
+                result = self.write(self._rows_of_batch(df, query))
                 query.done()
             logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch, result)
             return None
@@ -265,8 +266,9 @@ class EntityTable:
     def _rows(self, df: DataFrame, batch: MicroBatch) -> Batch | StagedBatch:
         """The rows of a batch of `MicroBatches`, staged by its tasks, or here. Raises `StaleBatch`."""
         prepared = self.prepare(df)
+        identities = partial(identities_of, self.deduplication, batch.events)
         with batch.computing():
-            staged = self.staged(prepared, batch.ranges, partial(batch.rejected, prepared.df))
+            staged = self.staged(prepared, batch.ranges, Beside(identities, partial(batch.rejected, prepared.df)))
         if staged is None:
             return self._evaluated(prepared, batch)
         return replace(staged, shape=replace(staged.shape, ranges=batch.timed_ranges()))
@@ -289,6 +291,16 @@ class EntityTable:
         if rejected is not None:
             batch = with_rejected(batch, to_arrow(rejected))
         return self.write(batch)
+
+    def _rows_of_batch(self, df: DataFrame, query: QueryBatch) -> Batch | StagedBatch:
+        """The rows of a batch of `foreachBatch`, staged by its tasks, or here. Raises `StaleBatch`."""
+        if self._staging.takes(query.events):
+            prepared, identities = self.prepare(df), partial(identities_of, self.deduplication, df)
+            beside = Beside(identities, check=query.check)
+            staged = self._staging.stage(prepared, self._reading(prepared), None, beside)
+            if staged is not None:
+                return staged
+        return query.check(self._rows_of_query(df))
 
     def _rows_of_query(self, df: DataFrame) -> Batch:
         return replace(self.evaluate(self.prepare(df)), identities=identities_of(self.deduplication, df))
@@ -316,15 +328,11 @@ class EntityTable:
         """Compute the rows: the one action of a batch."""
         return self._reading(prepared).batch_of(to_arrow(prepared.df))
 
-    def staged(
-        self, prepared: Prepared, ranges: Sequence[EventRange], rejected: Callable[[int], pa.Table | None]
-    ) -> StagedBatch | None:
+    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None:
         """Have the tasks compute the rows of these ranges and stage them: in place of `evaluate`, if not None."""
-        if self.deduplication is not None or self._records is not None:
+        if not self._staging.takes(sum(map(len, ranges))):
             return None
-        if not self._staging.takes(prepared.df.sparkSession, sum(map(len, ranges))):
-            return None
-        return self._staging.stage(prepared, self._reading(prepared), ranges, rejected)
+        return self._staging.stage(prepared, self._reading(prepared), ranges, beside)
 
     def _reading(self, prepared: Prepared) -> Reading:
         return Reading(prepared.added, self._delete_when, self._reject_by)
@@ -337,7 +345,7 @@ class EntityTable:
         `level_of` gives the owner level in the ownership record of a partition of a hub. `tell` is told what became of
         it, in place of the subscribers of `notices`.
         """
-        if self._records is not None and not isinstance(batch, StagedBatch):
+        if self._records is not None:
             self._records.check_hub(batch)
             level_of = level_of or self._records.owner_level
         return self._counting.add(apply_and_tell(self._sink, batch, level_of, tell or self.notices.publish), batch)

@@ -30,6 +30,7 @@ def table_of(file: PipelineFile) -> EntityTable:
             keep=sink.keep,
             schema_evolution=sink.schema_evolution,
             stage_from=sink.stage_from,
+            stage_connections=sink.stage_connections,
             deduplicate_by=source.deduplicate_by,
             deduplicate_for=file.deduplicate_for,
         )

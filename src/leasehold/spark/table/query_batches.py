@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,7 @@ from py4j.protocol import Py4JError
 from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
 from leasehold.sinks.batch import Batch, fence_of
+from leasehold.sinks.staged import StagedBatch, tallies_of
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, TableSpec, folded
 from leasehold.spark.offsets import decode
 from leasehold.spark.table.foreach import APPLIED, STALL, query_of, run_of, say_what_cannot_be_computed, watched
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T", Batch, StagedBatch)
 
 _REMEDY = (
     "Nothing of the batch was applied. Carry hub, partition, sequenceNumber and ownerLevel through as the source gives "
@@ -66,7 +69,7 @@ class ReadByQuery:
         )
         return cls(ranges, len(found) == len(offsets))
 
-    def check(self, table: str, batch: Batch) -> None:
+    def check(self, table: str, batch: Batch | StagedBatch) -> None:
         """Raise `StaleBatch` if `batch` has rows of other events."""
         hubs = {one.hub for one in self.ranges}
         for hub, partition, level, first, last in _extents(batch):
@@ -90,8 +93,11 @@ def _parsed(offset: str) -> object:
         return None
 
 
-def _extents(batch: Batch) -> Iterator[tuple[str, str, int, int, int]]:
+def _extents(batch: Batch | StagedBatch) -> Iterator[tuple[str, str, int, int, int]]:
     """Hub, partition and owner level of the rows, with the first and the last event of each."""
+    if isinstance(batch, StagedBatch):
+        yield from ((it.hub, it.partition, it.owner_level, it.first, it.last) for it in sorted(tallies_of(batch)))
+        return
     fences = [fence_of(batch.rows, "the DataFrame")]
     if batch.rejected is not None:
         fences.append(fence_of(batch.rejected, "the DataFrame of rejected events"))
@@ -111,11 +117,16 @@ class QueryBatch:
         self._table, self._read = table, read
         self.done = done
 
-    def check(self, batch: Batch) -> Batch:
+    def check(self, batch: T) -> T:
         """The same rows. Raises `StaleBatch` for those of other events than the query has read."""
         if self._read is not None:
             self._read.check(self._table, batch)
         return batch
+
+    @property
+    def events(self) -> int:
+        """How many events the query has read for it; 0 where that cannot be told."""
+        return 0 if self._read is None else sum(map(len, self._read.ranges))
 
 
 class QueryBatches:

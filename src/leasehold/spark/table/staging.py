@@ -17,20 +17,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from leasehold.errors import ConfigError, LeaseholdError, SinkError
 from leasehold.model import EventRange
 from leasehold.sinks.base import Sink, Stager, StagesRows
+from leasehold.sinks.batch import Identities
 from leasehold.sinks.staged import StagedBatch, new_token, receipt_of, shape_of
-from leasehold.spark.loop.jobs import is_connect
 from leasehold.spark.table.expressions import Prepared, Reading
 from leasehold.spark.versions import arrow_schema, schema_of, to_arrow
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -50,30 +47,52 @@ class _Told:
         return json.dumps([self.receipt, self.failure])
 
 
-class Staging:
-    """Stages the batches of one table that have at least `stage_from` events. May be used by several threads."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is asked once the tasks have staged the rows of a batch; whatever it raises gives the batch up.
 
-    def __init__(self, sink: Sink, stage_from: int | None, now: Callable[[], float] = time.monotonic) -> None:
-        self._sink, self._stage_from, self._now = sink, stage_from, now
+    `identities` gives what its events are known by. `rejected` gives, with the number of rows, the events that are set
+    aside beside them; the driver stages those. `check` refuses a batch that is not to be applied.
+    """
+
+    identities: Callable[[], Identities | None]
+    rejected: Callable[[int], pa.Table | None] = lambda _: None
+    check: Callable[[StagedBatch], object] = lambda _: None
+
+
+class Staging:
+    """Stages the batches of one table that have at least `stage_from` events. May be used by several threads.
+
+    With `most`, no more than so many tasks stage a batch, each on a connection that it closes at its end.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        stage_from: int | None,
+        most: int | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sink, self._stage_from, self._most, self._now = sink, stage_from, most, now
         self._stager: Stager | None = None
         self._paused_until = float("-inf")
 
-    def takes(self, spark: SparkSession, events: int) -> bool:
+    def takes(self, events: int) -> bool:
         """Whether a batch of so many events is to be staged, if the database lets us."""
         wanted = self._stage_from is not None and events >= self._stage_from and isinstance(self._sink, StagesRows)
-        return wanted and self._now() >= self._paused_until and not is_connect(spark)
+        return wanted and self._now() >= self._paused_until
 
     def stage(
         self,
         prepared: Prepared,
         reading: Reading,
-        ranges: Sequence[EventRange],
-        rejected: Callable[[int], pa.Table | None],
+        ranges: Sequence[EventRange] | None,
+        beside: Beside,
     ) -> StagedBatch | None:
         """Evaluate rows and stage them, as the one action of a batch; None where that does not work out.
 
-        `rejected` is asked then, with the number of rows, for the events that the batch sets aside beside them; the
-        driver stages those. Raises what the evaluation and `rejected` raise.
+        Without `ranges` they go from the first to the last row of each partition. Raises what the evaluation and
+        `beside` raise.
         """
         sink = self._sink
         assert isinstance(sink, StagesRows)
@@ -83,22 +102,31 @@ class Staging:
             return None
         token = new_token()
         try:
-            work = prepared.df.mapInArrow(_task(stager, token, reading, tuple(ranges)), "told string")
+            given = None if ranges is None else tuple(ranges)
+            df = prepared.df if self._most is None else prepared.df.coalesce(self._most)
+            task = _task(stager, token, reading, given, keep=self._most is None)
+            work = df.mapInArrow(task, "told string")
             told = [_Told(*json.loads(text)) for text in to_arrow(work).column(0).to_pylist()]
             if failures := [one.failure for one in told if one.failure is not None]:
                 self._pause(failures, len(told))
                 self._discard(token)
                 return None
             schema = arrow_schema(schema_of(prepared.df))
-            shape = shape_of(replace(reading.batch_of(schema.empty_table()), ranges=tuple(ranges)))
+            shape = shape_of(replace(reading.batch_of(schema.empty_table()), ranges=given))
             receipts = [receipt_of(one.receipt) for one in told if one.receipt is not None]
-            if (others := rejected(sum(one.rows for one in receipts))) is not None:
-                task = 1 + max((one.task for one in receipts), default=-1)
-                receipts.append(stager.stage(token, task, [replace(shape, rejected=others)]))
+            if (others := beside.rejected(sum(one.rows for one in receipts))) is not None:
+                number = 1 + max((one.task for one in receipts), default=-1)
+                try:
+                    receipts.append(stager.stage(token, number, [replace(shape, rejected=others)]))
+                finally:
+                    if self._most is not None:
+                        stager.close()
+            batch = StagedBatch(token, replace(shape, identities=beside.identities()), tuple(receipts))
+            beside.check(batch)
         except BaseException:
             self._discard(token)
             raise
-        return StagedBatch(token, shape, tuple(receipts))
+        return batch
 
     def _pause(self, failures: Sequence[str], tasks: int) -> None:
         self._stager, self._paused_until = None, self._now() + PAUSE
@@ -117,14 +145,16 @@ class Staging:
                 self._sink.discard_staged(token)
 
 
-def check_stage_from(stage_from: int | None) -> None:
-    """Refuse what is no number of events. Raises `ConfigError`."""
-    if stage_from is not None and (isinstance(stage_from, bool) or not isinstance(stage_from, int) or stage_from < 0):
-        raise ConfigError("stage_from", stage_from, "a number of events, or None", "Leave it out")
+def check_staging(stage_from: int | None, stage_connections: int | None) -> None:
+    """Refuse what is no number of events, or of connections. Raises `ConfigError`."""
+    given = (("stage_from", stage_from, 0, "events"), ("stage_connections", stage_connections, 1, "connections"))
+    for name, value, least, of in given:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise ConfigError(name, value, f"a number of {of}, {least} or more, or None", "Leave it out")
 
 
-def _task(stager: Stager, token: str, reading: Reading, ranges: tuple[EventRange, ...]) -> Any:
-    """What a task does with the rows it has computed."""
+def _task(stager: Stager, token: str, reading: Reading, ranges: tuple[EventRange, ...] | None, *, keep: bool) -> Any:
+    """What a task does with the rows it has computed; `keep` says whether its connection stays for the next task."""
     given = pickle.dumps(stager)  # read below: what it needs to import may not be there
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,7 +165,11 @@ def _task(stager: Stager, token: str, reading: Reading, ranges: tuple[EventRange
         pieces = (replace(reading.batch_of(pa.Table.from_batches([one])), ranges=ranges) for one in batches)
         try:
             mine: Stager = pickle.loads(given)  # noqa: S301 - the driver's own
-            told = _Told(mine.stage(token, context.partitionId(), pieces).text())
+            try:
+                told = _Told(mine.stage(token, context.partitionId(), pieces).text())
+            finally:
+                if not keep:
+                    mine.close()
         except (LeaseholdError, pa.ArrowException, OSError, ImportError) as error:
             told = _Told(None, f"{type(error).__name__}: {error}"[:_LONGEST])
         yield pa.RecordBatch.from_arrays([pa.array([told.text()], pa.string())], names=["told"])

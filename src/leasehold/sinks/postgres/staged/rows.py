@@ -30,6 +30,11 @@ _WITHIN = (
     "s.hub = r.hub AND s.partition = r.partition AND s.owner_level = r.owner_level "
     "AND s.sequence_number BETWEEN r.first AND r.last"
 )
+_DROPPED = (
+    "NOT EXISTS (SELECT 1 FROM unnest(%(dropped_hubs)s::text[], %(dropped_partitions)s::text[], "
+    "%(dropped_numbers)s::bigint[]) AS d(hub, partition, number) WHERE d.hub = s.hub AND d.partition = s.partition "
+    "AND d.number = s.sequence_number)"
+)
 _MEMORY = "64MB"
 _SORTING = (
     "SELECT set_config('work_mem', %(memory)s, true) "
@@ -59,6 +64,11 @@ class StagedRows:
         self._kept = kept
         self._table = session.names.of(STAGED)
         self._values: dict[str, Any] = {"batch": kept.staged.batch, "attempts": attempts_of(kept.staged)}
+        self._new = _MINE
+        if kept.dropped:
+            self._new += f" AND {_DROPPED}"
+            hubs, partitions, numbers = map(list, zip(*sorted(kept.dropped), strict=True))
+            self._values |= {"dropped_hubs": hubs, "dropped_partitions": partitions, "dropped_numbers": numbers}
 
     def fill(self, staging: Staging, bookkeeping: Bookkeeping) -> int:
         """Bring those that can be stored into the temporary table; returns how many. Raises `StagedRowsGone`."""
@@ -76,7 +86,7 @@ class StagedRows:
             f"INSERT INTO {STAGE} SELECT k.place - 1, k.kid - 1, k.lane, k.rank, k.sequence_number, k.by_number, "
             f"k.by_text, k.gone, {cells} FROM (SELECT row_number() OVER (ORDER BY {_ORDER}) AS place, {kid} AS kid, "
             "r.lane, r.rank, s.sequence_number, s.by_number, s.by_text, s.gone, s.cells || '{}'::text[] AS cells "
-            f"FROM {self._table} AS s JOIN {_RANGES} ON {_WITHIN} WHERE {_MINE} AND s.reason IS NULL) AS k",
+            f"FROM {self._table} AS s JOIN {_RANGES} ON {_WITHIN} WHERE {self._new} AND s.reason IS NULL) AS k",
             **self._values,
         )
         staging.analyze()
@@ -102,7 +112,7 @@ class StagedRows:
             f"FROM (SELECT s.*, row_number() OVER (ORDER BY {_ORDER}) AS at, row_number() OVER (PARTITION BY s.hub, "
             f"s.partition, s.sequence_number ORDER BY {_ORDER}) AS inside, count(*) FILTER (WHERE s.reason IS NULL) "
             f"OVER (ORDER BY {_ORDER} ROWS UNBOUNDED PRECEDING) AS place "
-            f"FROM {self._table} AS s JOIN {_RANGES} ON {_WITHIN} WHERE {_MINE}) AS k "
+            f"FROM {self._table} AS s JOIN {_RANGES} ON {_WITHIN} WHERE {self._new}) AS k "
             "WHERE reason IS NOT NULL OR place - 1 = ANY(%(broken)s::bigint[]) ORDER BY at",
             **self._values,
             broken=list(broken),
