@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import click
@@ -15,6 +17,7 @@ from click.testing import CliRunner
 from leasehold.cli import app as app_module
 from leasehold.cli.app import COMMANDS, app
 from leasehold.errors import ConfigError
+from leasehold.hubs.log import LogHub
 
 WITHOUT_EXTRAS = """
 import sys
@@ -51,6 +54,16 @@ def test_help_lists_every_command_without_any_extra() -> None:
     printed = " ".join(ran.stdout.split())  # long sentences go on in the next line
     for name, (_, sentence) in COMMANDS.items():
         assert f"{name} {sentence}" in printed
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_that_is_started_with_closed_outputs(tmp_path: Path, closed: str) -> None:
+    made = f"log:///{tmp_path}/hub.db"
+    command = f'exec "{sys.executable}" -m leasehold init "{made}" --partitions 2 {closed}'
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, "error" in ran.stderr.lower()) == (0, False)
+    with closing(LogHub(tmp_path / "hub.db")) as hub:
+        assert hub.partition_ids() == ("0", "1")
 
 
 def test_the_demo_of_a_bare_install_says_what_to_install() -> None:

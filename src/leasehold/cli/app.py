@@ -18,6 +18,7 @@ import click
 
 from leasehold._version import __version__
 from leasehold.cli.options.logs import logger, logs_json
+from leasehold.cli.options.standard_files import open_standard_files
 from leasehold.cli.stop_signals import end_at_next_interrupt
 from leasehold.errors import LeaseholdError
 from leasehold.logs import of_error
@@ -128,6 +129,7 @@ def app(debug: bool) -> None:
 
 def main() -> None:
     """Run the command line of this process, and exit."""
+    open_standard_files()
     try:
         app(prog_name="leasehold")
     finally:
