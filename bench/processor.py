@@ -2,17 +2,27 @@
 
 Handlers only count. Each turn of the processor has a store of its own; its clock starts with the first event, so that
 the time to acquire partitions is not in it. `as events` means that both sides make an object of each event.
+
+What watching costs is measured in the same turns, against the defaults with nothing on: metrics, served and scraped
+each second; tracing without an SDK; the dashboard, a process of its own with a page that follows it; and all three.
 """
 
 from __future__ import annotations
 
+import http.client
+import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+import urllib.request
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 
@@ -30,6 +40,7 @@ from leasehold.processor import (
     PartitionContext,
     every,
 )
+from leasehold.stores import open_store
 from leasehold.tracing import Tracing
 
 Row = tuple[str, float, str, float | None, str]
@@ -37,6 +48,26 @@ PARTITIONS = 4
 STORED = 1_000
 LARGE = DeliverySettings(max_batch=1_000, prefetch=3_000)
 SECOND = every(seconds=1.0)
+WATCHED = {
+    "metrics": ("metrics",),
+    "tracing without an SDK": ("tracing",),
+    "the dashboard": ("dashboard",),
+    "all three": ("metrics", "tracing", "dashboard"),
+}
+PIPELINE = """\
+name = "bench"
+[source]
+hub = "{hub}"
+[ownership]
+store = "{store}"
+[transform]
+schema = "id STRING"
+sql = "SELECT id, hub, partition, sequenceNumber, ownerLevel FROM events"
+[sink]
+url = "sqlite:///{folder}/table.db"
+table = "entities"
+keys = ["id"]
+"""
 
 
 def run(quick: bool) -> list[Row]:
@@ -56,7 +87,7 @@ def run(quick: bool) -> list[Row]:
             "batches": lambda: bench.processor(LARGE, SECOND),
             "batches, as events": lambda: bench.processor(LARGE, SECOND, as_events=True),
             "defaults": lambda: bench.processor(DeliverySettings(), None, as_events=True),
-            "observed": lambda: bench.processor(DeliverySettings(), None, as_events=True, observed=True),
+            **{what: partial(bench.watched, watchers) for what, watchers in WATCHED.items()},
             "single": lambda: bench.processor(LARGE, SECOND, single=True),
         }
         taken: dict[str, list[float]] = {name: [] for name in sides}
@@ -67,6 +98,10 @@ def run(quick: bool) -> list[Row]:
                     taken[name].append(seconds)
         speed = {name: total / statistics.median(times) for name, times in taken.items()}
     beside, beside_events = speed["bare"], speed["bare, as events"]
+
+    def ratio(watched: str) -> float:
+        return speed[watched] / speed["defaults"]
+
     return [
         ("bare loop over hub.read", beside, "events/s", None, ""),
         ("processor: batches of 1,000", speed["batches"], "events/s", speed["batches"] / beside, ""),
@@ -79,12 +114,9 @@ def run(quick: bool) -> list[Row]:
                 ("one event at a time", "single"),
             )
         ),
-        (
-            "processor: defaults, with metrics served and tracing without an SDK, to without",
-            speed["observed"],
-            "events/s",
-            speed["observed"] / speed["defaults"],
-            ">= 0.98",
+        *(
+            (f"processor: defaults, with {what}, to without", speed[what], "events/s", ratio(what), ">= 0.98")
+            for what in WATCHED
         ),
     ]
 
@@ -106,6 +138,9 @@ class _Bench:
         assert count == self._total
         return time.perf_counter() - started
 
+    def watched(self, watchers: Collection[str]) -> float:
+        return self.processor(DeliverySettings(), None, as_events=True, watchers=watchers)
+
     def processor(
         self,
         delivery: DeliverySettings,
@@ -113,9 +148,10 @@ class _Bench:
         *,
         as_events: bool = False,
         single: bool = False,
-        observed: bool = False,
+        watchers: Collection[str] = (),
     ) -> float:
         self._runs += 1
+        store = f"sqlite:///{self._folder}/store-{self._runs}.db"
         done, lock = threading.Event(), threading.Lock()
         count, began = 0, 0.0
 
@@ -133,14 +169,14 @@ class _Bench:
         def on_event(event: Event, context: PartitionContext) -> None:
             add(1)
 
-        handler = Tracing(self._hub).handler(on_events) if observed else on_events
+        handler = Tracing(self._hub).handler(on_events) if "tracing" in watchers else on_events
         notices = Notices()
-        serving = serve_metrics(notices, listen="127.0.0.1:0") if observed else nullcontext()
         with (
-            serving,
+            _scraped(notices) if "metrics" in watchers else nullcontext(),
+            _shown(self._folder, self._hub, store) if "dashboard" in watchers else nullcontext(),
             EventProcessor(
                 self._hub,
-                f"sqlite:///{self._folder}/store-{self._runs}.db",
+                store,
                 None if single else handler,
                 on_event=on_event if single else None,
                 checkpoint=policy,
@@ -151,6 +187,56 @@ class _Bench:
         ):
             assert done.wait(300)
             return time.perf_counter() - began
+
+
+@contextmanager
+def _scraped(notices: Notices) -> Iterator[None]:
+    """Metrics are served, and asked for each second."""
+    ended = threading.Event()
+    with serve_metrics(notices, listen="127.0.0.1:0") as server:
+
+        def scrape() -> None:
+            while not ended.wait(1.0):
+                with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:  # noqa: S310 - its own
+                    answer.read()
+
+        scraper = threading.Thread(target=scrape)
+        scraper.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            scraper.join()
+
+
+@contextmanager
+def _shown(folder: Path, hub: LogHub, store: str) -> Iterator[None]:
+    """A dashboard of the group runs, and a page follows it."""
+    open_store(store).list_ownership(hub.consumer_group("$Default"))  # it has to be there
+    file = folder / "bench.toml"
+    file.write_text(PIPELINE.format(hub=hub.url, store=store, folder=folder))
+    command = [sys.executable, "-m", "leasehold", "dashboard", str(file), "--json", "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen([*command, "--history", str(folder / "ring.db")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        with urllib.request.urlopen(f"{url}events", timeout=60) as stream:  # noqa: S310 - of this machine
+            assert stream.readline()
+            threading.Thread(target=_follow, args=(stream,), daemon=True).start()
+            yield
+            process.kill()  # ends the stream, and with it the thread
+            process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _follow(stream: IO[bytes]) -> None:
+    with suppress(OSError, ValueError, http.client.HTTPException):
+        while stream.readline():
+            pass
 
 
 if __name__ == "__main__":
