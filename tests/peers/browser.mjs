@@ -23,7 +23,7 @@ let loads = 0;
 page.on("framenavigated", () => { loads += 1; });
 
 const steps = {
-  goto: async ({ url }) => (await page.goto(url, { waitUntil: "load" })).status(),
+  goto: async ({ url }) => (await page.goto(url, { waitUntil: "load" }))?.status(),
   run: async ({ script }) => page.evaluate(script),
   wait: async ({ script, timeout }) => {
     for (const until = Date.now() + timeout; Date.now() < until; await new Promise((resume) => setTimeout(resume, 20))) {

@@ -109,6 +109,10 @@ def test_a_take_over_is_shown_within_two_seconds_of_the_store(place: Place, othe
         moves = browser.run("document.querySelector('[aria-label=\"moves of flights\"]').textContent")
         assert "taken over by blue from green: green/" in moves
         assert "had not renewed for" in moves
+        browser.wait(  # what happens while one looks stays in the lanes, also where looks come fast
+            "[...document.querySelectorAll('.strip')].some((one) => one.querySelectorAll('rect').length > 1"
+            " && [...one.querySelectorAll('rect')].every((it) => it.getAttribute('width') > 20))"
+        )
         browser.do("goto", url=served.url)  # a reload shows what was before it
         browser.wait("document.querySelector('.lane .strip .o0') && document.querySelector('.lane .strip .o1')")
         check_hostile(browser)
@@ -147,7 +151,8 @@ def test_a_parked_event_is_tried_at_once_by_its_button(tmp_path: Path, browser: 
     place = Place(tmp_path)
     place.own("0", "blue/1")
     place.park("0", 2, b"<script>", "RuntimeError: <b>", 9e9)
-    said = browser.do("said")  # on the pages of other tests
+    browser.do("goto", url="about:blank")  # the page of another test asks on for its server
+    said = browser.do("said")
     with serving(place, "--allow-actions", LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
         browser.do("goto", url=served.url)
         browser.wait("document.activeElement.tagName === 'INPUT'")

@@ -11,7 +11,8 @@ export function svg(name, attributes) {
 
 /**
  * Fill `strip` with the samples of a partition: [at, owner, lag] in order, from `from` to `to` in seconds. A gap of more
- * than `gap` seconds between two samples stays empty. `colour` gives the number of an owner's colour.
+ * than `gap` seconds between two samples stays empty: nobody looked. `colour` gives the number of an owner's colour; a
+ * stretch without an owner is grey.
  */
 export function draw(strip, samples, { from, to, highest, gap, colour }) {
   const x = (at) => (1000 * (at - from)) / Math.max(1, to - from);
@@ -20,10 +21,10 @@ export function draw(strip, samples, { from, to, highest, gap, colour }) {
   let stretch = null;
   let line = "";
   const close = (until) => {
-    if (stretch && stretch.owner) {
+    if (stretch) {
       const at = x(stretch.since);
       const width = Math.max(2, x(until) - at);
-      parts.push(svg("rect", { x: at, y: 0, width, height: 100, class: `o${colour(stretch.owner)}` }));
+      parts.push(svg("rect", { x: at, y: 0, width, height: 100, class: stretch.owner ? `o${colour(stretch.owner)}` : "free" }));
     }
     stretch = null;
   };

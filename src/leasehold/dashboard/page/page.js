@@ -113,7 +113,7 @@ class Pipeline {
     this.heading = make("h2", {}, title);
     this.error = make("p", { class: "error", role: "alert", hidden: "" });
     const facts = make("dl", { class: "facts" });
-    const titles = ["Lag, events", "Oldest unread", "Done, a second", "Sent, a second", "Partitions", "Rejected", "Parked"];
+    const titles = ["Lag, events", "Oldest unread", "Done/s", "Sent/s", "Partitions", "Rejected", "Parked"];
     this.facts = titles.map((one) => fact(facts, one));
     this.owners = make("ul", { class: "owners", "aria-label": `instances of ${title}` });
     const heads = ["Partition", "Owner", "Owner and lag over time", "Lag", "Done"];
@@ -168,7 +168,7 @@ class Pipeline {
     Object.assign(this.colours, seen.colours);
     const [lag, oldest, done, sent, held, rejected, parked] = this.facts;
     say(lag.value, count(seen.lag));
-    say(oldest.value, seen.lag ? lasting(seen.lagSeconds) : "-");
+    say(oldest.value, seen.lag ? lasting(seen.lagSeconds) : "none");
     say(done.value, count(seen.done));
     say(sent.value, count(seen.sent));
     say(held.value, `${seen.owned} of ${seen.partitions.length}`);
@@ -191,8 +191,8 @@ class Pipeline {
     say(this.parked.firstChild, `Parked events${first}${since}${next}`);
     this.showRows(this.waiting, "parked", seen.parkedEvents);
     const now = new Map(seen.partitions.map((row) => [row.partition, [row.alive ? row.owner : "", row.lag]]));
-    const last = this.samples[this.samples.length - 1];
-    if (last && last.live && seen.at - last.at < SECONDS[span] / MOST) this.samples.pop();
+    const [before, last] = this.samples.slice(-2); // the latest is always there, and moves until it is a step behind
+    if (last && last.live && seen.at - before.at < SECONDS[span] / MOST) this.samples.pop();
     this.samples.push({ at: seen.at, live: true, of: (partition) => now.get(partition) });
     if (this.samples.length > 2 * MOST) this.samples = this.samples.slice(-MOST);
     soon();
