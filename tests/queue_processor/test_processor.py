@@ -22,6 +22,7 @@ from leasehold.formats.columns_text import read_columns
 from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queue_processor.content import Content, ContentReader
 from leasehold.queues import QueueMessage, open_queue
+from tests.entities.slow_handlers import told
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
 from tests.queues.conftest import url
@@ -90,6 +91,26 @@ def test_messages_of_an_entity_take_effect_once_and_in_order_also_when_one_fails
     }
     with pytest.raises(UsageError, match="has run already"):
         made.run()
+
+
+def test_a_handler_that_hangs_is_ended_and_its_message_fails(server: ServiceBusServer, tmp_path: Path) -> None:
+    server.send("orders", *(json.dumps({"account": account}) for account in ("a", "hangs", "b", "hangs-2")))
+    made = QueueProcessor(
+        url(server),
+        f"sqlite:////{tmp_path}/leases.db",
+        told,
+        sink=f"sqlite:////{tmp_path}/table.db",
+        table="accounts",
+        pipeline="accounts",
+        schema="account STRING",
+        state="account STRING, seen STRING",
+        delivery=QueueDelivery(**QUICK, max_deliveries=1, handler_timeout=1.0),
+    )
+    with running(made):
+        until(lambda: server.count("orders") == 0)
+    with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+        assert connection.execute("SELECT account FROM accounts ORDER BY 1").fetchall() == [("a",), ("b",)]
+    assert (made.counts["applied"], made.counts["dead_lettered"]) == (2, 2)
 
 
 @pytest.mark.parametrize("policy", ["wait", pytest.param("abandon", marks=pytest.mark.soak)])

@@ -219,7 +219,7 @@ class QueueProcessor:
                 self._run(self._leases, lambda: bool(asked))
         finally:
             self._stop.set()
-            for each in (self._queue, self._leases, self._sink):
+            for each in (self._queue, self._leases, self._work, self._sink):
                 if each is not None:
                     each.close()
         if self._failure is not None:

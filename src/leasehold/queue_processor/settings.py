@@ -46,6 +46,7 @@ class QueueDelivery:
     at_once         messages of one entity that are worked through under one lease (50)
     session_turn    how long a worker stays with a session that has messages all the time, before the others have their
                     turn (60); for a queue that requires sessions
+    handler_timeout how long a call of the handler may take; then it is called in processes of its own (None: for ever)
     remember        for how long the sink remembers what is done: longer than the queue keeps a message (14 days)
     deduplicate_by  what a sender names a message by that it may send twice: `message_id`, or a property's name. The
                     second has no effect; a message without it, or with an empty one, is never a duplicate (None)
@@ -63,6 +64,7 @@ class QueueDelivery:
     longest_pause: float = 30.0
     at_once: int = 50
     session_turn: float = 60.0
+    handler_timeout: float | None = None
     remember: float = REMEMBER
     deduplicate_by: str | None = None
     deduplicate_for: float = REMEMBER

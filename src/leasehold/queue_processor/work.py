@@ -10,11 +10,14 @@ message and entity. What happens when this thread stops for a minute (or for goo
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import pyarrow as pa
 
 from leasehold.clock import Clock
+from leasehold.entities.calling.calls import HandlerCalls
+from leasehold.entities.calling.raised import RaisedElsewhere, described
 from leasehold.entities.columns import columns_of
 from leasehold.entities.handlers import EntityEvent, EntityHandler, Retry, compute
 from leasehold.errors import LeaseholdError, LeaseLost, UsageError, may_pass
@@ -53,9 +56,14 @@ class Work:
         settings: QueueDelivery,
         clock: Clock,
     ) -> None:
-        self._queue, self._handler, self._sink = queue, handler, sink
+        self._queue, self._sink = queue, sink
         self._state, self._columns = state, columns_of(state)
         self._settings, self._clock = settings, clock
+        self._calls = HandlerCalls(handler, settings.handler_timeout, math.inf)
+
+    def close(self) -> None:
+        """End the handler's processes, if it has any."""
+        self._calls.close()
 
     def tried(self, held: HeldMessage, hold: Hold) -> Result:
         """One try at a message whose entity is held: handler and commit. Raises what no waiting mends."""
@@ -80,7 +88,7 @@ class Work:
         return MessageName(self._queue, message.identity, message.sequence_number, message.enqueued_time, sent)
 
     def _applied(self, message: QueueMessage, content: Content, delivery: int, hold: Hold) -> Result:
-        key, handler = content.key, self._handler
+        key, handler = content.key, self._calls.within(self._calls.limit())
         name = self.name_of(message)
         known = self._sink.read_message(self._state, key, name)
         if known.done:
@@ -121,5 +129,5 @@ class Work:
 
 
 def _failed(error: Exception) -> Result:
-    after = error.after if isinstance(error, Retry) else None
-    return Result(Ending.FAILED, description=f"{type(error).__name__}: {error}"[:_DESCRIPTION], after=after)
+    after = error.after if isinstance(error, Retry | RaisedElsewhere) else None
+    return Result(Ending.FAILED, description=described(error)[:_DESCRIPTION], after=after)
