@@ -224,6 +224,15 @@ def test_what_the_handler_emits_goes_to_the_hub_of_the_outbox(place: Path) -> No
     assert bodies == [b'{"total":"1.00"}', b'{"total":"3.00"}', b'{"total":"6.00"}']
 
 
+def test_a_check_asks_the_hub_of_the_outbox(place: Path) -> None:
+    (place / "orders.toml").write_text(f'{FILE}[outbox]\nhub = "log:///sent.db"\n')
+    said = CliRunner().invoke(app, ["check", str(place / "orders.toml"), "--json"])
+    (outbox,) = [one for one in json.loads(said.stdout)["checks"] if one["part"] == "outbox"]
+    assert (said.exit_code, outbox["ok"], "there is no log at" in outbox["said"]) == (1, False, True)
+    LogHub.create(place / "sent.db", partitions=1).close()
+    assert CliRunner().invoke(app, ["check", str(place / "orders.toml")]).exit_code == 0
+
+
 def test_an_outbox_without_a_handler(place: Path) -> None:
     without = "".join(
         line for line in FILE.splitlines(keepends=True) if "handler =" not in line and "state =" not in line

@@ -218,3 +218,11 @@ def test_where_there_is_no_source_registering_it_names_what_there_is(
     assert refused_source.RefusedDataSource.name() == "leasehold"
     with pytest.raises(ConfigError, match="MicroBatches"):
         refused_source.RefusedDataSource({})
+
+
+def test_what_a_module_of_the_package_lacks_is_said_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_home.py").write_text("import types\n\ntypes.TypeOfALaterSpark\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(leasehold.spark._HOMES, "EntityTable", "broken_home")
+    with pytest.raises(ImportError, match=r"broken_home cannot be imported: .*no attribute 'TypeOfALaterSpark'"):
+        from leasehold.spark import EntityTable  # noqa: F401

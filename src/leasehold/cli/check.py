@@ -107,7 +107,15 @@ def check(
 def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
     """All that needs no Spark."""
     from leasehold.model import Positions
-    from leasehold.operations.checking import DRIVER, Finding, asked, look_at_hub, look_at_store, look_at_table
+    from leasehold.operations.checking import (
+        DRIVER,
+        Finding,
+        asked,
+        look_at_hub,
+        look_at_receiver,
+        look_at_store,
+        look_at_table,
+    )
     from leasehold.sinks import open_sink
     from leasehold.stores import open_store
     from leasehold.stores.base import TellsWhetherMade
@@ -144,4 +152,9 @@ def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
 
     with said_when_slow(f"the database, {masked(pipeline.sink_url)}"):
         found += asked("table", DRIVER, look_at_the_table, timeout)
-    return found if pipeline.sink.handler is None else found + asked("handler", DRIVER, look_at_the_handler, timeout)
+    if pipeline.sink.handler is not None:
+        found += asked("handler", DRIVER, look_at_the_handler, timeout)
+    if (outbox := pipeline.outbox_url) is not None:
+        with said_when_slow(f"the outbox's receiver, {masked(outbox)}"):
+            found += asked("outbox", DRIVER, partial(look_at_receiver, outbox, DRIVER), timeout)
+    return found

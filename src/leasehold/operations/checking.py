@@ -22,6 +22,8 @@ from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub, TellsTimes
 from leasehold.model import OwnerId, PositionKind, Positions, Presence
 from leasehold.ownership.starting import check_levels
+from leasehold.queues import BACKENDS as QUEUES
+from leasehold.queues import open_queue
 from leasehold.sinks.base import ComparesSchema, Sink
 from leasehold.stores import open_store
 from leasehold.stores.base import CheckpointStore, TellsWhetherMade
@@ -128,6 +130,19 @@ def _retention(hub: Hub, place: str, stated: float | None, timeout: float) -> It
     else:
         said = "events are kept for ever" if math.isinf(kept) else f"events are kept for {kept:,.0f} s"
         yield Finding("retention", place, True, said)
+
+
+def look_at_receiver(url: str, place: str) -> Iterator[Finding]:
+    """Whether the hub answers to which a handler's events go; of a queue, whether its URL can be read."""
+    if url.partition("://")[0] in QUEUES:
+        open_queue(url).close()
+        yield Finding("outbox", place, True, f"events go to {masked(url)}, which is not asked")
+        return
+    hub = open_hub(url)
+    try:
+        yield Finding("outbox", place, True, f"{len(hub.partition_ids())} partitions to send to")
+    finally:
+        hub.close()
 
 
 def look_at_store(part: str, url: str, place: str, hub_url: str, group: str, *, timeout: float) -> Iterator[Finding]:
