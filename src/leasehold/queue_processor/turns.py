@@ -234,12 +234,12 @@ class Turns:
                 if parked.name.identity not in fetched:
                     some = [each for each in found[place:] if each.body is None]
                     answer = turn.fetch(turn.start, some[:1] if parked.error else some)
+                    fetched |= {each.message.identity: each for each in answer.held}
                     for gone in answer.gone:
                         logger.warning("message %d is in the queue no more", gone.name.sequence_number)
                         parking.remove(gone)
                     if parked in answer.gone:
                         continue
-                    fetched |= {each.message.identity: each for each in answer.held}
                 held = fetched.get(parked.name.identity)
                 if held is None or not held.trusted(self._clock.monotonic()):
                     yield False  # somebody else has it at hand, or it is not deferred yet

@@ -93,5 +93,13 @@ def another_reader(spec: TableSpec, group: str) -> AlreadyInUse:
     )
 
 
+def filled_by_queue(spec: TableSpec, queue: str) -> AlreadyInUse:
+    """Neither the queue's messages nor the hub's events would see the other's changes."""
+    return AlreadyInUse(
+        f"the table {spec.name} is filled with messages of the queue {queue!r}, and a table has one way to be filled. "
+        "Give the hub's events a table of their own"
+    )
+
+
 def _words(keys: str) -> str:
     return ", ".join(json.loads(keys)) or "none"

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
+from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import claims, duplicates, fence
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.batch import Arrangement, Batch, Identities, Kept, arrange
@@ -244,6 +245,9 @@ class TransactionalSink(ABC, Generic[T]):
         self._check_reader(transaction, hubs)
         transaction.lock_watermarks({each.lane for each in ranges}, others=batch.ranges is None)
         stored = transaction.watermarks(hubs)
+        new = all(mark.sequence_number == BEFORE_FIRST for mark in stored.values())
+        if new and (queue := transaction.queue_beside()) is not None:
+            raise claims.filled_by_queue(self.spec, queue)
         if batch.read_under is not None and fence.outdated(stored, batch.read_under):
             return BatchResult(outdated=True)
         plan = fence.plan(stored, ranges)

@@ -57,6 +57,10 @@ class TableTransaction(Protocol):
         """Another consumer group than the spec's that the table has been filled by from this hub."""
         ...
 
+    def queue_beside(self) -> str | None:
+        """A queue whose messages fill the table."""
+        ...
+
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         """Keep these watermarks from changing, also those that are missing; with `others` all that the table has."""
         ...

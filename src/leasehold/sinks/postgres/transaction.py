@@ -78,6 +78,9 @@ class PostgresTransaction:
         self.watermarks = self.bookkeeping.watermarks
         self.leave_none_whole = self.bookkeeping.leave_none_whole
 
+    def queue_beside(self) -> str | None:
+        return messages.queue_of(self._session) if self.has(MESSAGE_ENTITY) else None
+
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=others)
 

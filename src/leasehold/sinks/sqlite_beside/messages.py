@@ -57,6 +57,15 @@ def check(connection: sqlite3.Connection, spec: TableSpec) -> None:
         connection.execute(statement)
 
 
+def queue_of(connection: sqlite3.Connection, spec: TableSpec) -> str | None:
+    """A queue whose messages the entity table has been filled with."""
+    if not exists(connection, "leasehold_message_entity"):
+        return None
+    query = "SELECT queue FROM leasehold_message_entity WHERE pipeline = ? AND entity_table = ? LIMIT 1"
+    row = connection.execute(query, (spec.pipeline, spec.name)).fetchone()
+    return None if row is None else str(row[0])
+
+
 def read(
     connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema, key: Key, message: MessageName, now: float
 ) -> KnownOfMessage:

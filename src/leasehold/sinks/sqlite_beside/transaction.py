@@ -26,6 +26,7 @@ from leasehold.sinks.shape import Layout, exists, fit, quoted
 from leasehold.sinks.sqlite_beside import (
     forgetting,
     identities,
+    messages,
     outbox,
     parked,
     related,
@@ -75,6 +76,9 @@ class SqliteTransaction:
 
     def reader_beside(self, hub: str) -> str | None:
         return bookkeeping.reader_beside(self._connection, self._spec, hub)
+
+    def queue_beside(self) -> str | None:
+        return messages.queue_of(self._connection, self._spec)
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         """The whole database is locked."""

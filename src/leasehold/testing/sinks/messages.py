@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leasehold.errors import ConfigError, UsageError
+from leasehold.errors import AlreadyInUse, ConfigError, UsageError
 from leasehold.sinks.base import Sink
 from leasehold.sinks.messages import KeepsMessages, MessageChange, MessageName, MessageOutcome, SentAs
 from leasehold.sinks.messages.parking import ParkedMessage, ParksMessages
@@ -215,3 +215,11 @@ class MessagesContract(SinkFixtures):
         sink.apply(batch(Row("a", 1, 1)))
         with pytest.raises(ConfigError, match="contract-hub"):
             sink.check_messages(STATES)
+
+    def test_a_table_that_a_queue_fills_is_refused_to_a_hub(
+        self, keeping: Any, open_table: Open, contents: Callable[[], object]
+    ) -> None:
+        keeping.apply_message(STATES, change(1, "a", 0, 1), REMEMBER)
+        with pytest.raises(AlreadyInUse, match="shop/orders"):
+            open_table(UPSERT).apply(batch(Row("b", 1, 1)))
+        assert contents() == [("a", 1)]

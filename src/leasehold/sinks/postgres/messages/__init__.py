@@ -38,6 +38,13 @@ def check(session: Session) -> None:
         raise rows.filled_by_hub(session.spec, hub)
 
 
+def queue_of(session: Session) -> str | None:
+    """A queue whose messages the entity table has been filled with. The table is there."""
+    query = f"SELECT queue FROM {session.names.of(MESSAGE_ENTITY)} WHERE {_OF_TABLE} AND version > 0 LIMIT 1"
+    found = session.one(query, **mine_of(session))
+    return None if found is None else str(found)
+
+
 def read(session: Session, schema: pa.Schema, key: Key, message: MessageName, now: float) -> KnownOfMessage:
     """What is known of a message and its entity."""
     version, number, enqueued = _place(session, key, message.queue)
