@@ -29,6 +29,7 @@ BENCHMARKS = (
     "pipeline",
     "loop",
     "postgres_table",
+    "queues",
 )
 
 
