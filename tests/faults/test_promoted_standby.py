@@ -85,10 +85,14 @@ class Cluster:
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
         return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
 
-    def cut_off(self) -> None:
-        """Let the standby have all that is committed so far, and nothing after that."""
+    def catch_up(self) -> None:
+        """Let the standby have all that is committed so far."""
         [[place]] = self.ask("primary", "SELECT pg_current_wal_lsn()")
         until(lambda: self.ask("standby", f"SELECT pg_last_wal_replay_lsn() >= '{place}'") == [(True,)])
+
+    def cut_off(self) -> None:
+        """Let the standby have all that is committed so far, and nothing after that."""
+        self.catch_up()
         self.ask("standby", "ALTER SYSTEM SET primary_conninfo = ''")
         self.ask("standby", "SELECT pg_reload_conf()")
         until(lambda: self.ask("standby", "SELECT 1 FROM pg_stat_wal_receiver") == [])
@@ -220,3 +224,82 @@ def test_stores_that_went_back_with_their_table_go_on_from_where_both_are(cluste
     work(place, 150, totals(cluster, "standby"))
     expected = [(f"a{number}", 30) for number in range(KEYS)]
     assert cluster.ask("standby", "SELECT account, total FROM accounts ORDER BY 1") == expected
+
+
+LOOP = FILE.partition("handler =")[0].replace('keys = ["account"]', 'mode = "append"\nstage_from = 1')
+
+
+class Loop:
+    """`leasehold run`, for the length of a block."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def __enter__(self) -> Loop:
+        command = [sys.executable, "-m", "leasehold.cli.app", "run", "accounts.toml"]
+        with (self._place / "run.log").open("w") as log:
+            self._process = subprocess.Popen(command, cwd=self._place, stdout=log, stderr=log)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Wait, and fail where it ends before that."""
+        until(lambda: done() or self._process.poll() is not None)
+        assert self._process.poll() is None, self.said()
+
+    def ended(self) -> int | None:
+        return self._process.poll()
+
+    def said(self) -> str:
+        return (self._place / "run.log").read_text()[-3000:]
+
+
+def rows(cluster: Cluster, name: str) -> int:
+    try:
+        [[count]] = cluster.ask(name, "SELECT count(*) FROM accounts")
+    except psycopg.errors.UndefinedTable:
+        return 0
+    return int(count)
+
+
+def each_has(cluster: Cluster, count: int) -> None:
+    found = cluster.ask("standby", "SELECT account, count(*) FROM accounts GROUP BY 1 ORDER BY 1")
+    assert found == [(f"a{number}", count) for number in range(KEYS)]
+
+
+def test_a_spark_loop_goes_on_over_a_standby_that_has_everything(cluster: Cluster, place: Path) -> None:
+    (place / "accounts.toml").write_text(LOOP.format(store=cluster.url, url=cluster.url))
+    send(place, 0, 100)
+    with Loop(place) as loop:
+        loop.until(lambda: rows(cluster, "primary") == 100)
+        cluster.catch_up()
+        cluster.fail_over()
+        send(place, 100, 50)
+        loop.until(lambda: rows(cluster, "standby") >= 150)
+    each_has(cluster, 30)
+
+
+def test_a_spark_loop_that_is_ahead_of_the_standby_ends_or_reads_again_what_was_lost(
+    cluster: Cluster, place: Path
+) -> None:
+    (place / "accounts.toml").write_text(LOOP.format(store=cluster.url, url=cluster.url))
+    send(place, 0, 100)
+    with Loop(place) as loop:
+        loop.until(lambda: rows(cluster, "primary") == 100)
+        cluster.cut_off()
+        send(place, 100, 50)
+        loop.until(lambda: rows(cluster, "primary") == 150)
+        cluster.fail_over()
+        send(place, 150, 25)
+        # A dispatch cycle that finds its partitions lost claims them anew, and reads on from what the stores say.
+        until(lambda: loop.ended() is not None or rows(cluster, "standby") >= 175)
+        if loop.ended() is not None:
+            assert loop.ended() == 1
+            assert "would be missing for good" in loop.said()
+            assert rows(cluster, "standby") == 100
+    with Loop(place) as loop:
+        loop.until(lambda: rows(cluster, "standby") >= 175)
+    each_has(cluster, 35)
