@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from leasehold.entities.answers import Effects
+from leasehold.entities.calling.calls import HandlerCalls
 from leasehold.entities.calling.crossing import answer_of, call_of, packed, read_answer, read_call, unpacked
 from leasehold.entities.calling.interrupting import Interrupting
 from leasehold.entities.calling.limits import TimeLimit
@@ -111,6 +113,20 @@ def test_what_hung_before_takes_half_of_it_and_one_call_in_any_case() -> None:
     with pytest.raises(NotCalled):
         limit.check(event("a", 1), before=True)
     limit.check(event("a", 2), before=False)
+
+
+def test_who_works_on_partitions_by_turns_shares_one_limit_among_them() -> None:
+    calls = HandlerCalls(told, 2.0, 30.0)
+    with calls.sharing():
+        one, other = calls.limit(), calls.limit()
+        one.check(event("a", 7), before=False)
+        one.note(event("a", 7), timed_out(2.0))
+        elsewhere = replace(event("a", 7), partition="1")
+        other.check(elsewhere, before=False)
+        other.note(elsewhere, timed_out(2.0))
+        with pytest.raises(NotCalled):  # half of ten seconds has no room for a third
+            one.check(event("a", 8), before=False)
+    calls.limit().check(event("a", 8), before=False)
 
 
 def test_without_a_time_out_nothing_is_limited() -> None:

@@ -5,7 +5,8 @@ Owns the choice between the two.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from leasehold.entities.calling.limits import TimeLimit, check_timeout, within
 from leasehold.entities.calling.processes import HandlerProcesses, named
@@ -24,12 +25,22 @@ class HandlerCalls:
         self._handler, self.timeout = handler, timeout
         self.at_most = check_timeout(timeout, hand_over_timeout)
         self._processes: HandlerProcesses | None = None
+        self._shared: TimeLimit | None = None
         if timeout is not None:
             self._processes = HandlerProcesses(handler.function.__name__, named(handler), timeout)
 
     def limit(self) -> TimeLimit:
         """The limit of one batch."""
-        return TimeLimit(self.timeout, self.at_most)
+        return TimeLimit(self.timeout, self.at_most) if self._shared is None else self._shared
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """Let all batches of the block have one limit, half of what one has. For who works on partitions by turns."""
+        self._shared = TimeLimit(self.timeout, max(self.timeout or 0.0, self.at_most / 2))
+        try:
+            yield
+        finally:
+            self._shared = None
 
     def within(self, limit: TimeLimit, before: Collection[int] = ()) -> EntityHandler:
         """The handler within a limit; `before` are the numbers of events that hung in earlier batches."""

@@ -32,7 +32,7 @@ class TimeLimit:
         self._timeout = timeout or 0.0
         self._at_most = at_most if timeout else math.inf
         self._spent = 0.0
-        self._hung: dict[int, RaisedElsewhere] = {}
+        self._hung: dict[tuple[str, int], RaisedElsewhere] = {}
 
     @property
     def spent(self) -> bool:
@@ -41,7 +41,7 @@ class TimeLimit:
 
     def check(self, event: EntityEvent, *, before: bool) -> None:
         """Raise `NotCalled`, or what ended the call for this event in this batch. `before`: it hung in an earlier."""
-        known = self._hung.get(event.sequence_number)
+        known = self._hung.get((event.partition, event.sequence_number))
         if known is not None:
             raise known
         half = before and self._spent > 0 and self._spent + self._timeout > self._at_most / 2
@@ -51,7 +51,7 @@ class TimeLimit:
     def note(self, event: EntityEvent, error: RaisedElsewhere) -> None:
         """A call was ended."""
         self._spent += self._timeout
-        self._hung[event.sequence_number] = error
+        self._hung[event.partition, event.sequence_number] = error
 
 
 def within(limit: TimeLimit, handler: EntityHandler, answers: Answers, before: Collection[int]) -> EntityHandler:

@@ -21,6 +21,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -86,9 +87,13 @@ class _Table(HandledTable):
         timeout = self._calls.timeout
         if timeout is None:
             return call
-        at_most = max(timeout, self._calls.at_most / rounds)
+        at_most = max(timeout, self._calls.at_most / 2 / rounds)
         pickled: bytes = cloudpickle.dumps(self._handler)  # type: ignore[no-untyped-call]
         return replace(call, timeout=timeout, at_most=at_most, pickled=pickled)
+
+    def sharing(self) -> AbstractContextManager[None]:
+        """A block in which what hangs in the driver takes half of a batch's time, all partitions together."""
+        return self._calls.sharing()
 
     def piece(self, lane: Lane) -> tuple[Watermark, Piece] | None:
         """What a task is to compute of a partition, and under which watermark; None where there is nothing."""
@@ -217,11 +222,12 @@ class HandledOnSpark:
         table.ahead = {name: (mark, one) for (name, (mark, _)), one in zip(found.items(), done, strict=True)}
         table.result = BatchResult()
         outages: list[HandlerUnavailable] = []
-        for lane in lanes:
-            try:
-                self._due[lane.partition, lane.owner_level] = table.take(lane)
-            except HandlerUnavailable as error:
-                outages.append(error)
+        with table.sharing():
+            for lane in lanes:
+                try:
+                    self._due[lane.partition, lane.owner_level] = table.take(lane)
+                except HandlerUnavailable as error:
+                    outages.append(error)
         result = self._counted()
         if tell is not None:
             tell(TableApplied(table.sink.spec.name, counts_of(result), time.monotonic() - started, result.seconds))
@@ -234,15 +240,16 @@ class HandledOnSpark:
         what is away now is tried again later."""
         now = time.monotonic()
         self._due = {place: at for place, at in self._due.items() if held.get(place[0]) == place[1]}
-        for place in held.items():
-            if self._due.get(place, 0.0) > now:
-                continue
-            try:
-                self._due[place] = self._table.take(Lane(hub, *place))
-            except LeaseholdError as error:
-                logger.warning("the parked events of partition %s wait: %s", place[0], error)
-                self._due[place] = time.monotonic() + AWAY
-            self._counted()
+        with self._table.sharing():
+            for place in held.items():
+                if self._due.get(place, 0.0) > now:
+                    continue
+                try:
+                    self._due[place] = self._table.take(Lane(hub, *place))
+                except LeaseholdError as error:
+                    logger.warning("the parked events of partition %s wait: %s", place[0], error)
+                    self._due[place] = time.monotonic() + AWAY
+                self._counted()
 
     def sink_identity(self) -> str:
         """The UUID of this pipeline's table."""
