@@ -54,6 +54,13 @@ WATCHED = {
     "the dashboard": ("dashboard",),
     "all three": ("metrics", "tracing", "dashboard"),
 }
+SCRAPER = """
+import sys, time, urllib.request
+while True:
+    with urllib.request.urlopen(sys.argv[1], timeout=30) as answer:
+        answer.read()
+    time.sleep(1)
+"""
 PIPELINE = """\
 name = "bench"
 [source]
@@ -191,22 +198,14 @@ class _Bench:
 
 @contextmanager
 def _scraped(notices: Notices) -> Iterator[None]:
-    """Metrics are served, and asked for each second."""
-    ended = threading.Event()
+    """Metrics are served, and another process asks for them each second."""
     with serve_metrics(notices, listen="127.0.0.1:0") as server:
-
-        def scrape() -> None:
-            while not ended.wait(1.0):
-                with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:  # noqa: S310 - its own
-                    answer.read()
-
-        scraper = threading.Thread(target=scrape)
-        scraper.start()
+        scraper = subprocess.Popen([sys.executable, "-c", SCRAPER, f"{server.url}/metrics"])
         try:
             yield
         finally:
-            ended.set()
-            scraper.join()
+            scraper.kill()
+            scraper.wait()
 
 
 @contextmanager
@@ -222,10 +221,13 @@ def _shown(folder: Path, hub: LogHub, store: str) -> Iterator[None]:
         url = json.loads(process.stdout.readline())["url"]
         with urllib.request.urlopen(f"{url}events", timeout=60) as stream:  # noqa: S310 - of this machine
             assert stream.readline()
-            threading.Thread(target=_follow, args=(stream,), daemon=True).start()
-            yield
-            process.kill()  # ends the stream, and with it the thread
-            process.wait()
+            follower = threading.Thread(target=_follow, args=(stream,))
+            follower.start()
+            try:
+                yield
+            finally:
+                process.kill()  # ends the stream, and with it the thread
+                follower.join()
     finally:
         process.kill()
         process.wait()
