@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
-from leasehold.errors import StaleBatch
+from leasehold.errors import ConfigError, StaleBatch
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventRange
 from leasehold.pipeline_file import read_pipeline_file
@@ -201,6 +201,13 @@ def test_a_batch_of_a_query_is_staged_if_its_rows_are_the_querys(
     assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
     assert place.look(LEFT) == [(0,)]
     table.close()
+
+
+@pytest.mark.parametrize(("name", "value"), [("stage_from", -1), ("stage_connections", 0), ("stage_connections", True)])
+def test_what_is_no_number_is_refused_by_name(name: str, value: int) -> None:
+    given: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigError, match=rf"^{name} = {value}: .* or more, or None"):
+        EntityTable("postgresql://me@127.0.0.1:1/db", "t", keys=["id"], pipeline="p", **given)
 
 
 @pytest.mark.parametrize("kind", [CutOff, WithoutDriver])
