@@ -21,6 +21,7 @@ from leasehold.balancing.planned import planned
 from leasehold.balancing.strategies import balanced, greedy
 from leasehold.errors import ConfigError
 from tests.balancing.test_strategies import VIEWS, Fleet, fewest_moves, fleets, owned, plan, view
+from tests.campaigns import first
 
 Owned = dict[str, tuple[str, ...]]
 
@@ -379,9 +380,10 @@ class Group:
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-def test_the_moves_are_the_fewest_on_ten_thousand_fleets_and_changes(weighted: bool) -> None:
+@pytest.mark.parametrize("begin", first(1, range(0, 1_500, 500)))
+def test_the_moves_are_the_fewest_on_ten_thousand_fleets_and_changes(weighted: bool, begin: int) -> None:
     checked = made = 0
-    for seed in range(1_500):
+    for seed in range(begin, begin + 500):
         group = Group(Random(seed), weighted)
         group.start()
         made += group.check()
@@ -389,8 +391,8 @@ def test_the_moves_are_the_fewest_on_ten_thousand_fleets_and_changes(weighted: b
             group.change()
             made += group.check()
         checked += 4
-    assert checked == 6_000, "of each kind"
-    assert made > 10_000, "they are not all at rest"
+    assert checked == 2_000, "of each kind"
+    assert made > 3_000, "they are not all at rest"
 
 
 def test_no_assignment_at_all_has_fewer_moves() -> None:
@@ -404,9 +406,10 @@ def test_no_assignment_at_all_has_fewer_moves() -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-def test_in_whatever_order_the_moves_are_made_they_stay_the_fewest(weighted: bool) -> None:
+@pytest.mark.parametrize("begin", first(1, range(0, 400, 200)))
+def test_in_whatever_order_the_moves_are_made_they_stay_the_fewest(weighted: bool, begin: int) -> None:
     """Each time one goes for some of its share, by the target of that moment; another has died before it could."""
-    for seed in range(400):
+    for seed in range(begin, begin + 200):
         group, rng = Group(Random(seed), weighted), Random(seed)
         group.start()
         counts = {owner: len(theirs) for owner, theirs in group.owned.items()}

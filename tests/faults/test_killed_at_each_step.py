@@ -17,6 +17,9 @@ from tests.faults.fleet import Fleet
 pytestmark = pytest.mark.timeout(1200)
 ROOT = Path(__file__).parents[2]
 
+QUICK = ("collected", "committed")
+"""On both sides of the commit: these steps in `make test`."""
+
 
 def _die(fleet: Fleet, step: str, times: int) -> None:
     """An instance that is killed when it comes to this step for so many times."""
@@ -31,7 +34,9 @@ def _die(fleet: Fleet, step: str, times: int) -> None:
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()[-2000:]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", [step if step in QUICK else pytest.param(step, marks=pytest.mark.soak) for step in STEPS]
+)
 def test_killed_at_each_step(new_fleet: Callable[..., Fleet], step: str) -> None:
     fleet = new_fleet(mode="upsert", limit=40)
     fleet.send(20)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 MENDED = "SELECT id, CAST(-1 AS BIGINT) AS n, hub, partition, sequenceNumber, ownerLevel FROM events"
 
 
+@pytest.mark.soak
 def test_retry_beside_an_instance(new_fleet: Callable[..., Fleet]) -> None:
     """Bodies of one of the kinds that nobody could read are mended; the instance goes on, and knows nothing of it."""
     fleet = new_fleet(mode="append", limit=40)

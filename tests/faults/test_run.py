@@ -189,6 +189,7 @@ def test_a_run_that_is_to_stop_at_errors_names_the_batch(place: Place) -> None:
     assert place.query("SELECT * FROM entities") == []
 
 
+@pytest.mark.soak
 def test_another_order_is_refused_until_all_is_read_anew(place: Place) -> None:
     """And what was rejected is there once, however often it is read."""
 
@@ -248,6 +249,7 @@ def test_whoever_listens_may_leave(place: Place) -> None:
     assert [record.owner_id for record in listed.records] == ["", ""]
 
 
+@pytest.mark.soak
 def test_what_a_producer_sends_twice_is_applied_once(place: Place) -> None:
     """By a column that the transform drops; a replay after a reset finds the same firsts."""
     text = (place.folder / "p.toml").read_text()

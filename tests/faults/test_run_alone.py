@@ -55,6 +55,7 @@ def test_a_pipeline_without_checkpoints_goes_on_behind_what_its_table_holds(plac
     assert place.query("SELECT n FROM entities WHERE id = 'b'") == [(2,)]
 
 
+@pytest.mark.soak
 def test_a_pipeline_with_a_fixed_share(place: Place) -> None:
     use(place, 'store = "sqlite:///stores.db"\npartitions = ["1"]')
     place.send("0", '{"id":"a","n":1}')
