@@ -12,6 +12,7 @@ import pytest
 from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.entities import EntityLeases
 from leasehold.entities.handlers import EntityEvent, Reject, Retry
+from leasehold.errors import SinkUnavailable
 from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queue_processor.parked import message_of, parked_of
 from leasehold.queues import QueueMessage
@@ -121,6 +122,23 @@ def test_what_was_parked_and_not_completed_comes_again_and_has_one_effect_also_o
         until(lambda: server.count("orders") == 0 and logs(tmp_path) == {"a": [1, 2]})
     assert again.counts["applied"] == 2
     assert again.counts["repeated"] + again.counts["received"] >= 2
+
+
+def test_a_sink_that_is_away_when_a_message_is_given_up_is_waited_for(
+    server: ServiceBusServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, asked = parks(server, tmp_path), list[ParkedMessage]()
+
+    def away(message: ParkedMessage) -> None:
+        asked.append(message)
+        if len(asked) == 1:
+            raise SinkUnavailable("locked")
+
+    monkeypatch.setattr(made._turns._parking, "remove", away)
+    server.send("orders", '{"account": "a"}')
+    with running(made):
+        until(lambda: server.count("orders", dead=True) == 1)
+    assert (len(asked), made.counts["away"]) == (2, 1)
 
 
 def test_what_was_parked_is_read_back_also_where_it_says_something_else() -> None:

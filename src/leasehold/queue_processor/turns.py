@@ -131,7 +131,15 @@ class Turns:
                 self._through_parked(turn, start.parked, before=None)
 
     def note(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
-        """Note deferred messages that nobody has noted; return those that are done."""
+        """Note deferred messages that nobody has noted; return those that are done. None while the sink is away."""
+        try:
+            return self._noted(messages)
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            return []
+
+    def _noted(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
         assert self._parking is not None
         done = []
         for message in messages:
@@ -167,7 +175,12 @@ class Turns:
         if self._settings.busy in _KEEPS and result.ending in (Ending.BEHIND, Ending.FAILED):
             result = self._parked(held, result)
         if self._parking is not None and self._is_last(held, result):
-            self._parking.remove(self._parked_of(held))  # it may have come again; the queue's dead letters have it now
+            try:  # it may have come again; the queue's dead letters have it now
+                self._parking.remove(self._parked_of(held))
+            except LeaseholdError as error:
+                if not may_pass(error):
+                    raise
+                return Result(Ending.AWAY, description=str(error))
         return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
 
     def _is_last(self, held: HeldMessage, result: Result) -> bool:
