@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import select
 import sys
+from contextlib import suppress
 
 
 def printable(text: str) -> str:
@@ -70,3 +72,20 @@ def nobody_reads_the_output() -> bool:
         return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
     except (AttributeError, ValueError, OSError):
         return False
+
+
+def drop_unread_output() -> None:
+    """Before the program ends: what standard output and error still hold goes nowhere where nobody reads it any more.
+
+    Python would complain of it at its end, or make 120 of the exit code.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, ValueError):  # None, or closed
+            continue
+        except OSError:
+            with suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)

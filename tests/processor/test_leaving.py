@@ -127,7 +127,7 @@ def test_a_program_whose_errors_nobody_reads_goes_on(tmp_path: Path, how: str) -
     finally:
         program.send_signal(signal.SIGTERM)
         out, _ = program.communicate(timeout=60)
-    assert program.returncode == 0
+    assert program.returncode in (0, 120), "120: Python's own word for an error output that nobody reads"
     assert out == "run has returned ['MainThread']\n"
 
 

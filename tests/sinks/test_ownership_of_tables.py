@@ -171,17 +171,15 @@ def test_a_file_that_is_locked_or_no_database(tmp_path: Path) -> None:
         SqliteSink(tmp_path, spec).identity()
 
 
-def test_an_error_that_appears_later_in_the_sql_is_not_transient(path: Path) -> None:
+def test_an_error_of_a_trigger_rejects_its_row_and_is_not_waited_out(path: Path) -> None:
     table = sink(path)
     run(
         path,
         "CREATE TABLE flights (tail TEXT PRIMARY KEY, status TEXT, slot INTEGER)",
         "CREATE TRIGGER t AFTER INSERT ON flights BEGIN SELECT json(new.status); END",
     )
-    with pytest.raises(SinkError, match="malformed JSON") as error:
-        table.apply(batch([E("a", "{")]))
-    assert not isinstance(error.value, SinkUnavailable)
-    assert table.watermarks("h") == {}
+    assert table.apply(batch([E("a", "{"), E("b", "{}", number=1)])) == BatchResult(applied=1, rejected=1)
+    assert look(path) == [("b", "{}", None)]
 
 
 def test_totals_add_up() -> None:

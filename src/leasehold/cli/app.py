@@ -22,7 +22,7 @@ from leasehold.cli.options.standard_files import open_standard_files
 from leasehold.cli.stop_signals import end_at_next_interrupt
 from leasehold.errors import LeaseholdError
 from leasehold.logs import of_error
-from leasehold.printable import printable_lines
+from leasehold.printable import drop_unread_output, printable_lines
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "send": ("leasehold.cli.send:send", "Send the rows of files to a hub, as events."),
@@ -133,6 +133,7 @@ def main() -> None:
     try:
         app(prog_name="leasehold")
     finally:
+        drop_unread_output()
         end_at_next_interrupt()  # what is left is Python's own end
 
 

@@ -8,10 +8,7 @@ left, as others do.
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-
-from leasehold.printable import nobody_reads_the_output
+from leasehold.printable import drop_unread_output, nobody_reads_the_output
 
 
 def means_to_leave(error: BaseException) -> bool:
@@ -33,8 +30,5 @@ def as_exit(error: BaseException) -> BaseException:
     """
     if not is_quiet(error):
         return error
-    with suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
+    drop_unread_output()
     return SystemExit(1)

@@ -23,6 +23,7 @@ from typing import Any
 from leasehold.entities.calling.answering import answered, elsewhere
 from leasehold.entities.calling.crossing import answer_of, failure_of, read_call
 from leasehold.entities.handlers import EntityHandler, Reject
+from leasehold.printable import drop_unread_output
 
 WHERE = signal.SIGUSR2
 """Asks the process to write all its threads' stacks; no code of the handler's is in the way of that."""
@@ -41,13 +42,15 @@ def main(calls: int, lifeline: int, where: int) -> None:
     with socket.socket(fileno=calls) as caller:
         handler = _handler(receive(caller))
         send(caller, b"ready")
-        while True:
-            try:
+        try:
+            while True:
                 call = receive(caller)
-            except EOFError:
-                return
-            send(caller, BEGUN)
-            send(caller, _answer(handler, call))
+                send(caller, BEGUN)
+                send(caller, _answer(handler, call))
+        except EOFError:
+            return
+        finally:
+            drop_unread_output()
 
 
 def send(to: socket.socket, said: bytes) -> None:

@@ -79,6 +79,12 @@ class Session:
             with self.connection.cursor() as cursor:
                 cursor.executemany(statement, values)
 
+    def missing_rights(self, table: str, rights: Sequence[str]) -> list[str]:
+        """Which of these rights on a table that is there this user has not."""
+        query = "SELECT r FROM unnest(%(rights)s::text[]) AS r WHERE NOT has_table_privilege(%(name)s, r)"
+        name = self.names.of(table).replace("%%", "%")
+        return [right for (right,) in self.rows(query, rights=list(rights), name=name)]
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """What the block has done is undone where it raises, and the transaction goes on."""

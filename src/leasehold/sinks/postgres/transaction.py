@@ -79,7 +79,9 @@ class PostgresTransaction:
         self.leave_none_whole = self.bookkeeping.leave_none_whole
 
     def queue_beside(self) -> str | None:
-        return messages.queue_of(self._session) if self.has(MESSAGE_ENTITY) else None
+        # A user who fills tables from hubs alone needs no rights on it: docs/postgres-table.md.
+        readable = self.has(MESSAGE_ENTITY) and not self._session.missing_rights(MESSAGE_ENTITY, ["SELECT"])
+        return messages.queue_of(self._session) if readable else None
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=others)

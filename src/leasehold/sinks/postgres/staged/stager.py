@@ -25,7 +25,7 @@ from leasehold.sinks.batch import Arrangement, Batch, arrange
 from leasehold.sinks.postgres.names import SHARED, STAGED, Names
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staged.cells import staged_piece, stored_columns
-from leasehold.sinks.postgres.staged.table import COLUMNS, missing_rights
+from leasehold.sinks.postgres.staged.table import COLUMNS, RIGHTS
 from leasehold.sinks.staged import StageReceipt, new_token, tallied
 from leasehold.sinks.table import TableSpec
 
@@ -105,7 +105,7 @@ def offered_stager(
     try:
         with claimed() as transaction:
             transaction.need(STAGED)
-            rights = missing_rights(transaction.session)
+            rights = transaction.session.missing_rights(STAGED, RIGHTS)
             schema = transaction.session.names.schema
     except AlreadyInUse:
         raise

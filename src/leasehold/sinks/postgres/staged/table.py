@@ -39,18 +39,8 @@ AGE = 6 * 3600
 AT_A_TIME = 50_000
 _EVERY = 60.0
 """Seconds between two looks at what was left behind, by one sink."""
-_RIGHTS = ("SELECT", "INSERT", "DELETE")
-
-
-def missing_rights(session: Session) -> list[str]:
-    """What this user may not do with the table, which is there."""
-    name = session.names.of(STAGED).replace("%%", "%")
-    rows = session.rows(
-        "SELECT r FROM unnest(%(rights)s::text[]) AS r WHERE NOT has_table_privilege(%(name)s, r)",
-        rights=list(_RIGHTS),
-        name=name,
-    )
-    return [right for (right,) in rows]
+RIGHTS = ("SELECT", "INSERT", "DELETE")
+"""What a user needs on the table."""
 
 
 class LeftBehind:
