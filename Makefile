@@ -36,7 +36,7 @@ smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
 	echo 'the bare install runs'
 
 pytest: .venv/.classes.jsa ## the tests alone: make pytest ARGS="tests/cli -k send"
-	$(BIN)/pytest -m 'not soak and not peers' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -m 'not soak and not peers' -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 spark: .venv/.classes.jsa ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
@@ -49,7 +49,7 @@ soak: .venv/.classes.jsa ## the slow campaigns
 
 cover: .venv/.classes.jsa ## branch coverage of src, with the processes that tests start (goal: 92 %): make cover ARGS=tests/sinks
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -m 'not soak and not peers' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS); \
+	@$(BIN)/coverage run -m pytest -m 'not soak and not peers' -n 5 --dist loadfile --no-loadscope-reorder $(ARGS); \
 	passed=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report; exit $$passed
 
 bench: .venv/.dev ## measure, and print a table of ratios with the machine named

@@ -4,7 +4,8 @@ Servers are local and in processes of their own: `leasehold.emulators.event_hubs
 each side (`hub_sides.py`), and all take turns. A side's speed counts from its first event to its last. Its CPU is that
 of all its processes (for Spark: driver, Java and Python workers) in a whole turn, connecting and taking partitions
 included; of several turns the best counts, since what others do on the machine only adds to it. Spark's session is
-open before, and warmed up by a turn that does not count.
+open before, and warmed up by a turn that does not count. Java's processor takes Maven (`mvn`) and a compiler; without
+them it is left out, and said so.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 sys.path.append(str(Path(__file__).parent.parent))
 
 from tests.hubs.kafka_cluster import Cluster
+from tests.peers.maven import java_program
+from tests.peers.test_mixed_java import JARS
 from tests.stores.azurite import Azurite
 
 from leasehold.hubs import open_hub
@@ -30,6 +35,7 @@ from leasehold.model import Event
 
 Row = tuple[str, float, str, float | None, str]
 PARTITIONS = 8
+OURS = ("processor", "arrow", "defaults", "spark", "stream")
 _HERE = Path(__file__).parent
 _LOST = "0.90 or more of the client alone"
 _LESS = "less than the official processor"
@@ -60,10 +66,16 @@ class _Taken:
 class _Side:
     """A process that takes turns."""
 
-    def __init__(self, name: str, url: str, events: int, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[object], environment: Mapping[str, str]) -> None:
         self.taken = _Taken()
-        self.process = _started([_HERE / "hub_sides.py", name, url, events, folder], environment)
+        self.process = _started(command, environment)
         assert _said(self.process) == "ready"
+
+    @classmethod
+    def of_python(
+        cls, name: str, url: str, events: int, folder: Path, environment: Mapping[str, str] | None = None
+    ) -> _Side:
+        return cls([sys.executable, _HERE / "hub_sides.py", name, url, events, folder], environment or {})
 
     def turn(self) -> None:
         found = json.loads(_told(self.process))
@@ -76,7 +88,7 @@ def _event_hubs(folder: Path, turns: int, quick: bool) -> list[Row]:
         azurite = Azurite()
         azurite.start()
         stack.callback(azurite.stop)
-        server = _started([_HERE / "hub_server.py", PARTITIONS, read], {})
+        server = _started([sys.executable, _HERE / "hub_server.py", PARTITIONS, read], {})
         stack.callback(_end, server)
         connection = _said(server)
         namespace = connection.partition("sb://")[2].partition(";")[0]
@@ -89,14 +101,15 @@ def _event_hubs(folder: Path, turns: int, quick: bool) -> list[Row]:
                 "BENCH_CONNECTION": f"{connection};EntityPath={hub}",
                 "BENCH_STORAGE": azurite.connection_string,
             }
-            made = _Side(name, url, events, folder, said)
+            if name == "java":
+                made = _Side([*java, name, PARTITIONS, events], said)
+            else:
+                made = _Side.of_python(name, url, events, folder, said)
             stack.callback(_end, made.process)
             return made
 
-        readers = {
-            n: side(n, "read", read)
-            for n in ("client", "official", "processor", "arrow", "defaults", "spark", "stream")
-        }
+        java = _java()
+        readers = {n: side(n, "read", read) for n in ("client", "official", *(["java"] if java else []), *OURS)}
         senders = {n: side(n, "written", sent) for n in ("send-client", "send")}
         for _ in range(turns):
             for one in (*readers.values(), *senders.values()):
@@ -118,14 +131,11 @@ def _kafka(folder: Path, turns: int, quick: bool) -> list[Row]:
         assert held == events, f"the mock cluster has kept {held:,} of {events:,} events"
 
         def side(name: str, url: str) -> _Side:
-            made = _Side(name, url, events, folder, {})
+            made = _Side.of_python(name, url, events, folder)
             stack.callback(_end, made.process)
             return made
 
-        readers = {
-            name: side(name, full)
-            for name in ("bare", "bare-tuned", "bare-events", "processor", "arrow", "defaults", "spark", "stream")
-        }
+        readers = {name: side(name, full) for name in ("bare", "bare-tuned", "bare-events", *OURS)}
         target = cluster.url(cluster.topic(PARTITIONS))
         senders = {name: side(name, target) for name in ("send-bare", "send")}
         for _ in range(turns):
@@ -143,6 +153,7 @@ def _rows(
         "bare-tuned": "a bare consumer, its pauses taken away",
         "bare-events": "a bare consumer that makes an object of each event",
         "official": "the official processor, Blob store",
+        "java": "Java's processor, Blob store",
         "processor": "plain processor, batches of 1,000",
         "arrow": "plain processor, batches of 1,000, as Arrow",
         "defaults": "plain processor, defaults (batches of 100)",
@@ -167,9 +178,21 @@ def _rows(
         yield f"{hub}, sent: {names[name]}", side.taken.speed, "events/s", ratio, ""
 
 
-def _started(command: list[object], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+def _java() -> list[str]:
+    """The command of Java's side, as its virtual machine is by default; none where it cannot be had."""
+    try:
+        _, *_, path_option, path, name = java_program(
+            "Java's event processor", "event-hubs-processor", JARS, _HERE / "JavaProcessor.java"
+        )
+    except (pytest.skip.Exception, pytest.fail.Exception) as left_out:
+        print(left_out, file=sys.stderr)
+        return []
+    return ["java", path_option, path, name]
+
+
+def _started(command: Sequence[object], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, *map(str, command)],
+        [*map(str, command)],
         env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

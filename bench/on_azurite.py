@@ -38,7 +38,8 @@ class Plain:
 
 
 @contextmanager
-def _azurite() -> Iterator[Azurite]:
+def running_azurite() -> Iterator[Azurite]:
+    """A server for a while."""
     server = Azurite()
     try:
         server.start()
@@ -50,7 +51,7 @@ def _azurite() -> Iterator[Azurite]:
 @contextmanager
 def blobs(folder: Path) -> Iterator[tuple[str, Plain]]:
     """A container. A row is a blob without content."""
-    with _azurite() as server, ThreadPoolExecutor(WORKERS) as pool:
+    with running_azurite() as server, ThreadPoolExecutor(WORKERS) as pool:
         server.make_container("bench")
         server.make_container("plain")
         with ContainerClient.from_connection_string(
@@ -73,7 +74,7 @@ def blobs(folder: Path) -> Iterator[tuple[str, Plain]]:
 @contextmanager
 def tables(folder: Path) -> Iterator[tuple[str, Plain]]:
     """A table. A row is an entity of one partition."""
-    with _azurite() as server:
+    with running_azurite() as server:
         server.make_table("bench")
         server.make_table("plain")
         with TableClient.from_connection_string(

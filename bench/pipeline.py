@@ -29,7 +29,7 @@ def run(quick: bool) -> list[Row]:
         started = time.perf_counter()
         command = [sys.executable, "-m", "leasehold.cli.app", "run", "flights.toml", "--available-now"]
         with subprocess.Popen(command, cwd=path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            first = _first_checkpoint(path, hub, process)
+            first = first_checkpoint(path, hub, process)
             process.wait(timeout=600)
         done = time.perf_counter()
         if process.returncode:
@@ -41,7 +41,7 @@ def run(quick: bool) -> list[Row]:
     ]
 
 
-def _first_checkpoint(path: Path, hub: LogHub, process: subprocess.Popen[bytes]) -> tuple[float, int]:
+def first_checkpoint(path: Path, hub: LogHub, process: subprocess.Popen[bytes]) -> tuple[float, int]:
     """When the first batch was done, and how many events it had."""
     store, group = SqliteStore(path / "leasehold.db"), hub.consumer_group("$Default")
     while process.poll() is None:

@@ -6,6 +6,7 @@ fails because of a time. `--quick` takes a tenth of the work.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import platform
@@ -26,17 +27,25 @@ BENCHMARKS = (
     "processor",
     "source",
     "hubs",
+    "kafka_source",
     "pipeline",
     "loop",
     "postgres_table",
+    "postgres_sink",
     "queues",
+    "entities",
 )
 
 
 def main() -> None:
     """Run the benchmarks named on the command line, or all."""
-    quick = "--quick" in sys.argv
-    chosen = [name for name in sys.argv[1:] if not name.startswith("-")] or list(BENCHMARKS)
+    parser = argparse.ArgumentParser(description="Measure, and print a table of figures and ratios.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    given = parser.parse_args()
+    if unknown := sorted(set(given.names) - set(BENCHMARKS)):
+        parser.error(f"no benchmark is named {unknown[0]}: give any of {', '.join(BENCHMARKS)}")
+    quick, chosen = given.quick, given.names or list(BENCHMARKS)
     sys.path.insert(0, str(Path(__file__).parent))
     console = Console(width=None if sys.stdout.isatty() else 120)
     table = Table("Benchmark", box=None, title=_machine(), title_justify="left")

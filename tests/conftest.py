@@ -1,12 +1,19 @@
-"""What holds for all tests: their order, Ctrl-C wherever they run, and a Java of Spark's that starts quickly."""
+"""What holds for all tests: where their files are, their order, Ctrl-C, and processes and Javas that start quickly."""
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests import class_archive
+from tests import class_archive, temporary_folder
+
+temporary_folder.settle()
+
+# A process that a test starts would compile the whole package anew, and each worker all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 for _name, _value in class_archive.options().items():
     os.environ.setdefault(_name, _value)
@@ -22,6 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(trylast=True)  # after --random-order, whose order of files and tests is kept as far as turns go
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files whose tests start Javas take turns with those that mostly wait: neither kind gets all workers at once."""
     files: dict[Path, list[pytest.Item]] = {}

@@ -166,7 +166,7 @@ def test_a_locked_file_is_unavailable_after_the_time_out(file: DatabaseFile, pat
         started = time.monotonic()
         with pytest.raises(StoreUnavailable, match=r"file\.db: database is locked \(another process kept it locked"):
             add(impatient, "b")
-        assert 0.1 <= time.monotonic() - started < 3
+        assert 0.1 <= time.monotonic() - started < 10
     add(impatient, "c")
     assert entries(file) == ["a", "c"]
 

@@ -23,7 +23,7 @@ class Handler:
 
 def test_all_steps_that_come_at_once_are_taken_in_one_question() -> None:
     handler = Handler(12)
-    assert prompt(handler).client_ready()
+    assert prompt(handler, lambda: 0.0).client_ready()
     assert handler.left == -1
 
 

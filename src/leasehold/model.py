@@ -228,11 +228,15 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProperties:
-    """Where a partition begins and ends: its events are `[begin, end)`; `begin == end` when it is empty."""
+    """Where a partition begins and ends: its events are `[begin, end)`; `begin == end` when it is empty.
+
+    `last_enqueued` is when the event before `end` was enqueued, in seconds since 1970, where a hub tells that beside.
+    """
 
     partition: str
     begin: int
     end: int
+    last_enqueued: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from leasehold.model import RecordKind
 
@@ -290,36 +290,46 @@ N = TypeVar("N", bound=Notice)
 
 
 class Notices:
-    """A list of subscribers. Safe to use from several threads."""
+    """A list of subscribers. Safe to use from several threads.
+
+    Whom a notice of a type goes to is worked out at the first of them: several come with each batch.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._subscribers: list[tuple[type[Notice], Callable[[Notice], None]]] = []
+        self._subscribers: tuple[_Subscription, ...] = ()
+        self._to: dict[type[Notice], tuple[Callable[[Any], None], ...]] = {}
 
     def subscribe(self, callback: Callable[[N], None], to: type[N]) -> Callable[[], None]:
         """Call `callback` with every notice of type `to`. Returns a function that ends the subscription."""
-
-        def deliver(notice: Notice) -> None:
-            if isinstance(notice, to):
-                callback(notice)
-
-        entry = (to, deliver)
+        subscription = _Subscription(callback, to)
         with self._lock:
-            self._subscribers.append(entry)
+            self._set((*self._subscribers, subscription))
 
         def unsubscribe() -> None:
             with self._lock:
-                if entry in self._subscribers:
-                    self._subscribers.remove(entry)
+                self._set(tuple(one for one in self._subscribers if one is not subscription))
 
         return unsubscribe
 
+    def _set(self, subscribers: tuple[_Subscription, ...]) -> None:
+        self._subscribers = subscribers
+        self._to = {}  # behind it: what a thread puts into the new one is of the new subscribers
+
     def publish(self, notice: Notice) -> None:
         """Deliver a notice to all who subscribed to its type."""
-        with self._lock:
-            subscribers = list(self._subscribers)
-        for _, deliver in subscribers:
+        known, kind = self._to, type(notice)
+        callbacks = known.get(kind)
+        if callbacks is None:
+            callbacks = known[kind] = tuple(one.callback for one in self._subscribers if issubclass(kind, one.to))
+        for callback in callbacks:
             try:
-                deliver(notice)
+                callback(notice)
             except (Exception, SystemExit):
                 logger.exception("a subscriber failed on %r", notice)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subscription:
+    callback: Callable[[Any], None]
+    to: type[Notice]

@@ -202,7 +202,7 @@ class DatabaseFile:
         except (OSError, sqlite3.NotSupportedError) as error:
             raise lasting(self._unavailable(f"{self.path}: {error}")) from error
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            if primary_code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise
             raise lasting(self._broken(f"{self.path}: {error} (restore it, or name another file)")) from error
         except UnicodeDecodeError as error:  # in place of an error whose message quotes the file
@@ -301,12 +301,17 @@ def _begin_reading(connection: sqlite3.Connection) -> None:
     connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
 
 
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's code of an error; Python's own errors, such as of text that is no UTF-8, have none."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
 def _is_locked(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create: bool) -> str:
-    code = error.sqlite_errorcode & 0xFF
+    code = primary_code(error)
     if _is_locked(error):
         return f"another process kept it locked for {timeout:g} s"
     if code == sqlite3.SQLITE_CANTOPEN:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
@@ -122,6 +122,18 @@ def test_balanced_claims_one_a_cycle() -> None:
     assert len(plan(balanced, view(free="01234567"))) == 1
     assert len(plan(balanced, view(a="01234567"))) == 1
     assert len(plan(balanced, view(reclaimable="01", free="234567"))) == 3
+
+
+def test_balanced_claims_together_what_it_asked_for_one_by_one() -> None:
+    """As docs/beside-official.md says: asks of earlier cycles may be answered together, with one of this cycle."""
+    asked = {"0": "a", "1": "a", "2": "a"}
+    seen = replace(view(a="34567", b="89AB"), asked=asked)
+    claims = plan(balanced, seen)
+    assert claims[:3] == [Claim(partition, "a") for partition in "012"]
+    assert len(claims) <= 4, "and one of this cycle"
+    assert len(plan(balanced, replace(view(held="012", a="567", b="89AB"), asked={"3": "a", "4": "a"}))) == 1, (
+        "its share"
+    )
 
 
 def test_greedy_claims_its_fair_share() -> None:

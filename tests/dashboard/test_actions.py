@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from leasehold.dashboard.actions import MOST_EVENTS, Action, BadRequest
+from leasehold.dashboard.actions import MOST_EVENTS, Action, Actions, BadRequest
 from tests.dashboard.serving import Place, serving, until
 
 TOKEN = "sixteen letters!"  # noqa: S105 -- of a test
@@ -117,3 +119,45 @@ def test_without_the_option_nothing_can_be_done(tmp_path: Path) -> None:
         assert (status, "--allow-actions" in said) == (403, True)
     assert place.dropped() == []
     place.close()
+
+
+@pytest.fixture
+def unread(tmp_path: Path) -> Path:
+    """A pipeline file that a command waits for as long as nobody writes it."""
+    os.mkfifo(tmp_path / "p.toml")
+    return tmp_path / "p.toml"
+
+
+def test_two_actions_on_a_pipeline_are_not_done_at_once(unread: Path) -> None:
+    actions, action = Actions(unread, ()), Action.parse(json.dumps(GOOD))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(actions.act, action)
+        writer = -1
+
+        def read() -> bool:
+            nonlocal writer
+            try:
+                writer = os.open(unread, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # nobody reads it yet
+                return False
+            return True
+
+        until(read, "the command to read its file")
+        try:
+            code, said = actions.act(action)
+            assert (code, said) == (409, {"error": "another action on this pipeline is under way: wait for its end"})
+        finally:
+            os.write(writer, b"no pipeline file")
+            os.close(writer)
+        code, said = first.result(60)
+        assert code == 422
+        assert "p.toml" in said["error"]
+
+
+def test_an_action_that_does_not_end_is_ended_and_the_next_one_is_done(
+    unread: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.dashboard.actions.LONGEST", 0.5)
+    actions, action = Actions(unread, ()), Action.parse(json.dumps(GOOD))
+    for _ in range(2):
+        assert actions.act(action) == (504, {"error": "it was not done after 0.5 s, and was ended"})

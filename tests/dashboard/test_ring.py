@@ -69,6 +69,51 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     ring.close()
 
 
+def test_a_history_that_cannot_be_kept_is_told_once_and_the_present_is_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ring = Ring(tmp_path / "h.db")
+    at = 3_700.0
+    watch = PipelineWatch(
+        "p", lambda: Seen(at, group(row())), ring, every=0.01, clock=SystemClock(), changed=lambda: None
+    )
+    watch.look_once()
+    assert watch.latest[1]["at"] == 3_700.0
+    ring.close()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    (tmp_path / "h.db").write_bytes(b"no database " * 999)
+    for _ in range(3):
+        at += 60.0
+        watch.look_once()
+    assert watch.latest[1]["at"] == 3_880.0, "what is there now is shown"
+    assert [one["partition"] for one in watch.latest[1]["partitions"]] == ["0"]
+    [told] = [one.getMessage() for one in caplog.records if "is not kept" in one.getMessage()]
+    assert "the history of p is not kept" in told
+    assert "h.db" in told
+
+
+def test_a_look_that_fails_in_an_unforeseen_way_is_logged_and_the_next_one_is_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ring, looked = Ring(tmp_path / "h.db"), threading.Event()
+    looks = iter([ZeroDivisionError("nobody thought of it")])
+
+    def look() -> Seen:
+        for error in looks:
+            raise error
+        return Seen(3_700.0, group(row()))
+
+    watch = PipelineWatch("p", look, ring, every=0.01, clock=SystemClock(), changed=looked.set)
+    watch.start()
+    assert looked.wait(30)
+    watch.stop()
+    watch.join(30)
+    assert "a look at p failed in an unexpected way" in caplog.text
+    assert "nobody thought of it" in caplog.text, "with its traceback"
+    assert watch.latest[1]["at"] == 3_700.0
+
+
 @pytest.mark.parametrize("sql", ["PRAGMA user_version = 2;", "CREATE TABLE orders (id INTEGER);"])
 def test_another_file_is_refused_by_name_and_left_alone(sql: str, tmp_path: Path) -> None:
     path = made(tmp_path / "other.db", sql)

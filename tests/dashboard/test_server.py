@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -160,6 +161,15 @@ def test_a_token_is_asked_for(place: Place) -> None:
         assert served.ask("/now", Cookie=cookie.partition(";")[0])[0] == 200
         assert served.ask("/now", Authorization=f"Bearer {TOKEN}")[0] == 200
         assert served.ask("/now", Authorization="Bearer wrong")[0] == 401
+
+
+def test_what_strangers_send_is_no_line_of_the_log(place: Place) -> None:
+    with serving(place) as served:  # what it says at its end is looked at
+        assert served.ask("/now", Upgrade="websocket", Connection="Upgrade")[0] == 200
+        host, _, port = served.at.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as stranger:
+            stranger.sendall(b"\0\1\2 nothing\r\n\r\n")
+            assert b"400" in stranger.recv(100)
 
 
 @pytest.mark.parametrize(

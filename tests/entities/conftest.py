@@ -1,10 +1,11 @@
-"""What the tests of leases work on: a store that can be paused, and leases that are closed at the end."""
+"""What the tests work on: a store that can be paused, leases that are closed at the end, and noted calls."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,3 +79,10 @@ def opens(clock: Clock) -> Iterator[Opens]:
             return stack.enter_context(closing(leases))
 
         yield open_
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which handlers note their calls."""
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"

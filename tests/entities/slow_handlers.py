@@ -36,6 +36,9 @@ def told(state: Any, event: EntityEvent) -> Any:
     does = event.key.partition("-")[0]
     if does == "hangs":
         hang()
+    if does == "slow":  # until somebody has seen that others went on
+        while not Path(os.environ["CALLS"] + "-seen").exists():
+            time.sleep(0.01)
     if does == "sleeps":
         time.sleep(1_000)
     if does == "swallows":

@@ -21,6 +21,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from leasehold.entities.answers import Effects
+from leasehold.entities.calling import processes
 from leasehold.entities.calling.calls import HandlerCalls
 from leasehold.entities.calling.crossing import answer_of, call_of, packed, read_answer, read_call, unpacked
 from leasehold.entities.calling.interrupting import Interrupting
@@ -30,6 +31,7 @@ from leasehold.entities.calling.raised import NotCalled, RaisedElsewhere, timed_
 from leasehold.entities.handled_table import HandledTable, Retries
 from leasehold.entities.handlers import Delete, EntityEvent, EntityHandler, HandlerFailed, Reject, Skip, entity
 from leasehold.errors import ConfigError, HandlerUnavailable, UsageError
+from leasehold.processor.stopping import StopReason
 from leasehold.testing.clock import ManualClock
 from tests.entities.slow_handlers import NoPlainValue, of_a_class, told
 from tests.entities.test_handled_table import ROOT, body, given, rows, until
@@ -106,6 +108,12 @@ def test_all_that_hang_take_no_longer_than_a_batch_may() -> None:
         limit.check(event("a", 3), before=True)
 
 
+def test_an_event_of_another_hub_at_the_same_place_has_not_hung() -> None:
+    limit = TimeLimit(2.0, 10.0)
+    limit.note(event("a", 7), timed_out(2.0))
+    limit.check(replace(event("b", 7), hub="a hub that was replaced"), before=False)
+
+
 def test_what_hung_before_takes_half_of_it_and_one_call_in_any_case() -> None:
     limit = TimeLimit(4.0, 10.0)
     limit.check(event("a", 0), before=True)
@@ -136,13 +144,6 @@ def test_without_a_time_out_nothing_is_limited() -> None:
 
 
 # Processes
-
-
-@pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file in which handlers note their calls."""
-    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
-    return tmp_path / "calls"
 
 
 def opened(timeout: float, handler: EntityHandler = told) -> HandlerProcesses:
@@ -343,6 +344,9 @@ class Giving:
         batch, _ = given(1, first, *(body(0, account) for account in accounts))
         self.table.on_events(batch, self._context)
 
+    def leave(self, hub: str = "h") -> None:
+        self.table.on_partition_stop(SimpleNamespace(hub=hub, partition="0"), StopReason.HANDED_OVER)  # type: ignore[arg-type]
+
     def seen(self) -> dict[str, str]:
         return dict(rows(self.folder, "SELECT account, seen FROM accounts ORDER BY account"))
 
@@ -360,6 +364,13 @@ def numbers(calls: Path) -> list[int]:
     return [int(line.split()[1]) for line in calls.read_text().splitlines()]
 
 
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call goes on beside others, as where so many do already that the next one is waited for."""
+    monkeypatch.setattr(processes, "MOST_BESIDE", 0)
+
+
+@pytest.mark.usefixtures("one_by_one")
 def test_what_hangs_is_parked_with_its_entity_and_all_others_go_on(tmp_path: Path, calls: Path) -> None:
     with closing(Giving(tmp_path, retries=Retries(deliveries=2))) as giving:
         giving.give(0, "a", "hangs", "b", "hangs", "a", "dies")
@@ -377,6 +388,7 @@ def test_what_hangs_is_parked_with_its_entity_and_all_others_go_on(tmp_path: Pat
         assert giving.waiting() == [(3, 1, NO_ANSWER)]
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_batch_ends_before_the_partition_would_be_stolen_and_no_event_is_lost(tmp_path: Path, calls: Path) -> None:
     with closing(Giving(tmp_path, hand_over_timeout=3.1 * SHORT)) as giving:
         giving.give(0, "hangs-1", "a", "hangs-2", "b")

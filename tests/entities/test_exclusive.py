@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,17 @@ from typing import Any
 import pytest
 
 from leasehold.entities import EntityLeases
+from leasehold.entities.answers import Effects, Emit
 from leasehold.entities.exclusive import BUSY, Busy, lease_key
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityEvent, entity
 from leasehold.errors import ConfigError
+from leasehold.hubs.arrow_events import events_of
+from leasehold.hubs.log.hub import LogHub
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from leasehold.testing.clock import ManualClock
 from tests.entities.test_handled_table import given, rows
+from tests.entities.test_in_hand import until
 from tests.sinks.conftest import place, postgres_server
 
 __all__ = ["place", "postgres_server"]
@@ -73,6 +78,8 @@ class Bench:
         self.calls: list[tuple[str, int, int]] = []
         self.during: dict[int, Any] = {}
         self.asked: list[float] = []
+        self.more: dict[str, Any] = {}
+        self.emits = False
         self._next: dict[str, int] = {}
         self._open = ExitStack()
 
@@ -82,7 +89,8 @@ class Bench:
             version = event.row["version"]
             self.calls.append((event.key, version, event.fence))
             self.during.get(version, lambda: None)()
-            return {"seen": f"{state['seen']},{version}" if state else str(version)}
+            after = {"seen": f"{state['seen']},{version}" if state else str(version)}
+            return Effects(after, [Emit(f"{event.key} is at {version}")]) if self.emits else after
 
         table = HandledTable(
             adding,
@@ -93,7 +101,7 @@ class Bench:
             state="account STRING, seen STRING",
             clock=self.clock,
             rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
-            **{"spread": True, "sequence_by": "version", "exclusive": self.leases, **more},
+            **{"spread": True, "sequence_by": "version", "exclusive": self.leases, **self.more, **more},
         )
         table.level_of = lambda hub, partition: 99
         self._open.enter_context(closing(table))
@@ -103,8 +111,12 @@ class Bench:
         first = self._next.get(partition, 0)
         bodies = [{"account": account, "version": version} for account, version in events]
         batch, _ = given(1, first, *bodies, partition=partition)
-        table.on_events(batch, SimpleNamespace(start=0, call_again=self.asked.append))  # type: ignore[arg-type]
+        table.on_events(batch, self.context(partition))
         self._next[partition] = first + len(events)
+
+    def context(self, partition: str) -> Any:
+        place = {"hub": "h", "partition": partition, "owner_level": 1, "trusted": True}
+        return SimpleNamespace(start=0, call_again=self.asked.append, **place)
 
     def held(self) -> list[str]:
         return [one.lease.key for one in self.leases.list_leases("p/accounts", None)]
@@ -131,6 +143,25 @@ def waiting(bench: Any) -> list[tuple[str, int, int]]:
     return [*bench.look("SELECT partition, sequence_number, deliveries FROM leasehold_parked ORDER BY 1, 2")]
 
 
+def test_a_partition_of_the_same_process_is_waited_for_and_nothing_is_parked(bench: Bench) -> None:
+    table = bench.table()
+    assert table._exclusive is not None
+    hands, begun, parked = table._exclusive._in_hand, threading.Event(), []
+
+    def until_the_other_waits() -> None:
+        begun.set()
+        until(lambda: bool(hands._queue))
+
+    bench.during = {1: until_the_other_waits, 2: lambda: parked.extend(waiting(bench))}
+    first = threading.Thread(target=bench.give, args=[table, "0", ("a", 1), ("b", 1)])
+    first.start()
+    assert begun.wait(60)
+    bench.give(table, "1", ("a", 2), ("c", 2))
+    first.join(60)
+    assert seen(bench) == {"a": "1,2", "b": "1", "c": "2"}
+    assert (parked, waiting(bench), bench.held()) == ([], [], [])
+
+
 def test_a_busy_entity_waits_uncalled_and_the_others_go_on(bench: Bench) -> None:
     table = bench.table()
     with closing(EntityLeases(bench.leases, scope="p/accounts", holder="somebody", clock=bench.clock)) as others:
@@ -153,20 +184,110 @@ def test_a_busy_entity_waits_uncalled_and_the_others_go_on(bench: Bench) -> None
     assert waiting(bench) == []
 
 
-def test_who_has_parked_an_event_of_a_busy_entity_is_the_next(bench: Bench) -> None:
+def test_who_holds_an_entity_applies_what_others_have_parked_meanwhile(bench: Bench) -> None:
     one, two = bench.table(), bench.table()
     bench.during[1] = lambda: bench.give(two, "1", ("a", 2), ("b", 2))
     bench.give(one, "0", ("a", 1))
-    assert seen(bench) == {"a": "1", "b": "2"}
-    assert waiting(bench) == [("1", 0, 0)]
-    bench.give(one, "0", ("a", 3))
-    assert seen(bench)["a"] == "1", "its next event is the other partition's"
+    assert seen(bench) == {"a": "1,2", "b": "2"}
+    assert waiting(bench) == []
+    assert {fence for key, _, fence in bench.calls if key == "a"} == {1}, "one turn"
+    bench.give(two, "1", ("a", 3))
+    assert [version for key, version, _ in bench.calls if key == "a"] == [1, 2, 3]
+
+
+def park_two(bench: Bench) -> tuple[HandledTable, HandledTable]:
+    """Two instances that have each parked events of the entity a, by turns, since somebody else held it."""
+    one, two = bench.table(), bench.table()
+    with closing(EntityLeases(bench.leases, scope="p/accounts", holder="somebody", clock=bench.clock)) as others:
+        lease = others.try_acquire("a")
+        assert lease is not None
+        for version, (table, partition) in enumerate([(one, "0"), (two, "1"), (one, "0")], start=1):
+            bench.give(table, partition, ("a", version))
+        assert waiting(bench) == [("0", 0, 0), ("0", 1, 0), ("1", 0, 0)]
+        lease.release()
+    bench.clock.advance(BUSY[1])
+    return one, two
+
+
+def test_who_gets_the_lease_first_applies_all_that_is_parked_in_its_order(bench: Bench) -> None:
+    _, two = park_two(bench)
+    marks = two.sink.watermarks("h")
+    bench.give(two, "1", ("a", 4))
+    assert seen(bench) == {"a": "1,2,3,4"}
+    assert waiting(bench) == []
+    assert two.sink.watermarks("h")["0"] == marks["0"], "the batch at hand of its owner is none the worse"
+
+
+def test_the_owner_of_a_partition_finds_that_a_guest_was_there(bench: Bench) -> None:
+    one, two = park_two(bench)
+    reading = one.sink.watermarks  # the owner has read what is parked, and is stopped before it calls the handler
+
+    def read(hub: str) -> Any:
+        found = reading(hub)
+        one.sink.watermarks = reading  # type: ignore[method-assign]
+        bench.give(two, "1")
+        return found
+
+    one.sink.watermarks = read  # type: ignore[method-assign]
+    bench.give(one, "0")
+    assert seen(bench) == {"a": "1,2,3"}
+    assert [version for _, version, _ in bench.calls] == [1, 2, 3]
+
+
+def test_a_guest_that_is_paused_past_its_lease_changes_nothing(bench: Bench) -> None:
+    _, two = park_two(bench)
+
+    def paused() -> None:
+        bench.during.clear()
+        bench.clock.advance(60.0)
+        bench.give(bench.table(), "0")
+
+    bench.during[1] = paused
+    bench.give(two, "1")
+    assert seen(bench) == {"a": "1,2,3"}, "what the other has made of them"
+    assert [version for _, version, _ in bench.calls] == [1, 1, 2, 3]
+    assert waiting(bench) == []
+
+
+def test_what_is_first_and_fails_holds_up_a_guest_too(bench: Bench) -> None:
+    _, two = park_two(bench)
+    tries = []
+
+    def fails() -> None:
+        tries.append(bench.clock.wall())
+        if len(tries) < 3:
+            raise ValueError("it fails")
+
+    bench.during[1] = fails
+    bench.give(two, "1")
+    assert waiting(bench) == [("0", 0, 1), ("0", 1, 0), ("1", 0, 0)]
+    bench.give(two, "1", ("a", 4))
+    assert len(tries) == 1, "not before its time"
     bench.clock.advance(1.0)
     bench.give(two, "1")
-    bench.clock.advance(1.0)
-    bench.give(one, "0")
-    assert seen(bench)["a"] == "1,2,3"
-    assert [version for key, version, _ in bench.calls if key == "a"] == [1, 2, 3]
+    bench.clock.advance(2.0)
+    bench.give(two, "1")
+    assert seen(bench) == {"a": "1,2,3,4"}
+    assert [two - one for one, two in pairwise(tries)] == pytest.approx([1.0, 2.0])
+
+
+def test_what_is_emitted_for_a_guest_is_sent_by_the_owner_of_its_partition(bench: Bench, tmp_path: Path) -> None:
+    told = LogHub.create(tmp_path / "told.db", partitions=1)
+    bench.more = {"outbox": f"log:////{tmp_path}/told.db"}
+    bench.emits = True
+    one, two = park_two(bench)
+    bench.give(two, "1")
+    assert seen(bench) == {"a": "1,2,3"}
+    assert waiting(bench) == []
+    until(lambda: said(told) == ["a is at 2"])
+    until(lambda: bench.look("SELECT partition FROM leasehold_outbox ORDER BY number") == [("0",), ("0",)])  # type: ignore[attr-defined]
+    bench.give(one, "0")  # which its parked events have had it ask for
+    until(lambda: said(told) == ["a is at 2", "a is at 1", "a is at 3"])
+
+
+def said(hub: LogHub) -> list[str]:
+    end = hub.partition_properties()["0"].end
+    return [event.body.decode() for batch in hub.read("0", 0, end) for event in events_of(batch)]
 
 
 def test_who_loses_a_lease_calls_no_more(bench: Bench) -> None:

@@ -49,8 +49,8 @@ def send(folder: Path) -> None:
     hub.close()
 
 
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENT
+def until(done: Callable[[], bool], patience: float = PATIENT) -> None:
+    end = time.monotonic() + patience
     while not done():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -280,10 +280,11 @@ def test_who_takes_a_key_again_and_again_lets_pass_who_is_next(store: MemoryLeas
     store = MemoryLeaseStore(clock)
     mine, other = opens(store, clock=clock), opens(store, "other", clock=clock)
     with ThreadPoolExecutor() as pool:
-        taken = pool.submit(lambda: other.acquire("a", PATIENT).release())
-        turns = 0
+        with mine.hold("a"):
+            taken = pool.submit(lambda: other.acquire("a", PATIENT).release())
+        turns = 1
         while not taken.done():
-            with mine.hold("a", wait=PATIENT if turns else 0):
+            with mine.hold("a", wait=PATIENT):
                 turns += 1
             assert turns < 1_000_000
         taken.result(PATIENT)

@@ -30,10 +30,12 @@ from leasehold.errors import ConfigError, HubUnavailable
 from leasehold.hubs import open_hub
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.hubs.log import LogHub
+from leasehold.operations.refused import changed, each
 from leasehold.processor.stopping import StopReason
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.forgetting import Forgets
 from leasehold.sinks.outbox import KeepsOutbox, Outbox, OutboxCounts
+from leasehold.sinks.outbox.listing import ListsRefused
 from leasehold.sinks.set_aside import TellsSetAside
 from leasehold.testing.clock import ManualClock
 from tests.entities.test_handled_table import PATIENT, ROOT, _writable, body, given, rows, until
@@ -219,10 +221,14 @@ def test_a_hub_that_is_made_anew_is_sent_what_waits(bench: Bench, monkeypatch: p
     assert bench.bodies() == ["a2x", "a2y"]
 
 
-def test_the_next_owner_sends_what_is_left_and_the_former_one_stops(bench: Bench) -> None:
+def test_the_next_owner_sends_what_is_left_and_the_former_one_stops(
+    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "_PAUSES", Retries(first=60.0))
     former = bench.table()
     bench.away()
     owner = bench.give(former, 0, "a", "a")
+    until(lambda: "the outbox waits" in caplog.text)  # it tries no more before the next owner has
     bench.back()
     later = bench.table()
     bench.give(later, 2, "a", level=2)
@@ -253,6 +259,35 @@ def test_who_lost_the_partition_removes_and_marks_nothing(bench: Bench) -> None:
     assert (counts.waiting, counts.since, counts.refused) == (0, None, 1)
     assert isinstance(table.sink, TellsSetAside)
     assert table.sink.set_aside_counts().outbox == counts
+
+
+def test_what_was_refused_is_listed_and_sent_again_or_dropped(bench: Bench) -> None:
+    table = bench.table()
+    bench.away()
+    bench.give(table, 0, "a", "b")
+    assert isinstance(outbox_of(table), ListsRefused)
+    kept: Any = outbox_of(table)
+    events = kept.waiting("h", "0", 9, 1 << 20)
+    for one in events[:3]:
+        assert kept.refuse("h", "0", 1, one.number, f"too large: {one.number}")
+    assert kept.send_again([events[3].number]) == kept.drop_refused([events[3].number]) == 0, "it waits"
+    listed = kept.refused(2)
+    assert [one.event for one in listed] == events[:2]
+    assert [(one.hub, one.partition, one.reason) for one in listed] == [
+        ("h", "0", f"too large: {one.number}") for one in events[:2]
+    ]
+    assert time.time() - 300 < listed[0].emitted_at < time.time() + 300
+    assert [one.event for one in each(kept, reason_has=f": {events[2].number}")] == events[2:3]
+    assert [one.event for one in each(kept, [events[1].number])] == events[1:2]
+    assert changed(kept.drop_refused, each(kept, [events[0].number])) == 1
+    assert changed(kept.send_again, each(kept)) == 2
+    assert kept.refused(9) == []
+    bench.back()
+    owner = bench.give(table, 2)  # an idle processor, soon after: nobody here has put anything there
+    bench.clock.advance(10.0)
+    bench.give(table, 2)
+    until(lambda: bench.bodies() == ["a1y", "b1x", "b1y"])
+    assert owner.trusted
 
 
 def test_a_refused_batch_emits_nothing(bench: Bench) -> None:
@@ -308,7 +343,7 @@ def test_an_ending_waits_for_no_hub_that_is_away(bench: Bench, caplog: pytest.Lo
     until(lambda: "the outbox waits" in caplog.text)
     began = time.monotonic()
     table.on_partition_stop(owner, StopReason.SHUTDOWN)
-    assert time.monotonic() - began < outbox._LEAVE
+    assert time.monotonic() - began < outbox.LEAVE
     assert len(bench.waiting()) == 2
     bench.back()
 

@@ -18,6 +18,9 @@ from leasehold.entities.answers import Effects, Gone, Row
 from leasehold.entities.handled_table import HandledTable, Retries
 from leasehold.entities.handlers import Delete, EntityEvent, HandlerFailed, Skip, entity
 from leasehold.errors import ConfigError, UsageError
+from leasehold.operations.checking import look_at_related
+from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.table import TableSpec
 from leasehold.testing.clock import ManualClock
 from tests.entities.test_handled_table import given, overtaken_once, rows
 from tests.sinks.conftest import place, postgres_server
@@ -232,6 +235,34 @@ def test_rows_that_cannot_be_written_fail_their_event_alone(bench: Bench, row: A
 def test_related_tables_that_may_not_be(bench: Bench, tables: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         bench.table(related=tables)
+
+
+def test_a_check_names_the_rights_that_a_user_of_postgres_lacks(place: Place) -> None:
+    place.run(*TABLES)
+    role = f"reader_{place.schema}"
+    place.run(f"CREATE ROLE {role} LOGIN", f"GRANT USAGE ON SCHEMA {place.schema} TO {role}")
+    sink = PostgresSink(
+        place.url.replace("postgres:@", f"{role}@"), TableSpec(name="orders", pipeline="p", keys=["order_id"])
+    )
+
+    def found() -> tuple[bool, str, str]:
+        (one,) = look_at_related(sink, ["lines"], "driver")
+        return one.ok, one.said, one.remedy
+
+    assert found() == (
+        False,
+        "lines: this user has no SELECT, INSERT, UPDATE, DELETE on it",
+        "GRANT SELECT, INSERT, UPDATE, DELETE",
+    )
+    place.run(f"GRANT SELECT, INSERT, UPDATE ON lines TO {role}")
+    ok, said, _ = found()
+    assert ok
+    assert "keys=[…] of a Row may be (line, order_id) or (sku)" in said
+    assert "may not delete from it" in said
+    place.run(f"GRANT DELETE ON lines TO {role}")
+    assert "may not" not in found()[1]
+    sink.close()
+    place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,20 @@
-"""A process that keeps orders, each with a journal of its events: waves_program FOLDER NAME URL."""
+"""A process that keeps orders, each with a journal of its events: waves_program FOLDER NAME URL [LEASES SECONDS].
+
+Where the environment has WAVES_CALLS, each call is noted in that file: the order, when it began and when it ended.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from leasehold import DeliverySettings, EventProcessor
+from leasehold.entities import EntityLeases
 from leasehold.entities.answers import Effects, Row
+from leasehold.entities.exclusive import ExclusiveEntities
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityEvent, entity
 from tests.entities.handler_program import OFTEN
@@ -16,10 +23,21 @@ from tests.entities.handler_program import OFTEN
 @entity(keys=["order_id"])
 def journaling(state: dict[str, Any] | None, event: EntityEvent) -> Effects:
     """Which event of its order each is, in a journal that has each place of an order, and each event, once."""
+    began = time.monotonic()
     known = state or {"events": 0, "total": 0}
     its = {"part": event.partition, "number": event.sequence_number, "order_id": event.key, "place": known["events"]}
     after = {"events": known["events"] + 1, "total": known["total"] + event.row["amount"]}
+    if (calls := os.environ.get("WAVES_CALLS")) is not None:
+        time.sleep(0.0005)
+        with Path(calls).open("a") as file:
+            file.write(f"{event.key} {began} {time.monotonic()}\n")
     return Effects(after, [Row("journal", its, keys=["part", "number"])])
+
+
+def leases(store: str, seconds: str) -> ExclusiveEntities:
+    """Leases that whoever is killed holds for so long."""
+    scope = "orders/orders"
+    return ExclusiveEntities(EntityLeases(store, scope=scope, duration=float(seconds)), scope)
 
 
 if __name__ == "__main__":
@@ -34,6 +52,7 @@ if __name__ == "__main__":
         spread=True,
         sequence_by="version",
         related=["journal"],
+        exclusive=leases(*sys.argv[4:]) if sys.argv[4:] else None,
     )
     made = EventProcessor(
         f"log:////{folder}/log.db",

@@ -448,6 +448,16 @@ def test_numbers_wrap(peer: Peer) -> None:
     assert peer.links[1].credit == 1
 
 
+def test_a_window_and_a_credit_may_be_as_large_as_the_numbers_go(opened: Peer) -> None:
+    """As Rust's client says its window. Such a number is no negative one."""
+    opened.say(consumer(), flow(window=0xFFFFFFFF, credit=0xFFFFFFFF))
+    assert opened.links[0].ready
+    assert opened.links[0].credit == 0xFFFFFFFF
+    assert opened.connection.send(opened.links[0], b"one")
+    opened.say(flow(received=1, window=0xFFFFFFFF, credit=0xFFFFFFFF, count=1))
+    assert opened.connection.send(opened.links[0], b"two")
+
+
 # refusing
 
 

@@ -32,7 +32,7 @@ from tests.event_hubs.wire import (
     transfers,
 )
 
-SOON = 10.0
+SOON = 60.0  # seconds, a bound for a hang
 
 
 class Raw:
@@ -156,14 +156,14 @@ def test_a_client_that_shows_no_complete_frame_is_disconnected(hub: MemoryHub) -
                 time.sleep(0.05)
                 if not server.connections:
                     break
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         eventually(lambda: server.connections == 0)
 
 
 def test_a_client_that_shows_it_is_alive_stays_and_is_shown_the_same(hub: MemoryHub) -> None:
-    with serving(hub, idle_timeout=0.6) as server, contextlib.closing(Raw(server)) as raw:
+    with serving(hub, idle_timeout=2.0) as server, contextlib.closing(Raw(server)) as raw:
         raw.say(AMQP_HEADER, frame(Open(container_id="x", idle_time_out=200)))
-        for _ in range(10):
+        for _ in range(20):
             raw.say(b"\x00\x00\x00\x08\x02\x00\x00\x00")
             time.sleep(0.12)
         raw.say(frame(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)))
@@ -171,7 +171,7 @@ def test_a_client_that_shows_it_is_alive_stays_and_is_shown_the_same(hub: Memory
         assert server.connections == 1
         opened = raw.heard[0]
         assert isinstance(opened, Open)
-        assert opened.idle_time_out == 300
+        assert opened.idle_time_out == 1000
 
 
 def test_a_client_that_does_not_read_is_disconnected_and_held_back(hub: MemoryHub) -> None:

@@ -1,4 +1,4 @@
-"""The fleet of a test. A module overrides `hub_kind` to run with another hub than the log."""
+"""The fleet of a test. A module overrides `hub_kind` to run with another hub than the log, and `databases`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.databases import Database
 from tests.faults.fleet import Fleet
 from tests.faults.hub_kinds import HubKind, Log
 
@@ -18,12 +19,20 @@ def hub_kind() -> Callable[[Path], HubKind]:
 
 
 @pytest.fixture
-def new_fleet(hub_kind: Callable[[Path], HubKind], tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+def databases() -> tuple[Database, Database] | None:
+    """Those of the stores and of the table, where they are no files."""
+    return None
+
+
+@pytest.fixture
+def new_fleet(
+    hub_kind: Callable[[Path], HubKind], databases: tuple[Database, Database] | None, tmp_path: Path
+) -> Iterator[Callable[..., Fleet]]:
     """Makes the test's fleet; the settings are those of `Fleet`."""
     made: list[Fleet] = []
 
     def make(**settings: Any) -> Fleet:
-        made.append(Fleet(tmp_path, kind=hub_kind(tmp_path), **settings))
+        made.append(Fleet(tmp_path, kind=hub_kind(tmp_path), databases=databases, **settings))
         return made[-1]
 
     yield make

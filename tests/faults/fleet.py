@@ -10,10 +10,9 @@ import contextlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,14 @@ from typing import Any
 from leasehold.hubs import Hub
 from leasehold.model import Ask, Checkpoint, Ownership
 from leasehold.stores import open_store
-from tests.faults import hub_kinds
+from tests.faults.databases import STORES, TABLE, Database, InFile
 from tests.faults.hub_kinds import HubKind
 from tests.faults.instance import PATIENCE, Instance, until
+from tests.stores.opened import PATIENT
 
 EXPIRATION = 2.75
+STAGE_FROM = 100
+"""In Postgres, batches of so many events are staged by the tasks: some of a test are, and others are not."""
 
 GATE = """\
 import os, pathlib, time
@@ -64,7 +66,7 @@ store = "{stores}"
 schema = "id STRING, n BIGINT"
 python = "gate:transform"
 [sink]
-url = "sqlite:///table.db"
+url = "{table}"
 table = "entities"
 {sink}
 [spark]
@@ -113,6 +115,8 @@ class Fleet:
     spark: str = ""
     ownership: str = ""
     stores: str = "sqlite:///stores.db"
+    databases: tuple[Database, Database] | None = None
+    """Those of the stores and of the table; without them they are files, or the stores are at `stores`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What instances have beside what the hub needs."""
     gate: str = GATE
@@ -126,7 +130,12 @@ class Fleet:
     _counter: int = 0
 
     def __post_init__(self) -> None:
-        self.store = open_store(self.stores, base=self.folder)
+        files = (InFile(self.folder, "stores.db"), InFile(self.folder, "table.db"))
+        self.stores_database, self.table = self.databases or files
+        if self.databases is not None:
+            self.stores = self.stores_database.url
+        staging = "" if self.databases is None else f"stage_from = {STAGE_FROM}"
+        self.store = open_store(self.stores, base=self.folder, timeout=PATIENT)
         self.group = self.hub.consumer_group("$Default")
         self._sent = {partition: [] for partition in self.hub.partition_ids()}
         text = PIPELINE.format(
@@ -136,7 +145,8 @@ class Fleet:
             limit=self.limit,
             source=self.source,
             ownership=OWNERSHIP + self.ownership,
-            sink=SINKS[self.mode],
+            table=self.table.url,
+            sink=f"{SINKS[self.mode]}\n{staging}",
             master=self.master,
             spark=self.spark,
         )
@@ -263,24 +273,17 @@ class Fleet:
         """Let the instance go on."""
         (self.folder / f"gate-{name}").unlink()
 
-    @contextlib.contextmanager
-    def locked(self, file: str) -> Iterator[sqlite3.Connection]:
-        """A database that nobody else can write for the length of the block."""
-        with contextlib.closing(sqlite3.connect(self.folder / file, isolation_level=None, timeout=10)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            yield connection
-            connection.execute("ROLLBACK")
+    def stores_locked(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which nobody writes the stores."""
+        return self.stores_database.locked(*STORES)
 
-    @contextlib.contextmanager
-    def away(self, file: str) -> Iterator[None]:
-        """A database that is not there for the length of the block."""
-        with hub_kinds.away(self.folder, file):
-            yield
+    def table_locked(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which nobody writes the table."""
+        return self.table.locked(*TABLE)
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Ask the database of the table."""
-        with contextlib.closing(sqlite3.connect(self.folder / "table.db")) as connection:
-            return connection.execute(sql, values).fetchall()
+        return self.table.query(sql, *values)
 
     def watermark(self, partition: str) -> object:
         """The last sequence number that the table has of a partition."""
@@ -296,13 +299,12 @@ class Fleet:
             if place >= self._skipped.get(partition, 0)
         ]
         bad = [(partition, place) for partition, place, row in expected if row is None]
-        found = self.query("SELECT partition, sequence_number FROM entities_rejected WHERE body IS NOT ?", POISON)
-        assert sorted(found) == sorted(bad)
-        ((failed,),) = self.query("SELECT count(*) FROM entities_rejected WHERE body IS ?", POISON)
-        assert failed == poison
+        aside = self.query("SELECT partition, sequence_number, body FROM entities_rejected")
+        assert sorted(tuple(place) for *place, body in aside if body != POISON) == sorted(bad)
+        assert sum(body == POISON for _, _, body in aside) == poison
         sent = [(*row, partition, place) for partition, place, row in expected if row is not None and row[1] >= 0]
         if self.mode == "append":
-            assert sorted(self.query("SELECT id, n, partition, sequenceNumber FROM entities")) == sorted(sent)
+            assert sorted(self.query('SELECT id, n, partition, "sequenceNumber" FROM entities')) == sorted(sent)
             return
         last = dict(sorted(((key, n) for key, n, _, _ in sent), key=lambda row: row[1]))
         if self.mode == "merge":

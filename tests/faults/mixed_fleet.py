@@ -79,6 +79,7 @@ class MixedFleet:
             source="",
             stores=told["store"],
             ownership=OWNERSHIP,
+            table="sqlite:///table.db",
             sink=SINKS["append"],
             master="local[1]",
             spark="",

@@ -41,15 +41,16 @@ SHORT = OwnershipSettings(
 def official(told: dict[str, Any], write: Callable[[str, Iterable[int | None]], None], gate: Path) -> None:
     """The official processor, with the official store. As long as there is the gate, it writes no checkpoint."""
     store = BlobCheckpointStore.from_connection_string(told["storage"], told["container"])
+    short = {"load_balancing_interval": INTERVAL, "partition_ownership_expiration_interval": EXPIRATION}
+    times: dict[str, Any] = {} if told["default_times"] else short
     client = EventHubConsumerClient.from_connection_string(
         told["connection_string"],
         consumer_group="$Default",
         eventhub_name=HUB,
         custom_endpoint_address=f"sb://{told['endpoint']}",
         checkpoint_store=store,
-        load_balancing_interval=INTERVAL,
-        partition_ownership_expiration_interval=EXPIRATION,
         retry_total=1,
+        **times,
     )
 
     def on_events(context: Any, events: list[Any]) -> None:

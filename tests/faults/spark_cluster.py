@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -22,10 +22,20 @@ _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class SparkCluster:
-    """One master and so many workers of one core; `environment` is what the workers hand on to executors."""
+    """One master, and workers of so many cores at addresses of this machine, each a host of its own to Spark.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], workers: int = 2) -> None:
-        self._folder = folder
+    `environment` is what the workers hand on to executors.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        cores: int = 1,
+        hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1"),
+    ) -> None:
+        self._folder, self._cores = folder, cores
         self._processes: list[subprocess.Popen[bytes]] = []
         self._environment = {
             **os.environ,
@@ -39,14 +49,10 @@ class SparkCluster:
         use_java(self._environment)
         self._environment |= environment
         try:
-            self._start("master", "master.Master", "--port", "0", "--webui-port", "0")
+            self._start("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
             self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
-            for number in range(workers):
-                name = f"worker-{number}"
-                limits = ("--cores", "1", "--memory", "700m", "--work-dir", str(folder / name))
-                self._start(name, "worker.Worker", "--webui-port", "0", *limits, self.url)
-            for number in range(workers):
-                self._said(f"worker-{number}", r"(Successfully registered with master)")
+            for host in hosts:
+                self.start_worker(host)
         except BaseException:
             self.close()
             raise
@@ -55,6 +61,15 @@ class SparkCluster:
     def workers(self) -> list[psutil.Process]:
         """The workers that live."""
         return [psutil.Process(process.pid) for process in self._processes[1:] if process.poll() is None]
+
+    def start_worker(self, host: str = "127.0.0.1") -> None:
+        """Start one more worker, and wait until the master knows it."""
+        name = f"worker-{len(self._processes) - 1}"
+        limits = ("--cores", str(self._cores), "--memory", f"{self._cores * 700}m", "--work-dir")
+        self._start(
+            name, "worker.Worker", "--host", host, "--webui-port", "0", *limits, str(self._folder / name), self.url
+        )
+        self._said(name, r"(Successfully registered with master)")
 
     def close(self) -> None:
         """End the cluster's processes, executors included."""
@@ -67,7 +82,7 @@ class SparkCluster:
                 executor.kill()
 
     def _start(self, name: str, role: str, *options: str) -> None:
-        command = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", "--host", "127.0.0.1"]
+        command = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}"]
         with (self._folder / f"{name}.log").open("wb") as out:
             self._processes.append(
                 subprocess.Popen(

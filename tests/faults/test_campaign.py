@@ -1,4 +1,4 @@
-"""Faults at random, on each hub and each store, with a tenth of bad events: every event is counted to the last one.
+"""Faults at random, on each hub, store and table, with a tenth of bad events: every event is counted to the last one.
 
 `make soak` runs them all; `make peers` a short one. The faults and their times come from the seed, which a failure
 names.
@@ -18,31 +18,50 @@ from random import Random
 import psutil
 import pytest
 
+from tests.faults.databases import Database, postgres_database
 from tests.faults.fleet import EXPIRATION, Fleet
 from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log, away
 from tests.faults.instance import Instance, paused
 from tests.stores.azurite import azurite
-from tests.stores.servers import postgres_server, redis_server
+from tests.stores.servers import PostgresServer, postgres_server, redis_server
 
 __all__ = ["azurite", "postgres_server", "redis_server"]
 pytestmark = pytest.mark.timeout(1500)
 
 NAMES = ("blue", "green")
 FAULTS = 12
+WITH_TABLE = SAME, _ = ("the table's database", "a database beside the table's")
+"""Stores on the Postgres server that has the table as well."""
 HUBS: dict[str, Callable[[Path], HubKind]] = {"log": Log, "event hubs": EventHubs, "kafka": Kafka}
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Where the stores of a fleet are, and how their server stops for the length of a block."""
+    """Where the stores of a fleet are, and how their server stops for the length of a block.
+
+    `databases` are those of the stores and of the table, where the table is on that server too.
+    """
 
     url: str
     frozen: Callable[[], contextlib.AbstractContextManager[object]]
+    databases: tuple[Database, Database] | None = None
 
 
 @pytest.fixture
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
     """The stores of a kind, on the server that the tests share."""
+    if request.param not in WITH_TABLE:
+        yield _stores_beside(request, tmp_path)
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    with contextlib.ExitStack() as stack:
+        table = stack.enter_context(postgres_database(server))
+        same = request.param == SAME
+        place = table if same else stack.enter_context(postgres_database(server))
+        yield Stores(place.url, server.frozen, (place, table))
+
+
+def _stores_beside(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
     kind = request.param
     if kind == "sqlite":
         return Stores("sqlite:///stores.db", lambda: away(tmp_path, "stores.db"))
@@ -59,7 +78,9 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
 
 @pytest.fixture
 def fleet(request: pytest.FixtureRequest, stores: Stores, tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(tmp_path, mode="append", kind=HUBS[request.param](tmp_path), stores=stores.url)
+    made = Fleet(
+        tmp_path, mode="append", kind=HUBS[request.param](tmp_path), stores=stores.url, databases=stores.databases
+    )
     yield made
     made.close()
 
@@ -83,6 +104,7 @@ class Campaign:
                 self._stopped,
                 self._hub_away,
                 self._stores_frozen,
+                *([self._table_away] if self.stores.databases else []),
             )
         )
         victim = self.rng.choice(NAMES)
@@ -136,6 +158,12 @@ class Campaign:
             self.fleet.send(10)
             time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
 
+    def _table_away(self, name: str) -> None:
+        """The server is killed, and comes back."""
+        with self.fleet.table.away():
+            self.fleet.send(10)
+            time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
+
 
 def _run(fleet: Fleet, stores: Stores, seed: int, faults: int) -> None:
     campaign = Campaign(fleet, stores, Random(seed))
@@ -152,7 +180,7 @@ def _run(fleet: Fleet, stores: Stores, seed: int, faults: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fleet", HUBS, indirect=True)
-@pytest.mark.parametrize("stores", ["sqlite", "postgresql", "redis", "azblob", "aztable"], indirect=True)
+@pytest.mark.parametrize("stores", ["sqlite", "postgresql", "redis", "azblob", "aztable", *WITH_TABLE], indirect=True)
 def test_faults_at_random(fleet: Fleet, stores: Stores) -> None:
     _run(fleet, stores, secrets.randbits(32), FAULTS)
 

@@ -44,7 +44,7 @@ SPARK = f"""\
 """
 
 
-def _executor(task: int) -> psutil.Process | None:
+def executor_of(task: int) -> psutil.Process | None:
     """The executor in which a task runs, if both live."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return next((one for one in psutil.Process(task).parents() if "java" in one.name()), None)
@@ -77,7 +77,7 @@ def _lose_an_executor_and_a_worker(fleet: Fleet, cluster: SparkCluster) -> None:
     held.mkdir()
 
     def held_executors() -> dict[int, psutil.Process]:
-        found = [_executor(int(file.name)) for file in held.iterdir()]
+        found = [executor_of(int(file.name)) for file in held.iterdir()]
         return {one.pid: one for one in found if one is not None}
 
     def hold_two(each: int) -> list[psutil.Process]:

@@ -50,7 +50,7 @@ def test_killed_in_batch_0_and_later_and_replayed_by_another(fleet: Fleet) -> No
     fleet.close_gate("green")
     fleet.send(50, partition)
     fleet.wait_in_batch("green")
-    with fleet.locked("stores.db"):
+    with fleet.stores_locked():
         fleet.open_gate("green")
         end = fleet.hub.partition_properties()[partition].end
         fleet.until(lambda: fleet.watermark(partition) == end - 1, "green to have committed its batch")
@@ -122,11 +122,11 @@ def test_store_hub_and_database_away(fleet: Fleet) -> None:
     fleet.wait_consumed()
     owners = {p: record.owner_id for p, record in fleet.records().items()}
 
-    with fleet.locked("stores.db"):
+    with fleet.stores_locked():
         fleet.send(100)
         time.sleep(2 * EXPIRATION)
     _settle(fleet)
-    with fleet.away("stores.db"):
+    with fleet.stores_database.away():
         fleet.send(100)
         time.sleep(2 * EXPIRATION)
     _settle(fleet)
@@ -135,7 +135,7 @@ def test_store_hub_and_database_away(fleet: Fleet) -> None:
     with fleet.kind.away():
         time.sleep(2 * EXPIRATION)
     _settle(fleet)
-    with fleet.locked("table.db"):
+    with fleet.table_locked():
         fleet.send(100)
         time.sleep(12)  # longer than the table waits for a lock: the batch fails and is tried again
     _settle(fleet)

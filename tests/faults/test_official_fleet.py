@@ -6,14 +6,18 @@ The official processor is `EventHubConsumerClient` with its blob store, on a loc
 from __future__ import annotations
 
 import gc
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
+
+from azure.storage.blob import ContainerClient
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_fleet import MixedFleet
@@ -93,6 +97,43 @@ def test_each_goes_on_exactly_at_the_others_checkpoint(fleet: MixedFleet) -> Non
     assert set(fleet.read().values()) == {1}, "nothing is delivered twice when a planned end comes between"
     assert {number for _, number in fleet.read("a")} == set(range(25, 50))
     assert {number for _, number in fleet.read("y")} == set(range(50, 75))
+
+
+@pytest.mark.parametrize("fleet", [1], indirect=True)
+def test_a_checkpoint_of_another_sdk_with_an_offset_alone_is_read_from_the_beginning(
+    fleet: MixedFleet, azurite: Azurite
+) -> None:
+    """Where an offset is among the events is not known without its sequence number. Nothing is skipped."""
+    fleet.send(25)
+    (tenth,) = next(fleet.hub.read("0", 10, 11, columns=["offset"])).column(0).to_pylist()
+    with ContainerClient.from_connection_string(azurite.connection_string, fleet.container) as container:
+        place = f"{NAMESPACE}/{HUB}/$Default/checkpoint/0".lower()
+        container.upload_blob(place, b"", metadata={"offset": tenth})
+    assert [checkpoint.offset for checkpoint in fleet.checkpoints().values()] == [tenth]
+    fleet.launch("ours", "a")
+    fleet.wait_read()
+    fleet.wait_recorded()
+    assert set(fleet.read("a").values()) == {1}
+
+
+def test_the_address_that_the_local_server_prints_is_one_name_to_both(tmp_path: Path, azurite: Azurite) -> None:
+    """A mixed fleet can be tried with nothing but the connection string: records are found by the same name."""
+    with EventHubsServer({HUB: MemoryHub(2)}) as server:
+        fleet = MixedFleet(tmp_path, server, azurite, namespace=server.namespace)
+        told = json.loads((tmp_path / "fleet.json").read_text())
+        printed = server.connection_string()
+        hub = f"eventhubs://{server.namespace}/{HUB}?fleet=mixed&connection_string={quote(printed, safe='')}"
+        (tmp_path / "fleet.json").write_text(json.dumps({**told, "connection_string": printed, "hub": hub}))
+        try:
+            fleet.send(10)
+            fleet.launch("official", "x")
+            fleet.wait_shared(2)
+            fleet.launch("ours", "a")
+            assert "a" in fleet.wait_shared(1, 1)
+            fleet.wait_read()
+        finally:
+            fleet.close()
+    gc.collect()
 
 
 @pytest.mark.parametrize("fleet", [5], indirect=True)

@@ -28,7 +28,8 @@ from leasehold.errors import EventsMissing
 from leasehold.handled import handled_processor, handled_table
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
-from tests.stores.servers import PATIENCE, _free_port, missing
+from tests.ports import free_port
+from tests.stores.servers import PATIENCE, missing
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
 
@@ -72,7 +73,7 @@ class Cluster:
             made.ensure_pgdata_inited()
         self._folder = folder
         self._programs, self._user = Path(made.bin_path), made.system_user
-        self.ports = {"primary": _free_port(), "standby": _free_port()}
+        self.ports = {"primary": free_port(), "standby": free_port()}
         shutil.chown(folder, *([made.system_user] if made.system_user else [os.geteuid()]))
         self._start("primary")
         here = ("-h", "127.0.0.1", "-p", str(self.ports["primary"]), "-U", "postgres")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,15 @@ from hypothesis import strategies as st
 
 from leasehold.formats import BodyReader
 from leasehold.formats.json_columns import ColumnReader
+
+
+@pytest.fixture(autouse=True, scope="module")
+def as_columns() -> Iterator[None]:
+    """A few bodies would be read one by one, which is what they are compared with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("leasehold.formats.bodies._FEW", 0)
+        yield
+
 
 UTC = pa.timestamp("us", "UTC")
 LEAVES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,16 @@ import pytest
 
 from leasehold.errors import UsageError
 from leasehold.formats import BodyReader
+
+
+@pytest.fixture(autouse=True, scope="module", params=["as columns", "one by one"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A few bodies are read one by one, and here as columns too."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "as columns":
+            patch.setattr("leasehold.formats.bodies._FEW", 0)
+        yield
+
 
 SCHEMA = pa.schema([("id", pa.string()), ("delay", pa.float64()), ("n", pa.int32())])
 AN_OBJECT = "the body is not a JSON object"

@@ -327,5 +327,5 @@ def test_a_service_that_is_slow_is_not_waited_for(server: EventHubsServer, one: 
     with server.faults.slowed_down(10.0):
         began = time.monotonic()
         assert one.enqueued_times({"0": 2, "1": 0}, 1.0) == {}
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 9.5
     assert one.retention(1.0) is None

@@ -83,7 +83,7 @@ def test_a_silent_cluster_is_not_waited_for(cluster: Cluster) -> None:
         began = time.monotonic()
         assert hub.enqueued_times({"0": 0}, 1.0) == {}  # type: ignore[attr-defined]
         assert hub.retention(1.0) is None  # type: ignore[attr-defined]
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 15
     finally:
         cluster.resume()
     assert set(hub.enqueued_times({"0": 0}, 10.0)) == {"0"}  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from leasehold.metrics.server import Answer, HttpServer
 from leasehold.notices import BatchDone, CycleEnded, Notices, TableApplied, WorkStalled
 from tests.metrics.groups import samples
 from tests.metrics.test_instance import get
-from tests.stores.azurite import free_port
+from tests.ports import free_port
 
 CYCLE = CycleEnded("a/1", 0.1, 10.0, {"0": 1e12}, 1, settled=True, failed=False, stalled=False, stall_timeout=600.0)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.faults.conftest import databases as databases
 from tests.faults.conftest import new_fleet as new_fleet
 from tests.peers.kafka_broker import Cluster
 from tests.peers.kafka_secured import SecuredCluster

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are doc
 from leasehold.spark.java import find_java
 from tests.faults.instance import until
 from tests.peers.maven import jars
+from tests.ports import free_port
 
 COORDINATES = ("org.apache.kafka:kafka_2.13:4.1.0", "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3")
 PATIENCE = 120.0
@@ -69,7 +68,7 @@ class Broker:
     def __init__(self, node: int, folder: Path) -> None:
         self.node = node
         self.folder = folder
-        self.port, self.controller = settled_port(), settled_port()
+        self.port, self.controller = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -319,15 +318,6 @@ class Cluster:
                 time.sleep(0.1)
             else:
                 return
-
-
-def settled_port() -> int:
-    """A free port that the system gives to nobody who connects: a broker that was killed gets it again."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def _environment() -> Mapping[str, str]:

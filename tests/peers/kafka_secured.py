@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.peers.kafka_broker import PATIENCE, Cluster, settled_port
+from tests.peers.kafka_broker import PATIENCE, Cluster
+from tests.ports import free_port
 
 READER, WRITER = "reader", "writer"
 PASSWORD = "secret-of-the-test"  # noqa: S105 - of users of this test's own
@@ -42,7 +43,7 @@ class SecuredCluster(Cluster):
     """One broker with two users, `READER` and `WRITER`, and three ways in: without anything for the test itself."""
 
     def __init__(self, folder: Path) -> None:
-        self.sasl, self.tls = settled_port(), settled_port()
+        self.sasl, self.tls = free_port(), free_port()
         self.authority = folder / "authority.pem"
         self._made = folder
         super().__init__(folder)

@@ -36,6 +36,11 @@ class ReaderWatch:
             now = time.monotonic()
             return max(max(gap, now - self._seen.get(name, now)) for name, gap in self._longest.items())
 
+    def levels(self) -> set[int | None]:
+        """The owner levels of all receivers that there are now."""
+        assert self._server._shared is not None
+        return set().union(*self._server._shared.receivers.levels.values())
+
     def close(self) -> None:
         self._ended.set()
         self._thread.join()

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from leasehold.cli.status import describe
 from leasehold.config import OwnershipSettings
 from leasehold.errors import DataLoss, EndWentBack, HubError
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import Checkpoint
 from leasehold.notices import EventsLost, Notices
+from leasehold.operations.progress import group_progress
 from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges, shared_hub
@@ -220,7 +222,7 @@ def _is_refused(ask: Callable[[], object]) -> bool:
 
 
 def test_an_unclean_election_is_an_error_of_who_had_read_more(three_brokers: Cluster, tmp_path: Path) -> None:
-    """The end goes from 600 to 300, and grows beyond what was read before anybody looks."""
+    """The end goes from 600 to 300, as `status` shows, and grows beyond what was read: the reader is told even so."""
     cluster, topic = three_brokers, "unclean"
     cluster.create(topic, 1, {"min.insync.replicas": "1"}, replicas=[1, 2])
     fill(cluster, topic, 300, 10)
@@ -245,11 +247,23 @@ def test_an_unclean_election_is_an_error_of_who_had_read_more(three_brokers: Clu
         cluster.brokers[1].kill()
         cluster.brokers[2].start()
         until(lambda: _leads(cluster, topic, 2), "broker 2 to lead")
+        lost = "the hub ends at 300, before what was read: it has lost acknowledged events"
+        until(lambda: lost in _remark(cluster, topic, tmp_path / "store.db"), "the status to show it")
         fill(cluster, topic, 900, 10)
         until(lambda: any(isinstance(error, EndWentBack) for error in errors), "the loss to be noticed")
     assert seen == list(range(600)), "nothing of the new events passes for what follows"
     cluster.delete(topic)
     cluster.start(1)
+
+
+def _remark(cluster: Cluster, topic: str, path: Path) -> str:
+    """What `leasehold status` says of partition 0; nothing where the brokers do not answer."""
+    store = SqliteStore(path)
+    with closing(open_hub(cluster.url(topic))) as hub, contextlib.suppress(HubError):
+        shown = describe(topic, group_progress(hub, hub.consumer_group("$Default"), store, store, 6.0)).table
+        assert shown is not None
+        return str(shown.records()[0]["remark"])
+    return ""
 
 
 def _leads(cluster: Cluster, topic: str, node: int) -> bool:

@@ -20,7 +20,6 @@ from tests.stores.azurite import Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
-    pytest.mark.peers,
     # The official client leaves its socket to the garbage collector when it reconnects.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -33,16 +32,24 @@ def processor() -> Path:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, azurite: Azurite, processor: Path) -> Iterator[WatchedFleet]:
+def fleet(request: pytest.FixtureRequest, tmp_path: Path, azurite: Azurite, processor: Path) -> Iterator[WatchedFleet]:
+    default_times: bool = getattr(request, "param", False)
     with EventHubsServer({HUB: MemoryHub(PARTITIONS)}) as server:
-        fleet = WatchedFleet(tmp_path, server, azurite, namespace=server.namespace, store_options="&names=as-spelled")
+        fleet = WatchedFleet(
+            tmp_path,
+            server,
+            azurite,
+            namespace=server.namespace,
+            default_times=default_times,
+            store_options="&names=as-spelled",
+        )
         told = {
             "Connection": server.connection_string(),
             "Hub": HUB,
             "Storage": azurite.connection_string,
             "Container": fleet.container,
-            "Interval": 1.0,
-            "Expiration": TAKE_OVER,
+            "Interval": 0.0 if default_times else 1.0,
+            "Expiration": 0.0 if default_times else TAKE_OVER,
         }
         (tmp_path / "go.json").write_text(json.dumps(told))
         fleet.commands["go"] = [str(processor), str(tmp_path)]
@@ -51,7 +58,16 @@ def fleet(tmp_path: Path, azurite: Azurite, processor: Path) -> Iterator[Watched
     gc.collect()
 
 
+@pytest.mark.peers
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("order", [("ours", "go"), ("go", "ours")], ids="-then-".join)
 def test_one_joins_the_other_and_each_outlives_the_other(fleet: WatchedFleet, order: tuple[str, str]) -> None:
     fleet.join_and_outlive(*order)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fleet", [True], indirect=True)
+@pytest.mark.parametrize("order", [("ours", "go"), ("go", "ours")], ids="-then-".join)
+def test_at_everybodys_default_times(fleet: WatchedFleet, order: tuple[str, str]) -> None:
+    fleet.join_and_rest(*order)

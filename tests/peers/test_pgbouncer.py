@@ -24,9 +24,9 @@ from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.stores.groups import at_once, new_group
 from leasehold.testing.stores.ownership_records import claim, records
 from tests.peers.debian import environment, unpacked
+from tests.ports import free_port
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import place_on
-from tests.stores.azurite import free_port
 from tests.stores.conftest import postgres_server
 from tests.stores.servers import PATIENCE, PostgresServer
 

@@ -27,7 +27,7 @@ from leasehold.stores.sqlite.store import SqliteStore
 from tests.metrics.test_alerts import ALERTS
 from tests.metrics.test_command import PIPELINE
 from tests.peers.debian import environment, unpacked
-from tests.stores.azurite import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(400)]
 

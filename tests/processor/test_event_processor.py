@@ -45,6 +45,7 @@ Start = Callable[..., EventProcessor]
 def make() -> Iterator[Start]:
     """Makes processors with short pauses, and stops them at the end."""
     made: list[EventProcessor] = []
+    before = set(threading.enumerate())  # what other tests have left is theirs
 
     def make(hub: LogHub | str, store: Stores, handler: Handler | None = None, **more: Any) -> EventProcessor:
         given: dict[str, Any] = {"ownership": SETTINGS, "delivery": DELIVERY, "name": f"p{len(made)}"} | more
@@ -62,7 +63,7 @@ def make() -> Iterator[Start]:
     yield make
     stopped = [processor.stop(30.0) for processor in made]
     assert all(stopped)
-    ours = [thread.name for thread in threading.enumerate() if thread.name.startswith("leasehold-")]
+    ours = [each.name for each in set(threading.enumerate()) - before if each.name.startswith("leasehold-")]
     assert ours == []
 
 

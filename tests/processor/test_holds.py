@@ -60,6 +60,28 @@ def test_what_was_let_go_is_on_its_way_out(holds: Holds) -> None:
     assert holds.names() == {"1"}
 
 
+def test_what_hangs_is_given_up_also_when_trust_in_it_has_run_out(holds: Holds, clock: ManualClock) -> None:
+    clock.advance(15)
+    assert not holds.let_go("0", 1, "an error")
+    holds.drop(holds.lapsed())
+    assert holds.names() == {"1"}
+    assert not holds.give_up("0", 2, "another level's")
+    assert holds.give_up("0", 1, "it hung")
+    assert not holds.give_up("0", 1, "it hung"), "once"
+    assert {p: one.error for p, one in holds.leaving().items()} == {"0": "it hung"}
+    holds.gone(["0"])
+    clock.advance(10)
+    assert holds.give_up("1", 1, "it hung, too"), "not dropped yet"
+    assert {p: one.error for p, one in holds.leaving().items()} == {"1": "it hung, too"}
+
+
+def test_what_was_dropped_is_forgotten_when_it_is_acquired_anew(holds: Holds, clock: ManualClock) -> None:
+    holds.drop({"0": holds.all()["0"]})
+    holds.add(hold("0", 2, clock.monotonic() + 10))
+    assert not holds.give_up("0", 1, "what hung there before")
+    assert holds.trusted()["0"].owner_level == 2
+
+
 def test_nothing_is_let_go_at_another_level_or_without_trust(holds: Holds, clock: ManualClock) -> None:
     assert not holds.let_go("0", 2)
     assert not holds.let_go("9", 1)

@@ -15,8 +15,9 @@ import pytest
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.log.hub import LogHub
 from leasehold.notices import Notice
-from leasehold.processor import EventProcessor
+from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext
 from leasehold.processor.leaving import means_to_leave
+from leasehold.processor.oversight import Oversight
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.processor.plain import DELIVERY, SETTINGS, Handler, log, send, until
 
@@ -90,6 +91,33 @@ def test_a_function_that_calls_exit_ends_the_program_in_order(tmp_path: Path, ho
         places = {one.partition: one.sequence_number for one in store.list_checkpoints(group)}
         assert places["0"] == 2
         assert "SystemExit: 3" in {r.partition: r.last_error for r in store.list_ownership(group).records}["0"]
+
+
+def test_what_ends_the_program_is_not_claimed_again_while_the_end_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was, and the new claim wiped from the record what had ended the work."""
+    slept: list[Oversight] = []
+    shut_down = Oversight._shut_down
+
+    def after_a_while(oversight: Oversight) -> None:
+        if not slept:
+            slept.append(oversight)
+            time.sleep(10 * SETTINGS.load_balancing_interval)
+        shut_down(oversight)
+
+    monkeypatch.setattr(Oversight, "_shut_down", after_a_while)
+    hub, store = log(tmp_path, partitions=1, each=10), SqliteStore(tmp_path / "store.db")
+
+    def on_events(batch: EventBatch, context: PartitionContext) -> None:
+        if batch.last >= 3:
+            sys.exit(3)
+
+    processor = EventProcessor(hub, store, on_events, ownership=SETTINGS, delivery=DeliverySettings(max_batch=1))
+    with pytest.raises(SystemExit):
+        processor.run()
+    (record,) = store.list_ownership(hub.consumer_group("$Default")).records
+    assert (record.owner_id, record.owner_level, record.last_error) == ("", 1, "SystemExit: 3")
 
 
 @pytest.mark.parametrize("how", ["prints", "prints into a buffer"])

@@ -244,6 +244,41 @@ def test_stalled_partitions_go_to_others(scene: Scene) -> None:
     assert (a.levels, len(b.levels)) == ({}, 4)
 
 
+def test_what_hangs_is_free_at_once_with_its_reason_also_when_trust_had_run_out(scene: Scene) -> None:
+    a = scene.running()
+    a.manager.hold_no_more(True)
+    scene.clock.advance(TRUST)
+    a.manager.tick()
+    assert (a.levels, scene.records()["0"].owner_id) == ({}, a.id)
+    assert a.manager.give_up("0", 1, "it hung")
+    assert a.manager.attention.is_set()
+    a.manager.tick()
+    given_up, kept = scene.records()["0"], scene.records()["1"]
+    assert (given_up.owner_id, given_up.failures, given_up.last_error) == ("", 1, "it hung")
+    assert (kept.owner_id, kept.failures) == (a.id, 0)
+
+
+def test_what_hangs_is_free_at_once_also_when_all_of_the_work_has_stalled(scene: Scene) -> None:
+    a = scene.running()
+    a.manager.hold_no_more(True)
+    scene.clock.advance(SETTINGS.stall_timeout + 1)
+    a.manager.tick()
+    assert a.manager.give_up("0", 1, "it hung")
+    a.manager.tick()
+    assert (scene.records()["0"].owner_id, scene.records()["0"].last_error) == ("", "it hung")
+
+
+def test_what_hangs_and_was_taken_meanwhile_stays_the_others(scene: Scene) -> None:
+    a, b = scene.running("a"), scene.start("b")
+    a.manager.hold_no_more(True)
+    scene.unheard(a)
+    b.settle()
+    assert all(a.manager.give_up(partition, 1, "it hung") for partition in b.levels)
+    a.settle()
+    assert {p: scene.records()[p].owner_id for p in b.levels} == dict.fromkeys(b.levels, b.id)
+    assert not any(scene.records()[p].last_error for p in b.levels)
+
+
 def test_progress_keeps_it_from_stalling(scene: Scene) -> None:
     a = scene.running()
     for _ in range(100):

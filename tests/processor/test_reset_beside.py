@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from leasehold.errors import EventsMissing, LeaseholdError, SinkUnavailable, UsageError
@@ -287,6 +288,8 @@ def test_a_reset_beside_a_stopped_process(tmp_path: Path, where: str) -> None:
     assert stalled.stdout is not None
     try:
         assert stalled.stdout.readline() == "stopped\n"
+        while psutil.Process(stalled.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)  # it says so before it stops: told to go on before that, it would stop for good
 
         def to_sink() -> list[Moved]:
             return reset_group(hub, group, store, store, table, PipelineBinding("p", "s"), to=None, expiration=0.2)
@@ -302,6 +305,7 @@ def test_a_reset_beside_a_stopped_process(tmp_path: Path, where: str) -> None:
         assert stalled.wait(timeout=60) == 0
     finally:
         stalled.kill()
+        stalled.wait()
         stalled.stdout.close()
     if where == "amid":
         assert said.startswith("applied 50, refused 0")

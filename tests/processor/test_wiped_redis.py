@@ -21,6 +21,7 @@ from leasehold.sinks.sqlite import SqliteSink
 from leasehold.stores import open_store
 from tests.sinks.events import look
 from tests.sinks.test_processes import ROOT
+from tests.stores.opened import PATIENT
 from tests.stores.servers import RedisServer, missing
 
 SPEC = TableSpec(name="seen", pipeline="p", mode="append", keep=("partition",))
@@ -51,23 +52,29 @@ def work(folder: Path, url: str) -> None:
         checkpoint=every(seconds=0.2),
         ownership=OwnershipSettings(
             load_balancing_interval=0.3,
-            partition_expiration=5.5,
+            partition_expiration=20.0,  # a busy machine may stop a process for as long as a short one
             request_timeout=1.0,
             margin=0.2,
             settle_delay=0.3,
         ),
     )
     with processor:
+        print("started", flush=True)
         sys.stdin.read()
 
 
 @contextmanager
 def two_processes(folder: Path, url: str) -> Iterator[None]:
     both = [
-        subprocess.Popen([sys.executable, "-c", WORKER, str(folder), url], cwd=ROOT, stdin=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(folder), url], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         for _ in range(2)
     ]
     try:
+        for process in both:  # a start that finds the store wiped is refused, rightly
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"started\n"
         yield
         for process in both:
             assert process.stdin is not None
@@ -78,8 +85,9 @@ def two_processes(folder: Path, url: str) -> Iterator[None]:
         for process in both:
             process.kill()
             process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
 
 
 def applied(folder: Path) -> list[tuple[str, int]]:
@@ -124,7 +132,7 @@ def test_no_event_is_skipped_or_applied_twice(tmp_path: Path) -> None:
         sent += 50
         return [(str(partition), number) for partition in range(PARTITIONS) for number in range(sent)]
 
-    store = open_store(server.url)
+    store = open_store(server.url, timeout=PATIENT)
     group = hub.consumer_group("$Default")
     try:
         with two_processes(tmp_path, server.url):

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from leasehold.queues.service_bus.prompt import PromptTransport
 from leasehold.queues.service_bus.url import Address
 from tests.queue_processor.accounts import LOGS, logs, read_logs, sqlite_in
 from tests.queues.conftest import server
@@ -50,6 +51,8 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """The official client looks at its socket more often than by its own choice."""
 
     def client(address: Address, retries: int) -> Any:
-        return servicebus.ServiceBusClient.from_connection_string(address._connection_string, **FAST)
+        made: Any = servicebus.ServiceBusClient.from_connection_string(address._connection_string, **FAST)
+        made._amqp_transport = PromptTransport  # as the product's own
+        return made
 
     monkeypatch.setattr(Address, "client", client)

@@ -51,11 +51,18 @@ def until(condition: Callable[[], object], seconds: float = 90.0) -> None:
         time.sleep(0.05)
 
 
+def states(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """What each thread of a process does; `T` is stopped."""
+    for each in Path(f"/proc/{process.pid}/task").iterdir():
+        yield (each / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 def pause(process: subprocess.Popen[bytes], folder: Path) -> None:
     """Pause a process outside of SQLite's transactions, in which it would keep all others waiting until it goes on."""
 
     def outside() -> bool:
         process.send_signal(signal.SIGSTOP)
+        until(lambda: set(states(process)) == {"T"})  # each thread stops when it is next looked at
         try:
             for name in ("table.db", "leases.db"):
                 if not (folder / name).exists():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leasehold.queue_processor.locks import LONGEST, SHORTEST, lock_trust
-from leasehold.queue_processor.room import (
+from leasehold.queue_processor.messages_in_hand import (
     Complete,
     Ending,
     GiveBack,
@@ -16,10 +16,10 @@ from leasehold.queue_processor.room import (
     Look,
     Renew,
     Result,
-    Room,
     SetAside,
     Start,
 )
+from leasehold.queue_processor.room import Room
 from leasehold.queue_processor.settings import QueueDelivery
 from leasehold.queues.base import QueueMessage
 
@@ -58,6 +58,27 @@ def test_one_worker_an_entity_and_so_many_entities_at_once() -> None:
     assert room.due(0.0) == []
 
 
+def test_a_worker_is_told_of_the_entities_that_are_at_work_at_once_and_next() -> None:
+    room = room_of(workers=2)
+    for number, key in enumerate(("a", "b", "c", "d", "e")):
+        taken(room, number, key)
+    starts = [step for step in room.due(0.0) if isinstance(step, Start)]
+    assert [(start.key, start.ahead) for start in starts] == [("a", ("a", "b", "c", "d")), ("b", ("a", "b", "c", "d"))]
+    room.finished("a")
+    assert started(room).ahead == ("a", "c", "d")
+
+
+def test_an_earlier_message_that_comes_while_the_entity_is_found_busy_is_the_first_then() -> None:
+    room = room_of(first_pause=1.0)
+    taken(room, 7)
+    start = started(room)
+    taken(room, 5)
+    taken(room, 9)
+    room.ended(start.held[0], Result(Ending.BUSY), 0.0)
+    room.finished("a")
+    assert numbers(started(room, 2.0).held) == [5, 7, 9]
+
+
 def test_what_is_done_is_completed_and_what_is_rejected_set_aside() -> None:
     room = room_of()
     taken(room, 1)
@@ -66,7 +87,7 @@ def test_what_is_done_is_completed_and_what_is_rejected_set_aside() -> None:
     room.ended(first, Result(Ending.APPLIED), 0.0)
     room.ended(second, Result(Ending.REJECTED, "Rejected", "no n"), 0.0)
     room.finished("a")
-    assert room.due(0.0) == [Complete((first,)), SetAside(second, "Rejected", "no n")]
+    assert room.due(0.0) == [SetAside(second, "Rejected", "no n"), Complete((first,))]
     assert room.empty
 
 
@@ -195,4 +216,4 @@ def test_what_was_parked_is_completed_and_the_next_message_follows() -> None:
     for held, ending in ((first, Ending.PARKED), (second, Ending.APPLIED)):
         room.ended(held, Result(ending), 0.0)
     room.finished("a")
-    assert room.due(0.0) == [Complete((first,)), Complete((second,))]
+    assert room.due(0.0) == [Complete((first, second))]

@@ -25,11 +25,12 @@ from leasehold.emulators.amqp.types import Described, Symbol, ULong, encode
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import HubUnavailable, LeaseholdError, QueueUnavailable
-from leasehold.hubs import open_hub
+from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations.bridging import Bridge
 from leasehold.queues import QueueMessage, open_queue
 from leasehold.queues.keys import key_by
+from tests.hubs.kafka_cluster import Cluster
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, put, send
 
@@ -42,7 +43,7 @@ def log(tmp_path: Path) -> Iterator[LogHub]:
         yield hub
 
 
-def rows(hub: LogHub) -> list[dict[str, Any]]:
+def rows(hub: Hub) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for partition, place in hub.partition_properties().items():
         for batch in hub.read(partition, place.begin, place.end):
@@ -241,6 +242,29 @@ def test_a_queue_goes_into_an_event_hub_too(server: ServiceBusServer, monkeypatc
         assert sorted(memory.state(partition).end for partition in memory.partition_ids()) == [0, 3]
         with closing(open_hub(target)) as hub:
             assert len(hub.partition_ids()) == 2
+    assert server.count("orders") == 0
+
+
+def test_into_kafka_a_message_may_come_twice_and_says_so(server: ServiceBusServer) -> None:
+    """Its queue and number are the same, so that `deduplicate_by` of a pipeline drops the second."""
+    server.send("orders", *"abc", session_id="s")
+    cluster = Cluster()
+    try:
+        target = cluster.url(cluster.topic(2))
+        with closing(open_queue(url(server))) as queue, closing(open_hub(target)) as hub:
+            mover = Bridge(queue, hub, key_of=key_by("session"), say=print, pause=lambda seconds: False)
+            received = queue.receive(3, 20.0)
+            assert mover._sent(received) == 3  # and now this process ends without completing
+            queue.abandon(received)
+            ran = CliRunner().invoke(app, ["bridge", url(server), target, "--key", "session", "--until-empty"])
+            assert ran.exit_code == 0, ran.output
+            found = rows(hub)
+    finally:
+        cluster.kill()
+    assert [row["body"] for row in found] == [b"a", b"b", b"c"] * 2
+    names = [dict(row["properties"]) for row in found]
+    assert names[:3] == names[3:]
+    assert [one["leasehold-sequence-number"] for one in names[:3]] == ["1", "2", "3"]
     assert server.count("orders") == 0
 
 

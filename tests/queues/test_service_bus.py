@@ -5,13 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
+from azure.servicebus._pyamqp.receiver import ReceiverLink
 
 from leasehold.backends import masked
 from leasehold.emulators.service_bus import ServiceBusServer
+from leasehold.emulators.service_bus.serving import QueueClient
 from leasehold.errors import ConfigError, QueueUnavailable, may_pass
 from leasehold.queues import Queue, QueueMessage, open_queue
+from leasehold.queues.service_bus import queue as of_service_bus
+from leasehold.queues.service_bus import url as addresses
+from leasehold.queues.service_bus.queue import ServiceBusQueue
+from tests.queue_processor.counted import count_service
 from tests.queues.conftest import LOCK, url
 from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
 
@@ -103,6 +110,115 @@ def test_a_session_that_was_lost_takes_the_locks_of_its_messages_with_it(server:
         assert [(each.body, each.delivery_count) for each in again] == [(b"a", 1), (b"b", 1)]
         assert queue.complete(again) == []
     assert server.count("brief-sessions") == 0
+
+
+def test_deferred_messages_that_are_not_to_be_had_are_asked_for_once(
+    server: ServiceBusServer, orders: ServiceBusQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver by itself asks four times, with pauses of 11 s: longer than the locks of those that were received."""
+    server.send("orders", "a", "b", "c", "d")
+    messages = received(orders, 4)
+    numbers = [each.sequence_number for each in messages]
+    assert orders.defer(messages) == []
+    with closing(open_queue(url(server))) as other:
+        assert isinstance(other, ServiceBusQueue)
+        assert bodies(other.receive_deferred(numbers[:1])) == [b"a"]
+        calls = count_service(monkeypatch)
+        assert bodies(orders.receive_deferred(numbers)) == [b"b", b"c", b"d"]
+        assert calls["requests"] == 5  # all; its halves; and of the first half each
+        assert orders.receive_deferred([99]) == []
+        assert calls["requests"] == 6
+
+
+def test_an_answer_that_never_comes_is_not_waited_for(
+    server: ServiceBusServer, orders: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.send("orders", "a")
+    held = received(orders, 1)
+
+    async def unanswered(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(of_service_bus, "_RETRIES", 0)
+    monkeypatch.setattr(addresses, "_TRY_TIMEOUT", 0.5)
+    with closing(open_queue(url(server))) as queue:
+        assert bodies(queue.peek(0, 5)) == [b"a"]
+        with monkeypatch.context() as patch:
+            patch.setattr(QueueClient, "_take", unanswered)
+            with pytest.raises(QueueUnavailable, match=r"timed out|Failed to receive") as raised:
+                queue.peek(0, 5)
+        assert may_pass(raised.value)
+        assert bodies(queue.peek(0, 5)) == [b"a"]
+    assert orders.complete(held) == []
+
+
+def test_what_comes_between_two_receives_is_given_to_the_second(
+    server: ServiceBusServer, orders: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client by itself gives it back, and is handed it again."""
+    calls = count_service(monkeypatch)
+    assert orders.receive(5, 0.1) == []  # the service may hand out five from now on
+    server.send("orders", "a", "b")
+    while calls["handed out"] < 2:
+        time.sleep(0.01)
+    assert len(orders.peek(0, 5)) == 2  # a question of the same connection reads them
+    assert bodies(found := received(orders, 2)) == [b"a", b"b"]
+    assert orders.complete(found) == []
+    assert (calls["handed out"], calls["outcomes"]) == (2, 2)
+
+
+def test_what_has_come_is_given_back_where_nobody_receives_it(server: ServiceBusServer) -> None:
+    with closing(open_queue(url(server))) as queue:
+        assert queue.receive(5, 0.1) == []
+        server.send("orders", "a")
+        assert len(queue.peek(0, 5)) == 1
+    with closing(open_queue(url(server))) as other:
+        (message,) = received(other, 1)
+        assert message.delivery_count == 0
+
+
+@pytest.mark.parametrize("settle", ["complete", "defer", "abandon"])
+def test_outcomes_of_several_messages_are_all_sent_before_an_answer_is_waited_for(
+    server: ServiceBusServer, orders: ServiceBusQueue, monkeypatch: pytest.MonkeyPatch, settle: str
+) -> None:
+    calls = count_service(monkeypatch)
+    server.send("orders", "a", "b", "c", "d")
+    messages = received(orders, 4)
+    waited: list[int] = []
+    wait = ReceiverLink._wait_for_disposition_outcome
+
+    def waits(link: Any, delivery_ids: list[int], *more: Any) -> None:
+        waited.append(len(link._pending_dispositions))
+        wait(link, delivery_ids, *more)
+
+    monkeypatch.setattr(ReceiverLink, "_wait_for_disposition_outcome", waits)
+    assert not getattr(orders, settle)(messages)
+    assert waited == [4, 3, 2, 1]
+    assert calls["outcomes"] == 4
+    with closing(open_queue(url(server))) as other:
+        assert isinstance(other, ServiceBusQueue)
+        numbers = [each.sequence_number for each in messages]
+        assert len(other.receive_deferred(numbers)) == (4 if settle == "defer" else 0)
+        again = received(other, 4) if settle == "abandon" else other.receive(5, 0.2)
+        assert [each.delivery_count for each in again] == ([1] * 4 if settle == "abandon" else [])
+
+
+def test_outcomes_whose_answers_are_lost_are_sent_again(server: ServiceBusServer, orders: Queue) -> None:
+    server.send("orders", "a", "b", "c")
+    messages = received(orders, 3)
+    server.faults.swallow_outcomes(1)
+    orders.complete(messages)  # those that were done are lost to another, for all that is known
+    assert server.count("orders") == 0
+    server.send("orders", "d")
+    assert orders.complete(received(orders, 1)) == []
+
+
+def test_locks_that_have_ended_without_a_word_are_values_among_others(server: ServiceBusServer, orders: Queue) -> None:
+    server.send("orders", "a", "b")
+    messages = received(orders, 2)
+    server.faults.lose_locks()
+    server.send("orders", "c")
+    assert bodies(orders.complete([*messages, *received(orders, 1)])) == [b"a", b"b"]
 
 
 def test_nothing_comes_from_an_empty_queue(orders: Queue) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,6 +101,42 @@ def look_rejected(path: Path) -> list[tuple[Any, ...]]:
     return look(path, "SELECT hub, partition, sequence_number FROM flights_rejected ORDER BY rowid")
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What the table refuses beside a NULL and `bad`, in its plainest form; rows are `(tail, status, slot)` by key.
+
+    apart    the slots of two rows are at least so far apart: 1 for a unique index, more for an exclusion constraint
+    gates    the slots that another table has, which the table refers to; None if it does not
+    booked   keys that another table refers to, once they are there
+    held     slots that another table refers to, once they are there
+    leaders  whether `status` is the key of a row of this table
+    """
+
+    apart: int = 1
+    gates: frozenset[int] | None = None
+    booked: frozenset[str] = frozenset()
+    held: frozenset[int] = frozenset()
+    leaders: bool = False
+
+    def refuse(self, rows: Mapping[Any, tuple[str, str, int | None]], key: Any, e: E) -> bool:
+        """Whether the row cannot be written as the one of this key."""
+        others = [slot for other, (_, _, slot) in rows.items() if other != key and slot is not None]
+        if e.slot is not None and any(abs(slot - e.slot) < self.apart for slot in others):
+            return True
+        if e.slot is not None and self.gates is not None and e.slot not in self.gates:
+            return True
+        if self.leaders and e.status != e.tail and e.status not in {tail for tail, _, _ in rows.values()}:
+            return True
+        return key in rows and rows[key][2] in self.held and rows[key][2] != e.slot
+
+    def refuse_delete(self, rows: Mapping[Any, tuple[str, str, int | None]], key: Any) -> bool:
+        """Whether the row of this key cannot be removed."""
+        if key not in rows:
+            return False
+        led = self.leaders and any(status == key for other, (_, status, _) in rows.items() if other != key)
+        return led or key in self.booked or rows[key][2] in self.held
+
+
 @dataclass
 class Model:
     """What the table should hold: every rule in its plainest form, one row after the other."""
@@ -108,6 +144,7 @@ class Model:
     append: bool = False
     by_version: bool = False
     deletes: bool = False
+    rules: Rules = Rules()
     marks: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     rows: dict[Any, tuple[str, str, int | None]] = field(default_factory=dict)
     claims: dict[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -143,12 +180,13 @@ class Model:
             if known is not None and self.by_version and claim < known:
                 return True
             if self.deletes and e.gone:
+                if self.rules.refuse_delete(self.rows, e.tail):
+                    return self._reject(e)
                 self.rows.pop(e.tail, None)
                 self.claims[e.tail] = claim
                 return True
         key = len(self.rows) if self.append else e.tail
-        taken = any(slot == e.slot for other, (_, _, slot) in self.rows.items() if other != key and slot is not None)
-        if e.tail is None or e.status in (None, "bad") or taken:
+        if e.tail is None or e.status in (None, "bad") or self.rules.refuse(self.rows, key, e):
             return self._reject(e)
         assert e.status is not None
         self.rows[key] = (e.tail, e.status, e.slot)

@@ -3,6 +3,7 @@
 write NAME BATCHES KEYS SLOTS   applies batches of its partition NAME to the table `flights` by version, on hot keys
 die POINT …                     applies the batch of `killed`, and is killed at the point; a process for each point
 die-staged POINT …              the same, where tasks have staged the rows of that batch
+die-at-once POINT …             the same, with the batch of `plain`, which goes the short way
 die-trying POINT …              the same, where it tries the rejected events of that batch again
 stop POINT                      the same, and stops there until it is continued; says what came of it then
 """
@@ -21,6 +22,7 @@ import psycopg
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.postgres import rejected, rejected_rows
+from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.memory import Memory
@@ -63,6 +65,15 @@ POINTS: dict[str, tuple[Any, str]] = {
 }
 """Where a writer can be killed: behind the function that is named."""
 
+AT_ONCE: dict[str, tuple[Any, str]] = {
+    "keys noted at once": (AtOnce, "_note_keys"),
+    "older rows found": (AtOnce, "_set_lost_apart"),
+    "rows that stay written": (AtOnce, "_write_those_that_stay"),
+    "rows that change written": (AtOnce, "_write_those_that_change"),
+    "all written at once": (AtOnce, "write"),
+}
+"""Where one can be killed whose batch goes the short way."""
+
 IN_TASK: dict[str, tuple[Any, str]] = {
     "columns known": (stager, "stored_columns"),
     "rows readied": (stager, "staged_piece"),
@@ -104,21 +115,27 @@ TRYING: dict[str, tuple[Any, str]] = {
 
 
 def written_by(name: str, batches: int, keys: int, *, slots: bool) -> list[list[E]]:
-    """The events of a writer: hot keys, each event with a version that nothing orders by arrival."""
+    """The events of a writer: hot keys, each event with a version that nothing orders by arrival.
+
+    About every other batch has each key once.
+    """
     chance = random.Random(name)
-    return [
-        [
-            E(
-                f"k{chance.randrange(keys)}",
-                slot=chance.randrange(keys) if slots else None,
-                partition=name,
-                number=first + place,
-                version=chance.randrange(10**6),
-            )
-            for place in range(SIZE)
-        ]
-        for first in range(0, batches * SIZE, SIZE)
-    ]
+    written: list[list[E]] = []
+    for first in range(0, batches * SIZE, SIZE):
+        some = chance.sample(range(keys), SIZE) if chance.random() < 0.5 else chance.choices(range(keys), k=SIZE)
+        written.append(
+            [
+                E(
+                    f"k{key}",
+                    slot=chance.randrange(keys) if slots else None,
+                    partition=name,
+                    number=first + place,
+                    version=chance.randrange(10**6),
+                )
+                for place, key in enumerate(some)
+            ]
+        )
+    return written
 
 
 def killed() -> Batch:
@@ -126,6 +143,13 @@ def killed() -> Batch:
     rows = [E("a", slot=1), E("b", slot=2), E("c", slot=1), E("d", status="bad"), E("e"), E("e", gone=True), E("g")]
     numbered = [row._replace(number=number, version=number) for number, row in enumerate(rows, 1)]
     return batch(numbered, by_version=True, deletes=True, rejected=[E("?", number=9)])
+
+
+def plain() -> Batch:
+    """A batch that goes the short way behind that of `killed`: rows that stay, change and are older, and a delete."""
+    rows = [E("a", "x", 1), E("b", slot=7), E("g", gone=True), E("h", slot=8), E("old", "x")]
+    numbered = [row._replace(number=number, version=number) for number, row in enumerate(rows[:-1], 20)]
+    return batch([*numbered, rows[-1]._replace(number=24, version=-1)], by_version=True, deletes=True)
 
 
 def try_again(sink: PostgresSink) -> RetryResult:
@@ -141,7 +165,7 @@ def try_again(sink: PostgresSink) -> RetryResult:
 
 def at(point: str, act: Callable[[], None]) -> None:
     """Act once the function of this point has returned."""
-    owner, name = {**TRYING, **STAGED, **POINTS}[point]
+    owner, name = {**TRYING, **STAGED, **AT_ONCE, **POINTS}[point]
     before = getattr(owner, name)
 
     def then(*given: Any, **named: Any) -> Any:
@@ -171,13 +195,16 @@ def main(url: str, command: str, *words: str) -> None:
     sink = kind(url, SPEC, timeout=60.0 if command != "stop" else 4.0)
     if command == "write":
         said = write(sink, words[0], *map(int, words[1:]))
-    elif command in ("die", "die-staged", "die-trying"):
+    elif command in ("die", "die-staged", "die-at-once", "die-trying"):
         for point in words:  # each in a process of its own, which has everything imported
             sys.stdin.readline()
             child = os.fork()
             if not child:
                 at(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
-                try_again(sink) if command == "die-trying" else sink.apply(killed())
+                if command == "die-trying":
+                    try_again(sink)
+                else:
+                    sink.apply(plain() if command == "die-at-once" else killed())
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             print("killed" if os.WIFSIGNALED(status) else f"not killed: {status}", flush=True)

@@ -31,7 +31,9 @@ rows = st.builds(
 
 
 @st.composite
-def logs(draw: st.DrawFn, partitions: Sequence[str] = ("0", "1")) -> dict[str, list[tuple[E, bool]]]:
+def logs(
+    draw: st.DrawFn, partitions: Sequence[str] = ("0", "1"), rows: st.SearchStrategy[E] = rows
+) -> dict[str, list[tuple[E, bool]]]:
     """Per partition its events in order, some exploded into several rows, some that cannot be parsed."""
     made: dict[str, list[tuple[E, bool]]] = {}
     for partition in partitions:

@@ -28,6 +28,7 @@ def sink(place: Place) -> Iterator[PostgresSink]:
     made.close()
 
 
+APART = "EXCLUDE USING gist (int4range(slot, slot + 2) WITH &&)"
 GENERATED = "g text GENERATED ALWAYS AS (lower(status)) STORED"
 CASES = [
     (
@@ -87,6 +88,27 @@ CASES = [
         [1, 2],
     ),
     (
+        "an exclusion constraint that only an earlier row breaks",
+        f"status text, slot integer, {APART}",
+        (),
+        [E("a", slot=1), E("b", slot=2), E("a", slot=8)],
+        [1],
+    ),
+    (
+        "an exclusion constraint on a generated column",
+        f"status text, slot integer, {GENERATED}, EXCLUDE USING btree (g WITH =)",
+        (),
+        [E("a", "X"), E("b", "x"), E("a", "y")],
+        [1],
+    ),
+    (
+        "an exclusion constraint with a collation",
+        'status text, slot integer, EXCLUDE USING btree (status COLLATE "C" WITH =, slot WITH =)',
+        (),
+        [E("a", "X", 1), E("b", "X", 1), E("c", "X", 2), E("a", "y", 1)],
+        [1],
+    ),
+    (
         "a value that is too long for an index",
         "status text UNIQUE, slot integer",
         (),
@@ -109,6 +131,24 @@ def test_the_outcome_is_that_of_one_row_after_the_other(
     last = {e.tail: e for e in events if e.number not in wrong}
     kept = "SELECT tail, rtrim(status), slot FROM flights ORDER BY tail"
     assert place.look(kept) == sorted((e.tail, (e.status or "").rstrip(), e.slot) for e in last.values())
+
+
+def test_rows_that_meet_no_other_are_written_at_once(place: Place, sink: PostgresSink) -> None:
+    place.run(
+        f"CREATE TABLE flights (tail text PRIMARY KEY, status text, slot integer, {APART})",
+        "CREATE TABLE statements (n integer)",
+        f"CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO {place.schema}.statements "
+        "VALUES (1); RETURN NULL; END $$",
+        "INSERT INTO flights VALUES ('old', 'ok', 2000)",
+        "CREATE TRIGGER noted AFTER INSERT ON flights FOR EACH STATEMENT EXECUTE FUNCTION noted()",
+    )
+    meeting = [E("a", slot=2001), E("b", slot=3000), E("c", slot=3001)]
+    events = [*(E(f"k{n}", slot=2 * n) for n in range(500)), *meeting]
+    numbered = [row._replace(number=number) for number, row in enumerate(events)]
+    assert sink.apply(batch(numbered)) == BatchResult(applied=501, rejected=2)
+    assert place.look("SELECT sequence_number FROM flights_rejected ORDER BY 1") == [(500,), (502,)]
+    [(statements,)] = place.look("SELECT count(*) FROM statements")
+    assert statements < 10
 
 
 def test_a_key_that_is_written_in_several_ways_is_one(place: Place, sink: PostgresSink) -> None:

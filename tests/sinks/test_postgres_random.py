@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from leasehold.errors import KeyFromTwoPartitions
+from leasehold.sinks.base import Sink
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.table import TableSpec
 from tests.sinks.events import MADE, MADE_APPEND, SCHEMA, E, Model, batch, look, look_rejected, sink
 from tests.sinks.postgres import Place
@@ -64,29 +66,40 @@ def all_come_to_the_same(table: Table, mode: str, log: Log, delivered: Delivered
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.db"
         beside = sink(path, "append" if append else "upsert", made=True)
-        beside.check(SCHEMA)
-        for ranges in delivered:
-            some = {(p, level): (first, first + more) for p, first, more, level in ranges}
-            taken = [
-                (e._replace(level=level), parsed)
-                for (p, level), (first, end) in some.items()
-                for e, parsed in log[p]
-                if first <= e.number < end
-            ]
-            good, bad = [e for e, parsed in taken if parsed], [e for e, parsed in taken if not parsed]
-            it = batch(good, by_version=by_version, deletes=not append, rejected=bad)
-            if model.apply(good, bad):
-                assert table.sink.apply(it) == beside.apply(it)
-            else:
-                for one in (table.sink, beside):
-                    with pytest.raises(KeyFromTwoPartitions):
-                        one.apply(it)
-            rows = table.place.look("SELECT tail, status, slot FROM flights")
-            assert sorted(rows, key=repr) == sorted(look(path), key=repr) == sorted(model.rows.values(), key=repr)
-            aside = table.place.look("SELECT hub, partition, sequence_number FROM flights_rejected")
-            assert sorted(aside) == sorted(look_rejected(path)) == sorted(model.rejected)
-            assert table.sink.watermarks("h") == beside.watermarks("h")
+        deliver(model, table, (path, beside), log, delivered)
         beside.close()
+
+
+def deliver(model: Model, table: Table, beside: tuple[Path, SqliteSink] | None, log: Log, delivered: Delivered) -> None:
+    """Apply batches to the tables, in Postgres and in SQLite: after each one both are as the model is."""
+    both: list[Sink] = [table.sink, *([] if beside is None else [beside[1]])]
+    if beside is not None:
+        beside[1].check(SCHEMA)
+    for ranges in delivered:
+        some = {(p, level): (first, first + more) for p, first, more, level in ranges}
+        taken = [
+            (e._replace(level=level), parsed)
+            for (p, level), (first, end) in some.items()
+            for e, parsed in log[p]
+            if first <= e.number < end
+        ]
+        good, bad = [e for e, parsed in taken if parsed], [e for e, parsed in taken if not parsed]
+        it = batch(good, by_version=model.by_version, deletes=model.deletes, rejected=bad)
+        if model.apply(good, bad):
+            results = [one.apply(it) for one in both]
+            assert results == results[:1] * len(both)
+        else:
+            for one in both:
+                with pytest.raises(KeyFromTwoPartitions):
+                    one.apply(it)
+        expected = sorted(model.rows.values(), key=repr)
+        assert sorted(table.place.look("SELECT tail, status, slot FROM flights"), key=repr) == expected
+        aside = table.place.look("SELECT hub, partition, sequence_number FROM flights_rejected")
+        assert sorted(aside) == sorted(model.rejected)
+        if beside is not None:
+            assert sorted(look(beside[0]), key=repr) == expected
+            assert sorted(look_rejected(beside[0])) == sorted(model.rejected)
+            assert table.sink.watermarks("h") == beside[1].watermarks("h")
 
 
 @settings(max_examples=15, phases=(Phase.generate,), **ANY)  # type: ignore[arg-type]

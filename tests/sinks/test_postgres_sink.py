@@ -17,7 +17,7 @@ import pytest
 from leasehold.errors import ConfigError, SchemaMismatch, SinkError, SinkUnavailable, UsageError
 from leasehold.sinks import Batch, BatchResult, TableSpec, open_sink
 from leasehold.sinks.postgres import rows
-from leasehold.sinks.postgres.memory import Memory
+from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staging import Staging, encode
 from tests.sinks.events import E, batch
@@ -372,7 +372,7 @@ def test_a_deadlock_repeats_the_merge_and_stages_nothing_again(
 ) -> None:
     """Another transaction holds what the batch wants, and wants what it holds: the server ends one of the two."""
     calls: list[str] = []
-    for owner, name in ((Staging, "fill"), (Memory, "lock")):
+    for owner, name in ((Staging, "fill"), (Merge, "upsert")):
         monkeypatch.setattr(owner, name, noting(calls, name, getattr(owner, name)))
     place.run(WITH_SLOT)
     sink.apply(batch(numbered(E("a", slot=1), E("b", slot=2))))
@@ -390,7 +390,7 @@ def test_a_deadlock_repeats_the_merge_and_stages_nothing_again(
         other.execute("UPDATE flights SET status = 'mine' WHERE tail = 'a'")
     thread.join(60)
     assert done == [BatchResult(applied=2)]
-    assert calls == ["fill", "lock", "fill", "lock", "lock"]
+    assert calls == ["fill", "upsert", "fill", "upsert", "upsert"]
     assert place.look(ROWS) == [("a", "x", 1), ("b", "x", 2)]
 
 

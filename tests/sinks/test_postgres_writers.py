@@ -20,7 +20,7 @@ from leasehold.sinks.postgres.staged.table import AGE
 from leasehold.sinks.table import BatchResult
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
-from tests.sinks.postgres_writer import POINTS, SPEC, STAGED, killed, written_by
+from tests.sinks.postgres_writer import AT_ONCE, POINTS, SPEC, STAGED, killed, plain, written_by
 from tests.sinks.staged.staging import StagedSink
 
 ROOT = Path(__file__).parents[2]
@@ -160,6 +160,28 @@ def killed_at_each(place: Place, points: Sequence[str], command: str = "die") ->
 
 def test_a_writer_killed_at_any_point_has_done_all_or_nothing(place: Place) -> None:
     killed_at_each(place, list(POINTS))
+
+
+def test_a_writer_killed_at_any_point_of_the_short_way_has_done_nothing(place: Place) -> None:
+    place.run(MADE)
+    sink = place.sink(SPEC, timeout=20.0)
+    sink.apply(batch([E("old", slot=9)], by_version=True, deletes=True))
+    sink.apply(killed())
+    rows = "SELECT tail, status, slot FROM flights ORDER BY 1"
+    known = "SELECT key_1, number, gone FROM leasehold_key_flights ORDER BY 1"
+    before = place.look(rows), place.look(known)
+    with writer(place, "die-at-once", *AT_ONCE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for point in AT_ONCE:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline().strip() == "killed", point
+            assert (place.look(rows), place.look(known)) == before, point
+            assert sink.watermarks("h")["0"].sequence_number == 9
+    assert sink.apply(plain()) == BatchResult(applied=4, superseded=1)
+    assert place.look(rows) == [("a", "x", 1), ("b", "ok", 7), ("h", "ok", 8), ("old", "ok", 9)]
+    sink.close()
 
 
 def test_an_instance_killed_at_any_point_of_a_staged_batch_leaves_nothing_that_counts(place: Place) -> None:

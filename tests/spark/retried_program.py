@@ -1,4 +1,8 @@
-"""A loop on a session whose tasks are tried again, in which the first worker that has staged its rows is killed."""
+"""A loop on a session whose tasks are tried again, in which a worker is killed in each batch, at the points given.
+
+`python -m tests.spark.retried_program URL HUB FOLDER EVENTS POINT …` applies all events of the hub, at most EVENTS in a
+batch and in pieces of a few rows, and says of each batch whether it failed.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,22 @@ from pathlib import Path
 from leasehold.sinks.base import Stager
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.spark import EntityTable, MicroBatches, open_session
-from tests.spark.stagers import Killed
+from tests.spark.stagers import KilledAt
 from tests.spark.test_micro_batches import FENCE, QUICK
 
 
-def main(url: str, hub: str, folder: str) -> None:
+def main(url: str, hub: str, folder: str, events: str, *points: str) -> None:
     given = PostgresSink.stager
 
     def killed(self: PostgresSink) -> Stager | None:
         stager = given(self)
-        return None if stager is None else Killed(stager, Path(folder) / "killed")
+        return None if stager is None else KilledAt(stager, Path(folder), points)
 
     PostgresSink.stager = killed  # type: ignore[method-assign]
-    spark = open_session("staging tests", {}, "local[2,3]")
-    table = EntityTable(url, "flights", keys=["id"], pipeline="flights", stage_from=1)
+    spark = open_session("staging tests", {"spark.sql.execution.arrow.maxRecordsPerBatch": "8"}, "local[2,3]")
+    table = EntityTable(url, "flights", mode="append", pipeline="flights", keep=FENCE[1:3], stage_from=1)
     options = {**QUICK, "available_now": True, "pipeline": "flights", "schema": "id STRING, n BIGINT"}
+    options |= {"min_partitions": 2, "max_events_per_trigger": int(events)}
     with MicroBatches(spark, hub, store=f"sqlite:///{folder}/stores.db", **options) as batches:
         for batch in batches:
             table.apply(batch.events.select("id", "n", *FENCE), batch)

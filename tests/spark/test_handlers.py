@@ -26,7 +26,7 @@ from leasehold.pipeline_file import read_pipeline_file
 from leasehold.sinks.batch import Batch
 from leasehold.spark import PipelineRun
 from leasehold.spark.handlers.lanes import COLUMNS
-from leasehold.spark.handlers.table import HandledOnSpark
+from leasehold.spark.handlers.of_file import HandledOfFile
 from tests.handled.test_pipeline import FILE, MODULE, rows, totals, until
 from tests.sinks.conftest import place as postgres_place
 from tests.sinks.conftest import postgres_server
@@ -155,22 +155,22 @@ def both(one: Batch, other: Batch) -> Batch:
 
 
 @pytest.fixture
-def table(folder: Path, spark: SparkSession) -> Iterator[HandledOnSpark]:
+def table(folder: Path, spark: SparkSession) -> Iterator[HandledOfFile]:
     """The table of the file, whose handler is called by tasks."""
-    made = HandledOnSpark(read_pipeline_file(folder / "orders.toml"))
+    made = HandledOfFile(read_pipeline_file(folder / "orders.toml"))
     made.check(spark.range(0).selectExpr(*(f"id AS {name}" for name in COLUMNS)))
     yield made
     made.close()
 
 
 def test_what_tasks_computed_is_computed_again_where_an_operator_came_between(
-    folder: Path, table: HandledOnSpark, monkeypatch: pytest.MonkeyPatch
+    folder: Path, table: HandledOfFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.write(batch("0", 0, ("b", 13), ("a", 1)))
     called = table._called
 
-    def dropped_meanwhile(pieces: Any) -> Any:
-        (done,) = called(pieces)
+    def dropped_meanwhile(pieces: Any, leases: Any) -> Any:
+        (done,) = called(pieces, leases)
         assert [one.event.sequence_number for one in done.held] == [2]  # it waits behind the parked one
         file = str(folder / "orders.toml")
         said = CliRunner().invoke(app, ["parked", "drop", file, "--all", "--because", "a test", "--json"])
@@ -183,7 +183,7 @@ def test_what_tasks_computed_is_computed_again_where_an_operator_came_between(
     assert rows(folder, "SELECT 1 FROM leasehold_parked") == []
 
 
-def test_most_calls_that_fail_alike_stop_their_partition_and_no_other(folder: Path, table: HandledOnSpark) -> None:
+def test_most_calls_that_fail_alike_stop_their_partition_and_no_other(folder: Path, table: HandledOfFile) -> None:
     away = batch("0", 0, *((f"k{n}", 13) for n in range(12)))
     with pytest.raises(HandlerUnavailable, match="ConnectionError: away"):
         table.write(both(away, batch("1", 0, ("a", 1), ("a", 2))))
@@ -195,9 +195,9 @@ def test_most_calls_that_fail_alike_stop_their_partition_and_no_other(folder: Pa
     assert totals(folder) == {"a": 3, **{f"k{n}": 13 for n in range(12)}}
 
 
-def test_a_former_owner_commits_nothing(folder: Path, table: HandledOnSpark) -> None:
+def test_a_former_owner_commits_nothing(folder: Path, table: HandledOfFile) -> None:
     table.write(batch("0", 0, ("a", 1)))
-    later = HandledOnSpark(read_pipeline_file(folder / "orders.toml"))
+    later = HandledOfFile(read_pipeline_file(folder / "orders.toml"))
     later.level_of = lambda hub, partition: 2
     later.try_parked("hub", {"0": 2})  # it has begun
     table.write(batch("0", 1, ("a", 5)), level_of=lambda hub, partition: 2)
@@ -206,11 +206,11 @@ def test_a_former_owner_commits_nothing(folder: Path, table: HandledOnSpark) -> 
 
 
 def test_the_traceback_of_a_task_is_kept_and_what_was_set_aside_before_is_an_event(
-    folder: Path, table: HandledOnSpark
+    folder: Path, table: HandledOfFile
 ) -> None:
     file = folder / "orders.toml"
     file.write_text(file.read_text() + 'on_failure = "discard"\n')
-    discarding = HandledOnSpark(read_pipeline_file(file))
+    discarding = HandledOfFile(read_pipeline_file(file))
     discarding._spark = table._spark
     whole = batch("0", 0, ("b", 13), ("a", 1))
     aside = whole.rows.slice(1).append_column("reason", pa.array(["unread"]))
@@ -246,7 +246,7 @@ def test_calls_that_hang_are_interrupted_and_what_ignores_that_ends_its_worker_a
     (file, module) = folder / "orders.toml", folder / f"orders_of_{folder.name}.py"
     module.write_text(module.read_text() + HANGING)
     file.write_text(file.read_text().replace(':order"', ':hanging"') + 'handler_timeout = "700ms"\n')
-    with closing(HandledOnSpark(read_pipeline_file(file))) as table:
+    with closing(HandledOfFile(read_pipeline_file(file))) as table:
         table.check(spark.range(0).selectExpr(*(f"id AS {name}" for name in COLUMNS)))
         table.write(batch("0", 0, ("a", 1), ("b", 14), ("c", 1), ("b", 1), ("a", 1)))
         assert totals(folder) == {"a": 2, "c": 1}
@@ -277,17 +277,14 @@ def test_a_table_in_postgres(
     [
         ('table = "orders"', 'table = "orders"\non_failure = "wait"', "sink.on_failure.*--no-spark"),
         (
-            'table = "orders"',
-            'table = "orders"\nspread = true\nsequence_by = "amount"',
-            "sink.spread.*--no-spark",
+            "[ownership]",
+            'deduplicate_by = "id"\ndeduplicate_for = "1h"\n[ownership]',
+            "deduplicate_by.*no handler fills",
         ),
-        ('table = "orders"', 'table = "orders"\nrelated = ["lines"]', "sink.related.*--no-spark"),
-        ("[sink]", '[outbox]\nhub = "log:///hub.db"\n[sink]', "outbox.hub.*--no-spark"),
-        ("[sink]", 'sql = "SELECT * FROM events"\n[sink]', "transform.sql.*a handler does the same"),
     ],
 )
 def test_what_handlers_on_spark_have_not_is_refused(folder: Path, old: str, new: str, said: str) -> None:
     file = folder / "orders.toml"
     file.write_text(file.read_text().replace(old, new, 1))
     with pytest.raises(ConfigError, match=said):
-        HandledOnSpark(read_pipeline_file(file))
+        HandledOfFile(read_pipeline_file(file))

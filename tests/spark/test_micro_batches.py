@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sqlite3
 import threading
@@ -441,10 +440,10 @@ def test_least_events_and_interval(place: Place) -> None:
         times = []
         for _batch in batches:
             times.append(time.monotonic())
-            if len(times) == 3:
+            if len(times) == 4:
                 break
-    # a second lies between their beginnings; planning comes behind that, and takes longer once on a busy machine
-    assert min(later - sooner for sooner, later in itertools.pairwise(times)) > 0.5
+    # three seconds lie between their beginnings; planning comes behind that, and the first may take longest
+    assert times[-1] - times[0] > 1.5
 
 
 def test_bodies_read_by_the_program_itself_and_rejected_by_their_reason(place: Place) -> None:

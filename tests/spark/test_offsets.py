@@ -44,6 +44,13 @@ def test_the_form_of_an_offset() -> None:
     assert offset == {"hub": "hub-1", "ranges": {"0": [0, 0, 7], "1": [10, 20, 3]}}
 
 
+def test_an_offset_says_when_the_last_events_were_enqueued_where_that_is_known() -> None:
+    ranges = ReadRange("0", 0, 5, 7, enqueued=1_700_000_000.25), ReadRange("1", 10, 20, 3)
+    offset = encode("hub-1", ranges)
+    assert offset["enqueued"] == {"0": 1_700_000_000_250_000}
+    assert [one.enqueued for one in decode(json.loads(json.dumps(offset)), "hub-1")] == [1_700_000_000.25, None]
+
+
 RANGES = st.dictionaries(
     st.text(min_size=1, max_size=3), st.tuples(st.integers(0, 2**62), st.integers(0, 2**31), st.integers(0, 2**62))
 ).map(

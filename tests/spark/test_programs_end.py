@@ -69,6 +69,28 @@ def test_a_start_asks_the_table_before_it_says_that_events_are_lost(program: Pro
     assert program.numbers() == list(range(15))
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_a_gap_that_was_told_is_not_told_again(program: Program, killed: bool) -> None:
+    """No event follows it: nothing of it is in the table, and Spark does not say that its batch is committed."""
+    program.send(10, "0")
+    table = program.table()
+    program.start(program.rows(program.events(table)), table.apply).awaitTermination()
+    program.send(5, "0")
+    program.hub.retain(max_bytes=1)
+    passed = program.rows(program.events(table, failOnDataLoss="false"))
+    query = program.start(passed, table.apply, interval="10 minutes", available_now=False)
+    until(
+        lambda: (progress := query.lastProgress) and '"lostEvents":5' in str(progress.json).replace(" ", ""), "the gap"
+    )
+    if killed:
+        kill_sources()
+    query.stop()
+    program.send(3, "0")
+    for scratch in ("scratch", "new"):
+        program.start(program.rows(program.events(table)), table.apply, scratch=scratch).awaitTermination()
+    assert program.numbers() == [*range(10), *range(15, 18)]
+
+
 def test_a_loop_asks_its_table_before_it_says_that_events_are_lost(program: Program) -> None:
     program.send(10, "0")
     table = program.table()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -27,7 +30,7 @@ from leasehold.spark.reading import read_ranges
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.metrics.groups import samples
 from tests.metrics.test_instance import get
-from tests.stores.azurite import free_port
+from tests.ports import free_port
 
 FAST = {"loadBalancingInterval": "200ms", "partitionExpiration": "2s", "requestTimeout": "1s", "margin": "200ms"}
 
@@ -261,7 +264,7 @@ def test_a_checkpoint_folder_of_another_hub_is_refused(bench: Bench) -> None:
 
 
 def test_triggers_further_apart_than_the_stall_timeout_go_on_reading(bench: Bench) -> None:
-    query = bench.stream("slow", interval="3 seconds", stallTimeout="2s")
+    query = bench.stream("slow", interval="5 seconds", stallTimeout="4s")
     try:
         for count in (5, 10):
             bench.send("0", 5)
@@ -362,9 +365,70 @@ def test_the_source_and_the_table_of_a_query_come_together_in_one_endpoint(bench
         assert told('table_rows_total{outcome="applied"}') == 30
 
 
+def test_checkpoints_and_watermarks_say_when_their_events_were_enqueued(bench: Bench, tmp_path: Path) -> None:
+    """Also of a few events; and a folder of a former release, whose offsets say nothing of it, goes on."""
+    table = EntityTable(f"sqlite:///{tmp_path}/t.db", "entities", mode="append", pipeline="p")
+    columns = ("CAST(body AS STRING) AS id", "hub", "partition", "sequenceNumber", "ownerLevel")
+    bench.write = lambda batch, batch_id: table.apply(batch.selectExpr(*columns), batch_id)
+
+    def run() -> None:
+        bench.stream("a", available_now=True, **table.stream_options()).awaitTermination()
+
+    def told() -> list[dict[str, float]]:
+        listed = bench.store.list_checkpoints(bench.hub.consumer_group("$Default"))
+        kept = {one.partition: one.enqueued_time for one in listed}
+        marks = {partition: one.enqueued_time for partition, one in table.watermarks(bench.hub.identity).items()}
+        return [{p: at for p, at in times.items() if at is not None} for times in (kept, marks)]
+
+    bench.send("0", 30)
+    bench.send("1", 1)
+    run()
+    first = bench.hub.enqueued_times({"0": 29, "1": 0}, 1.0)
+    assert told() == [first, first]
+    for offset in (tmp_path / "a" / "offsets").glob("[0-9]*"):
+        lines = offset.read_text().splitlines()
+        known = json.loads(lines[-1])
+        if known.pop("enqueued", None):
+            offset.write_text("\n".join([*lines[:-1], json.dumps(known, separators=(",", ":"))]))
+            (offset.parent / f".{offset.name}.crc").unlink()
+    bench.send("0", 2)
+    run()
+    second = bench.hub.enqueued_times({"0": 31}, 1.0)
+    assert [one["0"] for one in told()] == [second["0"]] * 2
+
+
 def test_a_port_in_use_ends_the_query_with_the_option_s_name(bench: Bench) -> None:
     bench.send("0", 1)
     with serve_metrics(Notices(), listen="127.0.0.1:0") as server:
         query = bench.stream("a", metricsListen=server.url.removeprefix("http://"))
         with pytest.raises(PySparkException, match=r"metricsListen = .*cannot be listened at"):
             query.awaitTermination(60)
+
+
+PROGRAM = """
+import sys
+from leasehold.spark import open_session
+
+spark = open_session("program")
+print(spark.read.format("leasehold").option("hub", sys.argv[1]).load().count())
+spark.stop()
+"""
+
+
+def test_the_source_is_found_whatever_python_is_on_the_path(tmp_path: Path) -> None:
+    """A program that is run by the interpreter of an environment which nobody has activated."""
+    hub = LogHub.create(tmp_path / "log.db", partitions=2)
+    hub.send([Event(b"x") for _ in range(7)], partition="0")
+    url = hub.url
+    hub.close()
+    others = tmp_path / "bin"
+    others.mkdir()
+    for name in ("python", "python3"):
+        (others / name).write_text("#!/bin/sh\necho another Python, without Leasehold >&2\nexit 1\n")
+        (others / name).chmod(0o755)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    environ["PATH"] = f"{others}{os.pathsep}{environ['PATH']}"
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, url], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
+    assert (ran.returncode, ran.stdout) == (0, "7\n"), ran.stderr

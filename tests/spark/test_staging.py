@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +37,7 @@ from leasehold.spark.offsets import ReadRange
 from leasehold.spark.table.of_file import table_of
 from tests.sinks.conftest import place, postgres_server
 from tests.sinks.postgres import Place
+from tests.sinks.postgres_writer import IN_TASK
 from tests.spark.stagers import CutOff, Killed, Twice, WithoutDriver
 from tests.spark.test_micro_batches import FENCE, QUICK
 
@@ -284,12 +285,32 @@ def test_a_batch_of_a_pipeline_file_is_staged_unless_it_is_to_be_looked_into(
     table.close()
 
 
-@pytest.mark.soak
-def test_where_spark_tries_a_task_again_the_batch_does_not_notice(place: Place, hub: LogHub, tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "tests.spark.retried_program", place.url, hub.url, str(tmp_path)]
-    ended = subprocess.run(program, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True, timeout=200)
+def a_worker_is_killed_at_each(place: Place, folder: Path, points: Sequence[str]) -> None:
+    """One in each batch, on a session that tries tasks again: no batch fails, and each event is there once."""
+    each, partitions = 40, ("0", "1")
+    numbers = range((len(points) + 2) * each // len(partitions))
+    made = LogHub.create(folder / "events.db", partitions=len(partitions))
+    for partition in partitions:
+        bodies = [json.dumps({"id": partition, "n": n}).encode() for n in numbers]
+        made.send([Event(body) for body in bodies], partition=partition)
+    program = [sys.executable, "-m", "tests.spark.retried_program", place.url, made.url, str(folder), str(each)]
+    made.close()
+    ended = subprocess.run([*program, *points], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
     assert ended.returncode == 0
     assert set(ended.stdout.splitlines()) == {"failure: None"}
-    assert (tmp_path / "killed").exists()
-    assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
+    assert sorted(mark.read_text() for mark in folder.glob("killed-*")) == sorted(points)
+    assert [mark.read_text() for mark in folder.glob("survived-*")] == []
+    found = place.look('SELECT id, n, partition, "sequenceNumber" FROM flights ORDER BY 1, 2')
+    assert found == [(partition, n, partition, n) for partition in partitions for n in numbers]
     assert place.look(LEFT) == [(0,)]
+
+
+def test_a_worker_killed_at_any_point_of_its_staging_is_no_failure_of_the_batch(place: Place, tmp_path: Path) -> None:
+    a_worker_is_killed_at_each(place, tmp_path, list(IN_TASK))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("point", IN_TASK)
+def test_twenty_times(place: Place, tmp_path: Path, point: str) -> None:
+    a_worker_is_killed_at_each(place, tmp_path, [point] * 20)

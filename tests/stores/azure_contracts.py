@@ -15,9 +15,6 @@ from leasehold.stores import Store
 from leasehold.testing.stores import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
 from leasehold.testing.stores.groups import FEWER_WORDS, groups_alike, new_group
 
-PATIENT = 60.0
-"""Seconds: a time-out that no test of correctness runs into, on however slow a machine."""
-
 PAGE = 80
 """Records: a page of a listing, of which 300 partitions are four."""
 

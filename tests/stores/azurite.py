@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 
 from tests.node_packages import install, node
+from tests.ports import free_port
 
 VERSION = "3.37.0"
 ACCOUNT = "devstoreaccount1"
@@ -108,13 +108,6 @@ class Azurite:
     def make_table(self, name: str) -> None:
         with TableServiceClient.from_connection_string(self.connection_string) as service:
             service.create_table(name)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def installed() -> Path:

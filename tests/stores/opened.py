@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+PATIENT = 60.0
+"""Seconds: a time-out that no test of correctness runs into, on however slow a disk and busy a machine."""
+
 
 class _Closable(Protocol):
     def close(self) -> None: ...

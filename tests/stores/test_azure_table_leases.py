@@ -17,10 +17,8 @@ from leasehold.stores.azure.table_leases import TableLeaseStore
 from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
 from leasehold.testing.stores.lease_fixtures import LeaseFixtures, Names
 from tests.stores.azurite import Azurite
-from tests.stores.opened import closing_all
+from tests.stores.opened import PATIENT, closing_all
 from tests.stores.proxy import Proxy
-
-PATIENT = 60.0
 
 Open = Callable[[], TableLeaseStore]
 

@@ -52,6 +52,7 @@ class Role:
         self.name, self._admin = f"azure_{secrets.token_hex(4)}", admin
         admin.execute(f"CREATE ROLE {self.name} LOGIN".encode())
         admin.execute(f"CREATE SCHEMA {self.name} AUTHORIZATION {self.name}".encode())
+        admin.execute(f"ALTER ROLE {self.name} SET search_path = {self.name}".encode())  # others made tables in public
         self.url = server.url.replace("postgres:@", f"{self.name}@") + "&auth=azure"
         self.issue("first")
 

@@ -16,6 +16,7 @@ from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.stores import CheckpointStoreContract, LeaseHoldsContract, OwnershipStoreContract
 from leasehold.testing.stores.groups import new_group
 from leasehold.testing.stores.ownership_records import claim
+from tests.stores.opened import PATIENT
 from tests.stores.servers import PostgresServer, RedisServer
 
 POSTGRES_RIGHTS = (
@@ -56,13 +57,13 @@ def redis_url(redis_server: RedisServer) -> Iterator[str]:
 class _OnPostgres:
     @pytest.fixture
     def store(self, postgres_url: str) -> Any:
-        return open_store(postgres_url)
+        return open_store(postgres_url, timeout=PATIENT)
 
 
 class _OnRedis:
     @pytest.fixture
     def store(self, redis_url: str) -> Any:
-        return open_store(redis_url)
+        return open_store(redis_url, timeout=PATIENT)
 
 
 class TestPostgresOwnership(_OnPostgres, OwnershipStoreContract):
@@ -76,7 +77,7 @@ class TestPostgresCheckpoints(_OnPostgres, CheckpointStoreContract):
 class TestPostgresLeases(LeaseHoldsContract):
     @pytest.fixture
     def store(self, postgres_url: str) -> Any:
-        return open_lease_store(postgres_url)
+        return open_lease_store(postgres_url, timeout=PATIENT)
 
 
 class TestRedisOwnership(_OnRedis, OwnershipStoreContract):
@@ -90,7 +91,7 @@ class TestRedisCheckpoints(_OnRedis, CheckpointStoreContract):
 class TestRedisLeases(LeaseHoldsContract):
     @pytest.fixture
     def store(self, redis_url: str) -> Any:
-        return open_lease_store(redis_url)
+        return open_lease_store(redis_url, timeout=PATIENT)
 
 
 def test_what_is_not_granted_is_not_had(postgres_url: str, redis_url: str) -> None:
@@ -98,4 +99,4 @@ def test_what_is_not_granted_is_not_had(postgres_url: str, redis_url: str) -> No
     with psycopg.connect(postgres_url) as limited, pytest.raises(psycopg.errors.InsufficientPrivilege):
         limited.execute("CREATE TABLE leasehold_other (a int)")
     with pytest.raises(StoreError, match="perm"):
-        claim(open_store(f"{redis_url}?prefix=other"), new_group())
+        claim(open_store(f"{redis_url}?prefix=other", timeout=PATIENT), new_group())

@@ -21,11 +21,12 @@ from leasehold.stores.redis.leases import RedisLeaseStore
 from leasehold.stores.redis.store import RedisStore
 from leasehold.testing.stores.groups import at_once, groups_alike, new_group
 from leasehold.testing.stores.ownership_records import claim, records
+from tests.stores.opened import PATIENT
 from tests.stores.server_contracts import (
-    PATIENT,
     ServerCheckpoints,
     ServerLeaseHistories,
     ServerLeases,
+    ServerLeaseTimes,
     ServerOwnership,
     ServerOwnershipHistories,
     Stuck,
@@ -64,6 +65,10 @@ class TestLeases(ServerLeases):
     pass
 
 
+class TestLeaseTimes(ServerLeaseTimes):
+    pass
+
+
 class TestOwnershipAtOnce(ServerOwnershipHistories):
     pass
 
@@ -87,8 +92,8 @@ class TestLeasesForLong(TestLeasesAtOnce):
 
 def test_one_url_serves_both_and_a_prefix_keeps_fleets_apart(redis_server: RedisServer) -> None:
     group, url = new_group(), f"{redis_server.url}?prefix=another"
-    claimed = claim(open_store(url), group)
-    leases = open_lease_store(url)
+    claimed = claim(open_store(url, timeout=PATIENT), group)
+    leases = open_lease_store(url, timeout=PATIENT)
     held = leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
     assert records(RedisStore(url), group) == {"0": claimed}
     assert RedisLeaseStore(url).holders("scope", ["a"]) == held

@@ -121,15 +121,15 @@ def test_a_server_that_takes_no_writes_is_away(server: RedisServer, outage: Outa
 
 
 def test_a_cluster_that_hangs_ends_calls_at_the_time_out(cluster: RedisServer) -> None:
-    store, group = RedisStore(f"{cluster.url}?cluster=true", timeout=1.0), new_group()
+    store, group = RedisStore(f"{cluster.url}?cluster=true", timeout=4.0), new_group()
     claimed = claim(store, group)
-    new = RedisStore(f"{cluster.url}?cluster=true", timeout=1.0)
+    new = RedisStore(f"{cluster.url}?cluster=true", timeout=4.0)
     with cluster.frozen():
         for one in (store, new):
             started = time.monotonic()
             with pytest.raises(StoreUnavailable):
                 one.list_ownership(group)
-            assert time.monotonic() - started < 1.9
+            assert time.monotonic() - started < 7.9
     assert records(store, group) == records(new, group) == {"0": claimed}
 
 

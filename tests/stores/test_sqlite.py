@@ -26,10 +26,9 @@ from leasehold.stores.sqlite.store import SqliteStore
 from leasehold.testing.clock import ManualClock
 from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract
 from leasehold.testing.stores.ownership_records import claim, records
+from tests.stores.opened import PATIENT
 
 GROUP = ConsumerGroup("n", "h")
-PATIENT = 60.0
-"""Seconds: a time-out that no test of correctness runs into, on however slow a disk."""
 
 
 @pytest.fixture
@@ -228,7 +227,7 @@ def test_stopped_inside_a_transaction(path: Path, start_peer: StartPeer, then: s
     started = time.monotonic()
     with pytest.raises(StoreUnavailable, match=r"store\.db.*locked for 0\.2 s"):
         store.renew_ownership([before])
-    assert 0.2 <= time.monotonic() - started < 3
+    assert 0.2 <= time.monotonic() - started < 10
     assert records(store, GROUP) == {"1": before}, "reading goes on"
 
     if then == "is killed":
@@ -422,7 +421,7 @@ def test_every_write_gives_up_at_the_time_out(path: Path, write: Callable[[Sqlit
         started = time.monotonic()
         with pytest.raises(StoreUnavailable, match="locked"):
             write(store)
-        assert 0.05 <= time.monotonic() - started < 3
+        assert 0.05 <= time.monotonic() - started < 10
         assert len(store.list_ownership(GROUP).records) == 1
         assert store.list_checkpoints(GROUP) == []
     write(store)

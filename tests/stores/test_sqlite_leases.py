@@ -18,9 +18,7 @@ from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.sqlite.leases import SqliteLeaseStore
 from leasehold.testing.clock import ManualClock
 from leasehold.testing.stores import LeaseStoreContract
-
-PATIENT = 60.0
-"""Seconds: a time-out that no test of correctness runs into, on however slow a disk."""
+from tests.stores.opened import PATIENT
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from leasehold.errors import UsageError
+from leasehold.errors import ConfigError, UsageError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.hubs.trace_context import MOST_LINKS
 from leasehold.model import Event
@@ -143,6 +143,19 @@ def test_a_batch_links_to_its_producers_and_the_handler_runs_in_its_span(hub: Lo
     checkpoint = sdk.spans("checkpoint flights.db")[0]
     assert (checkpoint.kind, checkpoint.status.status_code) == (SpanKind.CLIENT, StatusCode.UNSET)
     assert sdk.points("messaging.process.duration")
+
+
+def test_a_send_that_fails_is_on_its_span_and_counts_nothing_as_sent(hub: LogHub, sdk: Sdk) -> None:
+    with pytest.raises(ConfigError, match="the log has partitions 0 to 0"):
+        tracing_of(hub, sdk).send([Event(b"1")], partition="9")
+    [span] = sdk.spans("send flights.db")
+    assert span.status.status_code is StatusCode.ERROR
+    said = dict(span.attributes or {})
+    assert (said["error.type"], said["messaging.destination.partition.id"]) == ("ConfigError", "9")
+    assert "messaging.batch.message_count" not in said
+    [timed] = sdk.points("messaging.client.operation.duration")
+    assert (timed.attributes["messaging.operation.name"], timed.attributes["error.type"]) == ("send", "ConfigError")
+    assert sdk.points("messaging.client.sent.messages") == []
 
 
 def test_errors_are_on_the_span_and_pass(hub: LogHub, sdk: Sdk) -> None:

@@ -156,6 +156,11 @@ class EntityLeases:
         """Take those keys that are free, and return their leases: one call of the store for 10,000 of them."""
         return [EntityLease(lease) for lease in await self._called(lambda: self._leases.acquire_many(keys))]
 
+    @property
+    def takes_many(self) -> bool:
+        """Whether the store takes many keys in one call; else `acquire_many` makes one for each."""
+        return self._leases.takes_many
+
     async def release_many(self, leases: Sequence[EntityLease]) -> None:
         """Give these leases up, in one call of the store for 10,000."""
         await _in_thread(self._leases.release_many, [one._lease for one in leases])

@@ -1,1 +1,1 @@
-"""What everything on Azure has in common: connection strings, credentials and handshakes."""
+"""What everything on Azure has in common: connection strings, credentials, handshakes, and messages in their bytes."""

@@ -15,20 +15,21 @@ Concurrency: that of the client. One thread at a time works on a handler.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 _ITS_PAUSE = 0.05
 """Seconds that a client sleeps when a handler is not ready."""
 
 
-def prompt(handler: Any) -> Any:
+def prompt(handler: Any, monotonic: Callable[[], float] = time.monotonic) -> Any:
     """The handler (an `AMQPClient` of the client's), which from now on takes its steps without a pause between them."""
     takes_a_step = handler.client_ready
 
     def client_ready() -> bool:
-        until = time.monotonic() + _ITS_PAUSE
+        until = monotonic() + _ITS_PAUSE
         while not takes_a_step():
-            if time.monotonic() >= until:
+            if monotonic() >= until:
                 return False
         return True
 

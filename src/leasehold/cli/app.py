@@ -8,8 +8,10 @@ when it is called and not before, so that `leasehold --help` is quick and works 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
+import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +21,7 @@ import click
 from leasehold._version import __version__
 from leasehold.cli.options.logs import logger, logs_json
 from leasehold.cli.options.standard_files import open_standard_files
-from leasehold.cli.stop_signals import end_at_next_interrupt
+from leasehold.cli.stop_signals import end_at_next_interrupt, raise_at_interrupt
 from leasehold.errors import LeaseholdError
 from leasehold.logs import of_error
 from leasehold.printable import drop_unread_output, printable_lines
@@ -41,6 +43,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "parked": (
         "leasehold.cli.parked:parked",
         "List the events that wait for their handler, try them now, or drop them.",
+    ),
+    "outbox": (
+        "leasehold.cli.outbox:outbox",
+        "List the emitted events that their hub refuses, send them again, or drop them.",
     ),
     "dead-letters": (
         "leasehold.cli.queues.dead_letters:dead_letters",
@@ -87,6 +93,7 @@ class App(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            raise_at_interrupt()
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):
             raise
@@ -132,6 +139,10 @@ def main() -> None:
     open_standard_files()
     try:
         app(prog_name="leasehold")
+    except OSError as error:  # what a command raises is printed by `App`: this is help or a version that is not written
+        with contextlib.suppress(OSError):
+            click.echo(f"leasehold: the output cannot be written: {error.strerror or error}", err=True)
+        sys.exit(1)
     finally:
         drop_unread_output()
         end_at_next_interrupt()  # what is left is Python's own end

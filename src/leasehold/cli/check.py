@@ -70,7 +70,7 @@ def check(
     let this user write, partitions, retention, where a start would begin, versions. The transform is tried on the last
     events of the hub, and what it gives is compared with the table. No table is made and no event written; whether a
     store can be written to is tried with a presence record, which is taken back. Of a pipeline with a handler the
-    handler is looked at, and nothing needs Spark.
+    handler and its related tables are looked at, and nothing needs Spark.
 
     A line each, ok or what to do. The exit code is 1 if something has to be done.
 
@@ -83,7 +83,7 @@ def check(
     from leasehold.pipeline_values import parse_settings
 
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    found = _from_here(pipeline, timeout)
+    found = _from_here(pipeline, timeout, on_spark=not no_spark)
     if pipeline.sink.handler is None and not no_spark:
         try:
             from leasehold.spark.checking import look_with_spark
@@ -104,7 +104,7 @@ def check(
         ctx.exit(1)
 
 
-def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
+def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> list[Finding]:
     """All that needs no Spark."""
     from leasehold.model import Positions
     from leasehold.operations.checking import (
@@ -113,6 +113,7 @@ def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
         asked,
         look_at_hub,
         look_at_receiver,
+        look_at_related,
         look_at_store,
         look_at_table,
     )
@@ -144,14 +145,23 @@ def _from_here(pipeline: PipelineFile, timeout: float) -> list[Finding]:
         sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
         return list(look_at_table(sink, checkpoints, hub, group, str(pipeline.path))())
 
-    def look_at_the_handler() -> list[Finding]:
-        from leasehold.handled.pipeline import check_handler
+    def look_at_the_related() -> list[Finding]:
+        sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
+        return list(look_at_related(sink, pipeline.sink.related, DRIVER))
 
-        said = f"{check_handler(pipeline)} can be imported, and its keys and columns fit the file"
+    def look_at_the_handler() -> list[Finding]:
+        from leasehold.handled.pipeline import check_handler, is_transformed
+
+        name, transformed = check_handler(pipeline, on_spark=on_spark), is_transformed(pipeline)
+        said = f"{name} can be imported, and its keys {'fit' if transformed else 'and columns fit'} the file"
+        if transformed:
+            said += "; whether the transform's columns do is seen at the start"
         return [Finding("handler", DRIVER, True, said)]
 
     with said_when_slow(f"the database, {masked(pipeline.sink_url)}"):
         found += asked("table", DRIVER, look_at_the_table, timeout)
+        if pipeline.sink.related:
+            found += asked("related", DRIVER, look_at_the_related, timeout)
     if pipeline.sink.handler is not None:
         found += asked("handler", DRIVER, look_at_the_handler, timeout)
     if (outbox := pipeline.outbox_url) is not None:

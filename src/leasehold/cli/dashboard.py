@@ -123,6 +123,7 @@ def dashboard(
         config = uvicorn.Config(
             served.app,
             log_config=None,
+            log_level="error",  # below it are lines that anybody can cause, among them advice to install something
             access_log=False,
             server_header=False,
             proxy_headers=False,

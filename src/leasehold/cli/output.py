@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
@@ -25,6 +26,8 @@ from leasehold.cli.options.logs import log_options, logger, logs_json
 from leasehold.printable import printable, printable_json, printable_lines
 
 _UNLIMITED = 100_000  # columns of a page that is no terminal
+_SHOWN = 160  # characters
+_LAST = 253_402_300_799.0  # seconds since 1970 at the end of the year 9999
 
 
 def plain(value: object) -> str:
@@ -38,6 +41,17 @@ def plain(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".")
     return str(value)
+
+
+def short(value: object) -> str:
+    """The same, cut off where a cell of a table would be too long for it: a reason, a body."""
+    text = plain(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def utc(seconds: float) -> str:
+    """A time since 1970 as ISO 8601 text in UTC, to the millisecond, and no later than calendars go."""
+    return datetime.fromtimestamp(min(seconds, _LAST), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def counted(count: int, what: str) -> str:

@@ -7,38 +7,34 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, datetime
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from leasehold.cli.options.selection import ListedByDefault, check_chosen, file_and_settings, selection
-from leasehold.cli.output import Column, Output, Result, Table, counted, plain
+from leasehold.cli.output import Column, Output, Result, Table, counted, short, utc
+from leasehold.printable import printable
 
 if TYPE_CHECKING:
+    from leasehold.operations.left_parked import LeftParked
     from leasehold.pipeline_file import PipelineFile
     from leasehold.sinks.parking.listing import ListsParked, ParkedRow
-    from leasehold.sinks.set_aside import Selection
+    from leasehold.sinks.set_aside import EventId, Selection
 
-_SHOWN = 160
-"""Characters of an error or a body in a table."""
-
-
-def _short(value: object) -> str:
-    text = plain(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+logger = logging.getLogger(__name__)
 
 
 ROWS = (
     Column("hub", "Hub", hidden=True),
     Column("partition", "Partition"),
     Column("sequenceNumber", "Event", right=True, text=str),
-    Column("key", "Entity", text=lambda key: ", ".join(map(str, key))),
+    Column("key", "Entity", text=lambda key: short(", ".join(map(str, key)))),
     Column("tries", "Tries", right=True),
     Column("next", "Next try"),
     Column("parkedAt", "Parked at"),
-    Column("error", "Error", text=_short),
+    Column("error", "Error", text=short),
     Column("enqueuedTime", "Enqueued", hidden=True),
     Column("body", "Body", hidden=True),
     Column("bodyEncoding", "Encoding", hidden=True),
@@ -77,14 +73,21 @@ def list_(
     """List parked events, in the order of their partitions. What this shows first, `list`, may be left out.
 
     The reason is what the handler raised last. An event without a next try waits behind an earlier one of its entity.
+    Of messages of queues that are parked or deferred it says how many there are: their processors try them.
     """
+    from leasehold.sinks.messages.parking import ParksMessages
+
     pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    queues = rows.parked_messages.waiting() if isinstance(rows, ParksMessages) else {}
     listed = [_record(row) for row in rows.parked_rows(chosen, limit)]
     table = Table("parked", ROWS, [[record[column.key] for column in ROWS] for record in listed])
     none = "no such event is parked" if events or reason_has or hub else "nothing is parked"
     summary = f"{counted(len(listed), 'parked event')} of {pipeline.name}" if listed else none
     summary += f"; the first {limit} are listed" if len(listed) == limit else ""
-    output.show(Result(summary, {"pipeline": pipeline.name}, table))
+    for queue, (count, oldest) in queues.items():
+        summary += f"\n{counted(count, 'message')} of the queue {queue}, the oldest since {utc(oldest)}"
+    waiting = [{"queue": queue, "messages": of[0], "oldest": utc(of[1])} for queue, of in queues.items()]
+    output.show(Result(summary, {"pipeline": pipeline.name, "queues": waiting}, table))
 
 
 @parked.command()
@@ -99,8 +102,6 @@ def show(
     output: Output,
 ) -> None:
     """Show parked events whole: error and body. At most 100."""
-    from leasehold.printable import printable
-
     _, rows, chosen = _opened(file, settings, events, reason_has, hub)
     for row in rows.parked_rows(chosen, 100):
         record, tries = _record(row), counted(row.event.deliveries, "time")
@@ -151,14 +152,38 @@ def retry(
 ) -> None:
     """Let the owners try parked events at once, in place of after their pause.
 
-    They notice it within 10 seconds. An event behind another one of its entity is tried once that one is done.
+    They notice it within 10 seconds. An event behind another one of its entity is tried once that one is done. Events
+    of a hub that the file does not name any more, or that was made anew, have no owner: this command calls the handler
+    for them, and says what became of them. If the file names no handler, instances try them within two minutes.
     """
+    from leasehold.operations.left_parked import left_of
     from leasehold.operations.parked import retry as retry_all
 
     check_chosen(events, reason_has, hub, everything)
-    _, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    identity = _hub_of(pipeline)
+    left = [] if identity is None else left_of(rows, chosen, identity)
     count = retry_all(rows, chosen)
-    output.show(Result(summary=f"{counted(count, 'parked event')} to be tried at once", facts={"retried": count}))
+    summary = f"{counted(count - len(left), 'parked event')} to be tried at once"
+    facts: dict[str, object] = {"retried": count}
+    if left and pipeline.sink.handler is None:
+        summary += (
+            f"\n{counted(len(left), 'event')} of a hub that the pipeline does not read any more: the file names no "
+            "handler to try them with, and running instances do so within two minutes"
+        )
+        facts |= {"leftToInstances": len(left)}
+    elif left:
+        tried = _try_left(pipeline, rows, chosen, left)
+        summary += (
+            f"\n{counted(tried.tried, 'event')} of a hub that the pipeline does not read any more: tried here, and "
+            f"{tried.still_parked} still parked"
+        )
+        why = [f"the handler raised {'; '.join(map(printable, tried.errors))}"] if tried.errors else []
+        why += map(printable, tried.refused)
+        summary += f", since {'; '.join(why)}" if why else ""
+        facts |= {"triedHere": tried.tried, "stillParked": tried.still_parked}
+        facts |= {"errors": list(tried.errors), "refused": list(tried.refused)}
+    output.show(Result(summary=summary, facts=facts))
 
 
 @parked.command()
@@ -186,6 +211,32 @@ def drop(
     _, rows, chosen = _opened(file, settings, events, reason_has, hub)
     count = drop_all(rows, chosen, because)
     output.show(Result(summary=f"{counted(count, 'parked event')} dropped", facts={"dropped": count}))
+
+
+def _hub_of(pipeline: PipelineFile) -> str | None:
+    """The identity of the hub that the pipeline reads; None, with a warning, if it is away."""
+    from leasehold.errors import HubUnavailable
+    from leasehold.hubs import open_hub
+
+    try:
+        hub = open_hub(pipeline.hub_url)
+    except HubUnavailable as error:
+        logger.warning("whether events are parked of another hub, which nobody reads, is not known: %s", error)
+        return None
+    identity = hub.identity
+    hub.close()
+    return identity
+
+
+def _try_left(pipeline: PipelineFile, rows: ListsParked, chosen: Selection, left: list[EventId]) -> LeftParked:
+    from leasehold.handled import handled_table
+    from leasehold.operations.left_parked import try_left
+
+    table = handled_table(pipeline)
+    try:
+        return try_left(table, rows, chosen, left)
+    finally:
+        table.close()
 
 
 def _opened(
@@ -218,15 +269,10 @@ def _record(row: ParkedRow) -> dict[str, object]:
         "sequenceNumber": row.id.sequence_number,
         "key": list(event.key),
         "tries": event.deliveries,
-        "next": _time(event.next_at or row.parked_at) if row.first else None,
-        "parkedAt": _time(row.parked_at),
+        "next": utc(event.next_at or row.parked_at) if row.first else None,
+        "parkedAt": utc(row.parked_at),
         "error": event.error,
         "enqueuedTime": event.enqueued_time,
         "body": body,
         "bodyEncoding": encoding,
     }
-
-
-def _time(seconds: float) -> str:
-    """A time as ISO 8601 text in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

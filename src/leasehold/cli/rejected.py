@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from leasehold.cli.options.selection import ListedByDefault, check_chosen, file_and_settings, selection
-from leasehold.cli.output import Column, Output, Result, Table, counted, plain
+from leasehold.cli.output import Column, Output, Result, Table, counted, short
 from leasehold.errors import MissingDependency
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leasehold.operations.rejected import Lost
     from leasehold.pipeline_file import PipelineFile
     from leasehold.sinks.set_aside import RejectedRow, RejectedRows, Selection
 
-_SHOWN = 160
-"""Characters of a reason or a body in a table."""
 REASONS = (
     Column("reason", "Reason"),
     Column("rows", "Rows", right=True),
@@ -29,26 +30,21 @@ REASONS = (
 )
 
 
-def _short(value: object) -> str:
-    text = plain(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
-
-
 ROWS = (
     Column("hub", "Hub", hidden=True),
     Column("partition", "Partition"),
     Column("sequenceNumber", "Event", right=True, text=str),
     Column("place", "Row", right=True, text=str),
     Column("rejectedAt", "Rejected at"),
-    Column("reason", "Reason", text=_short),
-    Column("body", "Body", text=_short),
+    Column("reason", "Reason", text=short),
+    Column("body", "Body", text=short),
     Column("bodyEncoding", "Encoding", hidden=True),
     Column("source", "Source", hidden=True),
 )
 DROPPED = (
     *ROWS[:4],
-    Column("reason", "Was rejected", text=_short),
-    Column("droppedFor", "Was dropped", text=_short),
+    Column("reason", "Was rejected", text=short),
+    Column("droppedFor", "Was dropped", text=short),
     Column("droppedAt", "Dropped at"),
 )
 LOST = (
@@ -144,9 +140,15 @@ def retry(
     What they become changes in one transaction with the rejected rows. A later event of the same key, once applied, is
     never replaced; a table with mode append gets the rows added. What is rejected again stays, with its new reason.
     Instances may be running. Needs Spark, as `leasehold run` does.
+
+    Where a handler fills the table, the events are parked again, as if they had never been tried: the owners of their
+    partitions call the handler within 10 seconds, behind what is parked of the entity before. That needs no Spark.
     """
     check_chosen(events, reason_has, hub, everything)
     pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    if pipeline.sink.handler is not None:
+        output.show(_parked_again(pipeline, rows, chosen))
+        return
     try:
         from leasehold.spark.retrying import Retransform
     except ModuleNotFoundError as error:
@@ -177,8 +179,25 @@ def retry(
     said = [f"{counted(result.applied, 'row')} applied", f"{result.rejected:,} rejected still"]
     said += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]
     said += [f"{counted(len(done.lost), 'event')} that cannot be tried again"] if done.lost else []
-    lost = [[one.event.hub, one.event.partition, one.event.sequence_number, one.reason] for one in done.lost]
-    output.show(Result(", ".join(said), facts, None, (Table("lost", LOST, lost),)))
+    output.show(Result(", ".join(said), facts, None, (_lost(done.lost),)))
+
+
+def _parked_again(pipeline: PipelineFile, rows: RejectedRows, chosen: Selection) -> Result:
+    from leasehold.operations.parking_again import Replays
+
+    done = Replays(pipeline).park_all(rows, chosen)
+    result = done.result
+    said = [f"{counted(result.parked, 'event')} to be tried by the owners of their partitions"]
+    said += [f"{result.unread:,} going to be read again anyway"] if result.unread else []
+    said += [f"{result.gone:,} no longer rejected"] if result.gone else []
+    said += [f"{counted(len(done.lost), 'event')} that cannot be tried again"] if done.lost else []
+    facts = {"parked": result.parked, "unread": result.unread, "gone": result.gone}
+    return Result(", ".join(said), facts, None, (_lost(done.lost),))
+
+
+def _lost(lost: Sequence[Lost]) -> Table:
+    rows = [[one.event.hub, one.event.partition, one.event.sequence_number, one.reason] for one in lost]
+    return Table("lost", LOST, rows)
 
 
 @rejected.command()

@@ -42,6 +42,7 @@ COLUMNS = (
 
 @click.command(short_help="Simulate a fleet: replay a seed, or measure and draw a scenario.")
 @click.option("--seed", type=click.IntRange(min=0), default=None, help="Replay the story of this seed.")
+@click.option("--entities", is_flag=True, help="Replay the seed's story of handlers and their entities.")
 @click.option("--scenario", type=click.Choice(SCENARIOS), help="What happens to the fleet.")
 @click.option("--partitions", type=click.IntRange(1, 4_096), default=32, show_default=True, help="How many partitions.")
 @click.option("--processors", type=click.IntRange(1, 512), default=8, show_default=True, help="How many instances.")
@@ -54,6 +55,7 @@ COLUMNS = (
 def simulate(
     ctx: click.Context,
     seed: int | None,
+    entities: bool,
     scenario: str | None,
     partitions: int,
     processors: int,
@@ -74,13 +76,19 @@ def simulate(
     The seed decides everything then, so it takes no --partitions, --processors or --strategy. With --scenario, --seed
     decides about latencies and when exactly each instance starts.
 
+    With --entities it is another story of that seed: events of a few entities go through handlers that raise, are
+    parked and tried again, while partitions move, instances stop and crash, and an operator steps in.
+
     --processors counts all instances that take part: in a join, the one that joins too.
 
     \b
     Example:
       leasehold simulate --scenario join --partitions 32 --processors 5 --svg join.svg
       leasehold simulate --seed 17
+      leasehold simulate --seed 17 --entities
     """
+    if entities and (seed is None or scenario is not None or svg is not None):
+        raise click.UsageError("--entities replays the story of a --seed, without --scenario and --svg.")
     if scenario is None and seed is None:
         raise click.UsageError("Say --scenario to measure one, or --seed to replay one.")
     if svg is not None and not svg.absolute().parent.is_dir():
@@ -91,6 +99,9 @@ def simulate(
         if given:
             options = " and ".join(f"--{name}" for name in given)
             raise click.UsageError(f"{options} belong to --scenario: a seed alone decides about its whole story.")
+        if entities:
+            _replay_entities(seed, output)
+            return
         _replay(seed, svg, output)
         return
     if processors < 2 and scenario in _NEED_TWO:
@@ -116,6 +127,22 @@ def _replay(seed: int, svg: Path | None, output: Output) -> None:
             summary=f"seed {seed}: no violation in {world.cycles:,} dispatch cycles, {world.scheduler.steps:,} steps "
             f"and {world.now:.0f} s of virtual time",
             facts={"seed": seed, "cycles": world.cycles, "steps": world.scheduler.steps, "seconds": world.now},
+        )
+    )
+
+
+def _replay_entities(seed: int, output: Output) -> None:
+    from leasehold.simulation.entities import run_entities, story_of
+
+    report = run_entities(story_of(seed))
+    if report.violation is not None:
+        raise SimulationFailed(f"{report.violation}\n{report.describe()}")
+    events = sum(map(len, report.story.events))
+    output.show(
+        Result(
+            summary=f"seed {seed}: no violation with {events} events of entities, in {len(report.trace)} steps and "
+            f"{report.seconds:.0f} s of virtual time",
+            facts={"seed": seed, "events": events, "steps": len(report.trace), "seconds": report.seconds},
         )
     )
 

@@ -272,7 +272,7 @@ def _said_of_aside(counts: SetAsideCounts, at: float) -> str:
         said += f"\n{counted(counts.outbox.waiting, 'event')} in the outbox"
         said += f", the oldest for {span(max(0.0, at - counts.outbox.since))}"
     if counts.outbox.refused:
-        said += f"\n{counted(counts.outbox.refused, 'event')} in the outbox refused by the hub"
+        said += f"\n{counted(counts.outbox.refused, 'event')} in the outbox refused by the hub: see `leasehold outbox`"
     return said
 
 

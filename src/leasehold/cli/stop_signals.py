@@ -1,6 +1,7 @@
 """The first SIGTERM or Ctrl-C asks a command to stop, a second one ends the process at once.
 
-Where a command does not ask, the first Ctrl-C raises `KeyboardInterrupt`; `end_at_next_interrupt` sees to the second.
+Where a command does not ask, the first Ctrl-C raises `KeyboardInterrupt`, once it has been imported (until then the
+script ends at once: `leasehold_command`); `end_at_next_interrupt` sees to the second.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ def stop_on_signals() -> threading.Event:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, ask)
     return stop
+
+
+def raise_at_interrupt() -> None:
+    """From now on Ctrl-C raises `KeyboardInterrupt`, if it is the script that has had it end the process so far."""
+    held = signal.getsignal(signal.SIGINT)
+    if getattr(held, "__module__", None) == "leasehold_command":
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def end_at_next_interrupt() -> None:

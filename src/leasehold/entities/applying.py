@@ -6,12 +6,13 @@ Owns the form of its rows and of its rejected events, and which columns a handle
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from leasehold.entities.calling.raised import described, traced
-from leasehold.entities.handlers import Computed, EntityHandler
+from leasehold.entities.handlers import Computed, EntityEvent, EntityHandler
 from leasehold.errors import ConfigError
 from leasehold.model import EventRange
 from leasehold.sinks.base import KeepsStates, Sink
@@ -27,7 +28,11 @@ _FENCE = (
     pa.field("sequenceNumber", pa.int64()),
     pa.field("ownerLevel", pa.int64()),
 )
-_ASIDE = (pa.field("body", pa.binary()), pa.field("reason", pa.string()))
+_ASIDE = (
+    pa.field("body", pa.binary()),
+    pa.field("reason", pa.string()),
+    pa.field("enqueuedTime", pa.timestamp("us", "UTC")),
+)
 _DEAD = (pa.field("deliveries", pa.int64()), pa.field("traceback", pa.string()))
 
 
@@ -69,12 +74,9 @@ def row_batch(
         gone | dict(change.state or zip(handler.keys, change.key, strict=True)) | _fence(place, change.number)
         for change in changes
     ]
-    rejected = [
-        _fence(place, event.sequence_number) | {"body": event.body, "reason": reason} for event, reason in done.rejected
-    ]
+    rejected = [_aside(place, event) | {"reason": reason} for event, reason in done.rejected]
     rejected += [
-        _fence(place, event.sequence_number)
-        | {"body": event.body, "reason": described(error), "deliveries": event.delivery, "traceback": traced(error)}
+        _aside(place, event) | {"reason": described(error), "deliveries": event.delivery, "traceback": traced(error)}
         for event, error in done.dead
     ]
     aside = pa.schema([*_FENCE, *_ASIDE, *(_DEAD if done.dead else ())])
@@ -157,6 +159,14 @@ def check_related(sink: object, tables: Sequence[str]) -> frozenset[str]:
 def with_fence(schema: pa.Schema) -> pa.Schema:
     """The columns with those by which a sink knows where a row comes from."""
     return pa.schema([*schema, *_FENCE])
+
+
+def _aside(place: Place, event: EntityEvent) -> dict[str, Any]:
+    try:
+        at: datetime | None = datetime.fromtimestamp(event.enqueued_time, UTC)
+    except (ValueError, OverflowError, OSError):  # somebody else has written a parked event
+        at = None
+    return _fence(place, event.sequence_number) | {"body": event.body, "enqueuedTime": at}
 
 
 def _fence(place: Place, number: int) -> dict[str, Any]:

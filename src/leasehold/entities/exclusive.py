@@ -6,9 +6,13 @@ with effects of their own apart, as far as leases can.
 1. A batch asks for all its entities in one call of the store, but not for those that wait for parked events: their next
    event is another partition's, and nothing of theirs is called for here. What is known of an entity is read once its
    lease is held.
-2. It waits for none. Events of an entity that is busy are parked uncalled, and tried by the owner of their partition
-   once it gets the lease: it looks again after `BUSY` seconds, at first and at most, doubled with each look in vain. As
-   they are parked, nobody else asks for the entity until they are applied, whichever instances have events of it.
+2. It waits for none. Events of an entity that is busy are parked uncalled. Behind its commit a batch asks for the
+   leases of those entities that it has parked events of, and applies what is parked of all entities that it holds then,
+   whichever partitions the events come from, in their order (`parking.guests`). So an entity that all instances meet in
+   every batch goes on with each commit. Who has parked and got no lease looks again after `BUSY` seconds, at first and
+   at most, doubled with each look in vain.
+   Other batches of this process are another matter: whoever begins to call with no lease in hand waits for what they
+   hold, in the order of coming, as long as they go on (`entities.in_hand`), and asks the store for what is free here.
 3. Before each call the lease is looked at; where it is lost, the event waits. `EntityEvent.fence` is the lease's: it
    rises with each holder of the entity, whatever partition its events come from.
 4. All leases are given up behind the commit, or its failure, in one call. Who stops for a minute in between has lost
@@ -23,13 +27,13 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from leasehold.clock import Clock
 from leasehold.entities.calling.raised import NotCalled
-from leasehold.entities.handlers import EntityEvent, EntityHandler, Key
+from leasehold.entities.handlers import EntityEvent, EntityHandler, Key, fenced, key_of
+from leasehold.entities.in_hand import InHand
 from leasehold.entities.lease import EntityLease
 from leasehold.entities.lease_turns import check_no_place
 from leasehold.entities.leases import EntityLeases
@@ -62,29 +66,54 @@ class Busy:
         return max(at, self._until.get(key, 0.0))
 
 
+class TakesLeases(Protocol):
+    """What is needed of `EntityLeases`."""
+
+    @property
+    def takes_many(self) -> bool: ...
+
+    def acquire_many(self, keys: Sequence[str]) -> list[EntityLease]: ...
+
+    def release_many(self, leases: Sequence[EntityLease]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ExclusiveEntities:
     """The leases of a table's entities. Used from any thread, each with the leases of its batch."""
 
-    def __init__(self, store: str | LeaseStore, scope: str) -> None:
-        self._scope = scope
-        self._leases = EntityLeases(store, scope=scope)
+    def __init__(self, leases: TakesLeases, scope: str) -> None:
+        self._leases, self._scope = leases, scope
+        self._in_hand = InHand()
 
-    def take(self, held: dict[Key, EntityLease], keys: Collection[Key]) -> None:
+    @property
+    def takes_many(self) -> bool:
+        """Whether the store takes many leases in one call, for a session that several processes may share."""
+        return self._leases.takes_many
+
+    def take(self, held: dict[Key, EntityLease], keys: Collection[Key], *, waits: bool = False) -> None:
         """Ask for those that are not `held`, and add what is won: rules 1 and 2. Raises what the store raises."""
         lost = [key for key, lease in held.items() if lease.lost.is_set()]
         for key in lost:
             del held[key]
-        names = {lease_key(self._scope, key): key for key in keys if key not in held}
-        if names:
-            held.update((names[lease.key], lease) for lease in self._leases.acquire_many(list(names)))
+        self._in_hand.free(lost)
+        mine = self._in_hand.take([key for key in keys if key not in held], waits=waits and not held)
+        names = {lease_key(self._scope, key): key for key in mine}
+        won: dict[Key, EntityLease] = {}
+        try:
+            if names:
+                won = {names[lease.key]: lease for lease in self._leases.acquire_many(list(names))}
+        finally:
+            held.update(won)
+            self._in_hand.free([key for key in mine if key not in won])
 
     def taking(
-        self, held: dict[Key, EntityLease], busy: Busy, clock: Clock, rng: Random
+        self, held: dict[Key, EntityLease], busy: Busy, clock: Clock, rng: Random, *, waits: bool = False
     ) -> Callable[[Sequence[Key]], None]:
-        """What takes leases of one batch, and notes what is busy."""
+        """What takes leases of one batch, and notes what is busy. It `waits` for other batches of this process."""
 
         def take(keys: Sequence[Key]) -> None:
-            self.take(held, keys)
+            self.take(held, keys, waits=waits)
             busy.note(keys, held, clock.wall(), rng.random())
 
         return take
@@ -94,20 +123,22 @@ class ExclusiveEntities:
 
         @functools.wraps(handler.function)
         def called(state: Any, event: EntityEvent) -> Any:
-            key = event.key if isinstance(event.key, tuple) else (event.key,)
-            lease = held.get(key)
+            lease = held.get(key_of(event))
             if lease is None or lease.lost.is_set():
                 raise NotCalled
-            return handler.function(state, replace(event, fence=lease.fence))
+            return handler.function(state, fenced(event, lease.fence))
 
         return EntityHandler(called, handler.keys, handler.state)
 
     def give_up(self, held: dict[Key, EntityLease]) -> None:
         """Rule 4. A store that is away is told later."""
-        leases = [*held.values()]
+        keys, leases = [*held], [*held.values()]
         held.clear()
-        if leases:
-            self._leases.release_many(leases)
+        try:
+            if leases:
+                self._leases.release_many(leases)
+        finally:
+            self._in_hand.free(keys)
 
     def close(self) -> None:
         """Give up all, and close the store."""
@@ -126,14 +157,16 @@ def lease_key(scope: str, key: Key) -> str:
 
 
 def exclusive_entities(
-    store: str | LeaseStore | None, scope: str, *, spread: bool, on_failure: str
+    store: str | LeaseStore | ExclusiveEntities | None, scope: str, *, spread: bool, on_failure: str
 ) -> ExclusiveEntities | None:
     """The leases of a table that is exclusive. Raises `ConfigError`."""
     check_exclusive(store, spread=spread, on_failure=on_failure)
-    return None if store is None else ExclusiveEntities(store, scope)
+    if store is None or isinstance(store, ExclusiveEntities):
+        return store
+    return ExclusiveEntities(EntityLeases(store, scope=scope), scope)
 
 
-def check_exclusive(store: str | LeaseStore | None, *, spread: bool, on_failure: str) -> None:
+def check_exclusive(store: object, *, spread: bool, on_failure: str) -> None:
     """Refuse settings that do not go together. Raises `ConfigError`."""
     if store is not None and not spread:
         raise ConfigError(

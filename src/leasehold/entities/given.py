@@ -6,7 +6,7 @@ Owns the reading of bodies, and which of them cannot be given to a handler. Pure
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -31,6 +31,15 @@ class Sent(Protocol):
     def enqueued_time(self) -> float: ...
 
 
+class SetAside(NamedTuple):
+    """An event that was rejected on its way here, and why; `enqueued_time` in seconds since 1970."""
+
+    body: bytes
+    sequence_number: int
+    enqueued_time: float
+    reason: str
+
+
 def given_events(
     reader: BodyReader, handler: EntityHandler, place: Place, events: Sequence[Sent], deliveries: Iterable[int]
 ) -> tuple[list[Given], pa.Table]:
@@ -41,7 +50,9 @@ def given_events(
     given: list[Given] = []
     for event, row, reason, delivery in zip(events, rows, reasons, deliveries, strict=True):
         key = tuple(row[name] for name in handler.keys)
-        if reason is None and None in key:
+        if isinstance(event, SetAside):
+            reason = event.reason
+        elif reason is None and None in key:
             reason = f"{handler.keys[key.index(None)]} is null, and names the entity"
         one = EntityEvent(
             key[0] if len(key) == 1 else key,

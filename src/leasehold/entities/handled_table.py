@@ -16,8 +16,8 @@ Owns why an event takes effect once, though its handler may be called more often
    were read under commits nothing, and the batch is computed again. What a person writes in SQL is not seen.
 4. An event whose handler raises is parked in the commit that moves the watermark past it (`parking`, and
    `sinks.parking`). The owner of its partition tries it again, with a batch and also when nothing comes, in commits of
-   their own by the same rules. A new owner finds what the former has parked, once it has raised the level.
-
+   their own by the same rules (`parking.trying`). A new owner finds what the former has parked, once it has raised the
+   level; and what owners of a hub that is read no more have left.
 5. What a handler emits is put into the outbox by the same commit, and sent by a thread beside (`outbox`).
 6. Related rows are written by the same commit. Where the database refuses those of an event, or the state it leaves,
    nothing is committed, and the batch is computed again as if the handler had raised for that event (`sinks.related`).
@@ -33,7 +33,8 @@ their lock, that another one has changed meanwhile (`spread`, `sinks.versions`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,13 +46,16 @@ from leasehold.entities.applying import check_columns, check_related, kept_by, r
 from leasehold.entities.calling.calls import HandlerCalls
 from leasehold.entities.calling.raised import hung
 from leasehold.entities.columns import columns_of
-from leasehold.entities.exclusive import exclusive_entities
+from leasehold.entities.exclusive import ExclusiveEntities, exclusive_entities
 from leasehold.entities.given import Sent, given_events
-from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
+from leasehold.entities.handlers import Computed, EntityEvent, EntityHandler, Key, compute, key_of
 from leasehold.entities.known_partition import KnownPartition
 from leasehold.entities.outbox import sender_of
 from leasehold.entities.parking import Retries, check_policy, parked
-from leasehold.entities.spread import BEHIND, Compute, SpreadComputed, check_spread, spread_entities
+from leasehold.entities.parking.guests import GuestPlace
+from leasehold.entities.parking.left_behind import LeftPlace
+from leasehold.entities.parking.trying import TriesParked
+from leasehold.entities.spread import Compute, SpreadComputed, check_spread, spread_entities
 from leasehold.entities.telling import failed, say_parked, unavailable
 from leasehold.errors import UsageError
 from leasehold.formats.bodies import BodyReader
@@ -72,13 +76,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HandledTable", "Retries"]
 
-_LOOK = 10.0
-"""The longest time between two looks at what is parked, in seconds: an operator may have changed it."""
-_AT_ONCE = 100
-"""Entities whose parked events are tried in one commit, and events."""
 
-
-class HandledTable:
+class HandledTable(TriesParked):
     """The states of entities in a table, and the handler that computes them.
 
     handler         what `entity` has made of a function
@@ -86,7 +85,8 @@ class HandledTable:
     table           the table's name; `<table>_rejected` has what was rejected
     pipeline        the pipeline that the table belongs to
     schema          the columns of an event's JSON body, as `order_id STRING, amount DECIMAL(12,2)`; read by the strict
-                    rules: a body that does not fit is rejected
+                    rules: a body that does not fit is rejected. None: a subclass tells what reads bodies before the
+                    first event
     state           the table's columns, in the same way; the keys among them
     consumer_group  the watermarks are kept for this reader of the hub
     level_of        from a hub and a partition to the owner level in its ownership record: give the processor's
@@ -106,11 +106,11 @@ class HandledTable:
     related         the tables beside this one of which the handler may write rows
     clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
     schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there
+    rescue          one more field of `event.row`, with the fields of a body that `schema` does not know, as JSON text
 
     Give the processor `on_partition_start` too: without it the events that a former owner has parked are tried again
     only when an event comes. And `on_partition_stop`: without it what was emitted last may wait until the next owner
-    comes. Raises `ConfigError`, also for a table with constraints other than its keys, and a sink
-    that keeps no states.
+    comes. Raises `ConfigError`, also for a sink that keeps no states.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class HandledTable:
         *,
         table: str,
         pipeline: str,
-        schema: str,
+        schema: str | None,
         state: str,
         consumer_group: str = "$Default",
         level_of: LevelOf | None = None,
@@ -130,7 +130,7 @@ class HandledTable:
         spread: bool = False,
         sequence_by: str | None = None,
         late: str = "apply",
-        exclusive: str | LeaseStore | None = None,
+        exclusive: str | LeaseStore | ExclusiveEntities | None = None,
         outbox: str | None = None,
         handler_timeout: float | None = None,
         hand_over_timeout: float = 30.0,
@@ -138,17 +138,20 @@ class HandledTable:
         clock: Clock | None = None,
         rng: Random | None = None,
         schema_evolution: str | None = None,
+        rescue: str | None = None,
     ) -> None:
         check_policy(on_failure)
-        self._handler, self._calls = handler, HandlerCalls(handler, handler_timeout, hand_over_timeout)
+        beside = on_failure == "park" and not spread
+        self._handler, self._calls = handler, HandlerCalls(handler, handler_timeout, hand_over_timeout, beside=beside)
         self._on_failure, self._retries = on_failure, retries or Retries()
         self._clock, self._rng = clock or SystemClock(), rng or Random()
-        self._reader = BodyReader(read_columns(schema, "schema"))
         self._state = read_columns(state, "state")
         self._columns = columns_of(self._state)
         self.level_of = level_of
-        check_columns(handler, self._reader.schema, self._state)
-        check_spread(spread, sequence_by, late, self._reader.schema)
+        reader = None if schema is None else BodyReader(read_columns(schema, "schema"), rescue=rescue)
+        check_spread(spread, sequence_by, late, None if reader is None else reader.schema)
+        if reader is not None:
+            self._read_by(reader)
         self._exclusive = exclusive_entities(exclusive, f"{pipeline}/{table}", spread=spread, on_failure=on_failure)
         spec = TableSpec(
             name=table,
@@ -169,7 +172,7 @@ class HandledTable:
         self._spread = spread_entities(
             *(self.sink, self._state, self._columns, sequence_by, late, self._clock), exclusive=exclusive is not None
         )
-        self._known: dict[str, KnownPartition] = {}
+        self._known: dict[tuple[str, str], KnownPartition] = {}
 
     def on_partition_start(self, context: PartitionContext) -> None:
         """The `on_partition_start` of a processor: what a former owner has parked is tried again when it is due."""
@@ -177,6 +180,9 @@ class HandledTable:
 
     def on_partition_stop(self, context: PartitionContext, reason: StopReason) -> None:
         """The `on_partition_stop` of a processor: what was emitted is sent before the partition is given up."""
+        known = self._known.get((context.hub, context.partition))
+        for lane in [(context.hub, context.partition), *(() if known is None else known.left.lanes)]:
+            self._calls.leave(*lane)
         if self._sender is not None:
             self._sender.leave(context)
 
@@ -201,29 +207,36 @@ class HandledTable:
             return
         if self._sender is not None:
             self._sender.goes_on(context)
-        known = self._known[batch.partition]
+        known = self._of(batch)
         known.limit = self._calls.limit()
         try:
             if batch:
                 self._take(batch, context)
             self._try_parked(batch, context)
+            if self._exclusive is not None and self._sender is not None:
+                self._sender.emitted(batch.hub, batch.partition)  # a guest's commit may have
         finally:
             if self._exclusive is not None:
                 self._exclusive.give_up(known.leases)
 
+    def _read_by(self, reader: BodyReader) -> None:
+        check_columns(self._handler, reader.schema, self._state)
+        self._reader = reader
+
     def _is_owner(self, batch: EventBatch) -> bool:
         """Rule 1. False if a later owner has been here."""
-        known = self._known.get(batch.partition)
+        known = self._known.get((batch.hub, batch.partition))
         if known is None or known.owner_level != batch.owner_level:
             try:
                 self.sink.raise_owner_levels(batch.hub, {batch.partition: batch.owner_level})
             except UsageError:
                 return False
-            self._known[batch.partition] = KnownPartition(batch.owner_level)
+            self._known[batch.hub, batch.partition] = KnownPartition(batch.owner_level)
+            self._calls.leave(batch.hub, batch.partition)
         return True
 
     def _take(self, batch: EventBatch, context: PartitionContext) -> None:
-        known = self._known[batch.partition]
+        known = self._of(batch)
         begin = known.end if known.context is context else context.start
         known.nothing_refused()
         again = 0
@@ -244,7 +257,7 @@ class HandledTable:
             again += result.outdated
         known.context, known.end = context, max(begin, end)
         if self._spread is None:
-            first = {one.key: one.next_at for one in reversed(parking.put)}
+            first = {one.key: known.busy.not_before(one.key, one.next_at) for one in reversed(parking.put)}
             known.waiting = {**first, **waiting}
         elif not done.held:
             known.waiting = {**waiting}
@@ -255,60 +268,11 @@ class HandledTable:
             raise failed(self._handler, done)
 
     def _compute(self, batch: EventBatch, mark: Watermark, again: int) -> Computed:
-        known = self._known[batch.partition]
+        known = self._of(batch)
         new = [event for event in batch if event.sequence_number > mark.sequence_number]
         number, tries = known.tried
         deliveries = [1 + again + (tries if event.sequence_number == number else 0) for event in new]
         return self._computed(batch, new, deliveries, waiting=known.waiting or (), goes_on=self._on_failure != "wait")
-
-    def _try_parked(self, batch: EventBatch, context: PartitionContext) -> None:
-        """Try the parked events of this partition that are due, and ask to be called when the next ones are.
-
-        After a batch of which nothing waits the watermark is not read once more: its commit has just compared it.
-        """
-        known, now = self._known[batch.partition], self._clock.wall()
-        if known.limit.spent:
-            context.call_again(0.0)
-            return
-        if not batch or known.waiting is None or any(at <= now for at in known.waiting.values()):
-            mark = self._watermark(batch)
-            if mark.owner_level > batch.owner_level:
-                return  # a later owner tries them
-            known.nothing_refused()
-            self._try_due(batch, mark, now)
-        if known.waiting:
-            context.call_again(min(_LOOK, max(min(known.waiting.values()), known.not_before) - now))
-
-    def _try_due(self, batch: EventBatch, mark: Watermark, now: float) -> None:
-        """One commit of parked events that are due, those refused not called for; what waits afterwards is known."""
-        known = self._known[batch.partition]
-        if self._spread is not None:
-            known.waiting = None  # other partitions' events may have gone out of the way
-        waiting = self._waiting(batch, mark)
-        due = sorted((at, key) for key, at in waiting.items() if at <= now)[:_AT_ONCE]
-        if not due or known.not_before > now:
-            known.behind = min(2 * known.behind, BEHIND[1])
-            return
-        events = self._parks.parked_events(batch.hub, batch.partition, [key for _, key in due], _AT_ONCE)
-        done = self._computed(batch, events, [1 + event.deliveries for event in events], goes_on=True, parked=True)
-        worked = len(done.held) + len(done.dead) < len(events)
-        if known.outcomes.outage_of_parked(done.calls, worked=worked):
-            known.outages += 1
-            known.not_before = now + self._retries.pause(known.outages, self._rng.random())
-            return
-        known.outages, known.not_before = 0, 0.0
-        parking = self._parking(batch, done, [event.sequence_number for event in events])
-        if not (parking.put or parking.removed):
-            known.waiting = None
-            self._waiting(batch, mark)
-            return  # none was called for, and nothing changes
-        at = mark.sequence_number + 1
-        if violations := self._apply(done, batch, at, at, mark, parking).violations:
-            known.note_refused(done, violations)
-            self._try_due(batch, mark, now)
-            return
-        known.waiting, known.behind = None, BEHIND[0]  # also where it was outdated
-        self._waiting(batch, self._watermark(batch))
 
     def _computed(
         self,
@@ -322,19 +286,20 @@ class HandledTable:
     ) -> Computed:
         given, columns = given_events(self._reader, self._handler, batch, events, deliveries)
         before = {one.sequence_number for one in events if isinstance(one, ParkedEvent) and hung(one.error)}
-        call = self._calling(batch.partition, before, goes_on=goes_on)
+        call = self._calling(batch, before, goes_on=goes_on)
         if self._spread is not None:
-            known = self._known[batch.partition]
-            leases = self._exclusive
-            lease = None if leases is None else leases.taking(known.leases, known.busy, self._clock, self._rng)
+            known = self._of(batch)
+            lease = None
+            if self._exclusive is not None:
+                lease = self._exclusive.taking(known.leases, known.busy, self._clock, self._rng, waits=not parked)
             return self._spread.computed(given, columns, call, parked=parked, lease=lease)
         keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
         states = self._states.read_states(self._state, keys)
         return call(states, given, self._columns, waiting=set(waiting))
 
-    def _calling(self, partition: str, before: Collection[int] = (), *, goes_on: bool) -> Compute:
-        known = self._known[partition]
-        handler = self._calls.within(known.limit, before)
+    def _calling(self, batch: EventBatch, before: Collection[int] = (), *, goes_on: bool) -> Compute:
+        known = self._of(batch)
+        handler = self._calls.within(known.limit, before, partial(self._goes_on, known))
         if self._exclusive is not None:
             handler = self._exclusive.within(handler, known.leases)
         return partial(
@@ -348,17 +313,18 @@ class HandledTable:
             by_steps=known.by_steps,
         )
 
+    def _goes_on(self, known: KnownPartition, event: EntityEvent, first: bool) -> None:
+        """The call for this event has not ended: the event is parked, and its answer asked for after a while."""
+        key, now = key_of(event), self._clock.wall()
+        if first:
+            known.busy.note([key], [key], now, 0.0)
+        known.busy.note([key], (), now, self._rng.random())
+
     def _parking(self, batch: EventBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:
         """What becomes of events that wait; `tried` are those that have been parked before."""
         put, removed = parked(done.held, tried, self._retries, self._clock.wall(), self._rng.random)
-        return Parking(batch.hub, batch.partition, put, removed, retried=bool(tried))
-
-    def _watermark(self, batch: EventBatch) -> Watermark:
-        return self.sink.watermarks(batch.hub).get(batch.partition, Watermark())
-
-    def _waiting(self, batch: EventBatch, mark: Watermark) -> Mapping[Key, float]:
-        known = self._known[batch.partition]
-        return known.entities_waiting(self._parks, batch.hub, batch.partition, mark, self._clock.wall())
+        guest = isinstance(batch, GuestPlace)
+        return Parking(batch.hub, batch.partition, put, removed, retried=bool(tried), by_guest=guest)
 
     def _apply(
         self,
@@ -370,14 +336,14 @@ class HandledTable:
         parking: Parking | None = None,
     ) -> BatchResult:
         """Commit the changes with the watermark, together, or learn that they are to be computed again: rules 3, 6."""
-        if (known := self._known.get(batch.partition)) is not None:
-            known.waiting = None  # until it is known what was committed
+        if isinstance(batch, GuestPlace) or (batch.hub, batch.partition) in self._known:
+            self._of(batch).waiting = None  # until it is known what was committed
         made = row_batch(self._handler, self._state, batch, done, begin, end)
         under = None if read_under is None else {(batch.hub, batch.partition): read_under}
         made = replace(made, read_under=under, parking=parking)
         if isinstance(done, SpreadComputed):
             made = replace(made, versioned=self._versioned(done, made, batch, end))
-        result = self.sink.apply(made, self.level_of)
+        result = self.sink.apply(made, _outranked if isinstance(batch, LeftPlace) else self.level_of)
         if self._sender is not None and done.emitted:
             self._sender.emitted(batch.hub, batch.partition)
         return result
@@ -396,5 +362,10 @@ class HandledTable:
             again = row_batch(self._handler, self._state, batch, done, its.begin, its.end)
             return replace(again, parking=self._parking(batch, done))
 
-        call = self._calling(batch.partition, goes_on=goes_on)
+        call = self._calling(batch, goes_on=goes_on)
         return self._spread.versioned(done, end, anew, call, goes_on=goes_on, parked=parked)
+
+
+def _outranked(hub: str, partition: str) -> int:
+    """Of a partition of another hub: where a higher level has been, its owner is there."""
+    return sys.maxsize

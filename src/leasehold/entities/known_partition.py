@@ -13,6 +13,7 @@ from leasehold.entities.exclusive import Busy
 from leasehold.entities.handlers import Computed, Key
 from leasehold.entities.lease import EntityLease
 from leasehold.entities.parking import Outcomes
+from leasehold.entities.parking.left_behind import LeftBehind
 from leasehold.entities.spread import BEHIND
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.fence import Watermark
@@ -30,7 +31,7 @@ class KnownPartition:
     they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again. Those behind
     another partition's are looked at after `behind` seconds. `refused` are the events of the batch at hand that
     the database refuses; with `by_steps` it is given the state that each of them leaves. `limit` is how
-    long the calls of a batch may hang, `leases` are those that it holds.
+    long the calls of a batch may hang, `leases` are those that it holds, `left` is what others have left.
     """
 
     owner_level: int
@@ -48,6 +49,7 @@ class KnownPartition:
     limit: TimeLimit = field(default_factory=TimeLimit)
     leases: dict[Key, EntityLease] = field(default_factory=dict)
     busy: Busy = field(default_factory=Busy)
+    left: LeftBehind = field(default_factory=LeftBehind)
 
     def entities_waiting(
         self, parks: KeepsParked, hub: str, partition: str, mark: Watermark, now: float
@@ -61,6 +63,10 @@ class KnownPartition:
             }
             self.changes = mark.changes
         return self.waiting
+
+    def for_guest(self, owner_level: int) -> KnownPartition:
+        """What is known of another partition, by who holds the leases of this one's batch."""
+        return KnownPartition(owner_level, limit=self.limit, leases=self.leases, busy=self.busy)
 
     def nothing_refused(self) -> None:
         """Other events are at hand."""

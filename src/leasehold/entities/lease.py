@@ -36,6 +36,8 @@ class SessionTrust:
         self._lock = threading.Lock()
         self._until = trusted_until(sent, times)
         self._ended = False
+        self.told = threading.Condition()
+        """Who waits for the loss of one of its leases waits here: one for all, since a batch takes thousands."""
 
     def remaining(self) -> float:
         """Seconds that it is trusted from now, as it stands: 0 once it has ended."""
@@ -65,7 +67,7 @@ class LossSignal:
     def __init__(self, trust: SessionTrust) -> None:
         self._trust = trust
         self._pid = os.getpid()
-        self._told = threading.Condition()
+        self._told = trust.told
         self._reason = ""
         self._calls: list[Callable[[], object]] = []
 

@@ -129,6 +129,11 @@ class EntityLeases:
             check_no_place(key)
         return self._keeper.acquire(keys, threading.current_thread())
 
+    @property
+    def takes_many(self) -> bool:
+        """Whether the store takes many keys in one call; else `acquire_many` makes one for each."""
+        return not self._store.features.native_leases
+
     def release_many(self, leases: Sequence[EntityLease]) -> None:
         """Give these leases up, in one call of the store for 10,000."""
         self._keeper.release(leases)

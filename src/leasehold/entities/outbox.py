@@ -2,15 +2,17 @@
 
 Owns when it is sent, by whom, and what becomes of failures:
 
-1. Only the owner of the partition that an event came from sends it. It begins once it has raised the owner level in the
-   table, so that no former owner puts anything behind what it reads; it takes the events in the order of their numbers,
-   and removes them when the receiver has acknowledged them. So what a former owner has left is sent first.
+1. Only the owner of the partition that an event came from sends it (of a hub that is read no more it is whoever
+   `parking.left_behind` says). It begins once it has raised the owner level in the table, so that no former owner puts
+   anything behind what it reads; it takes the events in the order of their numbers, and removes them when the receiver
+   has acknowledged them. So what a former owner has left is sent first.
 2. Before each step it looks whether the partition is trusted; the removal checks the owner level, and a former owner
    that finds a higher one stops.
 3. While the receiver or the table's database is away, nothing is lost: it is tried again, with pauses that double up to
    a longest, of which chance takes up to half away. That is said once, and once that it goes on.
 4. An event that its receiver refuses for good, for example for its size, is marked in the outbox and passed by; it is
-   sent alone first, to be sure. Others of its key go on.
+   sent alone first, to be sure. Others of its key go on. An operator may have it sent again (`sinks.outbox.listing`):
+   what nobody here has put there is looked for every `_LOOK` seconds, as long as the partition's batches come.
 
 Concurrency: the handlers' threads put events and wake this one; none waits for it but `leave`, for a moment. In any
 number of processes. Where this process stops for a minute, and another one takes the partition, behind each line of
@@ -51,7 +53,9 @@ _PAUSES = Retries(first=0.5, longest=60.0)
 _GLANCE = 0.5
 _IDLE = 30.0
 """Seconds without anything to send after which the thread ends, and its connections with it."""
-_LEAVE = 5.0
+_LOOK = 10.0
+"""Seconds between two looks at what nobody here has put there: an operator may have what was refused sent again."""
+LEAVE = 5.0
 """The longest that a partition's ending waits for what it has emitted, in seconds."""
 _LONGEST_REASON = 1_000
 
@@ -81,6 +85,7 @@ class _Work:
     owner: Owner
     due: bool = True
     busy: bool = False
+    looked_at: float = 0.0
 
 
 class OutboxSender:
@@ -111,9 +116,12 @@ class OutboxSender:
         """This process owns the partition, and has raised the owner level in the table."""
         lane = (owner.hub, owner.partition)
         with self._changed:
-            known = self._work.get(lane)
+            known, now = self._work.get(lane), self._clock.monotonic()
             if known is None or known.owner.owner_level != owner.owner_level:
-                self._work[lane] = _Work(owner)
+                self._work[lane] = _Work(owner, looked_at=now)
+                self._wake()
+            elif now - known.looked_at >= _LOOK:
+                known.due, known.looked_at = True, now
                 self._wake()
 
     def emitted(self, hub: str, partition: str) -> None:
@@ -123,9 +131,9 @@ class OutboxSender:
                 work.due = True
                 self._wake()
 
-    def leave(self, owner: Owner) -> None:
+    def leave(self, owner: Owner, at_most: float = LEAVE) -> None:
         """The work on the partition ends: what is left is sent, for a moment, while it is trusted and all goes well."""
-        lane, until = (owner.hub, owner.partition), self._clock.monotonic() + _LEAVE
+        lane, until = (owner.hub, owner.partition), self._clock.monotonic() + at_most
         with self._changed:
             while (
                 (work := self._work.get(lane)) is not None
@@ -145,7 +153,7 @@ class OutboxSender:
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
-            thread.join(_LEAVE)
+            thread.join(LEAVE)
 
     def _wake(self) -> None:
         self._closing = False
@@ -203,6 +211,8 @@ class OutboxSender:
         events = self._outbox.waiting(owner.hub, owner.partition, _AT_ONCE, _SIZE)
         if not events:
             return False
+        if any(one.unfit for one in events):
+            return self._send_one_by_one(owner, publisher, events)
         try:
             publisher.publish(events)
         except SchemaMismatch:
@@ -214,6 +224,8 @@ class OutboxSender:
             if not owner.trusted:
                 return self._stop(owner)
             try:
+                if one.unfit:
+                    raise SchemaMismatch(one.unfit)
                 publisher.publish([one])
             except SchemaMismatch as refused:
                 logger.error("event %s of the outbox is passed by, since it is refused: %s", one.id, refused)

@@ -13,6 +13,9 @@ computed again under the lock of a commit takes the place of what was computed b
 4. With leases (`exclusive`) a commit that holds an entity's goes through though others have parked events of it since
    it was read: its state is the same. And so that a holder who was paused past its lease overwrites nothing, batches of
    parked events compare states, too.
+5. Events of several partitions may be computed together, before the first of them is committed: each partition from
+   what the ones before it leave, with the versions that their commits will have made (`computed_in_turn`). That holds
+   only if each is then committed in turn, as it was computed: once one is not, the later ones are computed anew.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from leasehold.entities.given import Given
 from leasehold.entities.handlers import Columns, Computed, Key
 from leasehold.errors import ConfigError
 from leasehold.sinks.batch import Batch
+from leasehold.sinks.fence import Lane
 from leasehold.sinks.values import order_kind, order_values
 from leasehold.sinks.versions import KeepsVersions, KnownEntity, OrderValue, Versioned
 
@@ -36,6 +40,9 @@ BEHIND = (0.05, 2.0)
 """Seconds after which a partition looks again whether its parked events are the first ones of their entities by now:
 at first, and at most, since each look that finds none doubles them."""
 LATE = ("apply", "reject")
+
+BEHIND_ALL = 2**63 - 1
+"""No event has a higher number."""
 
 Compute = Callable[..., Computed]
 """`handlers.compute`, with its handler and what else is the same for all events of a call."""
@@ -64,6 +71,19 @@ class SpreadComputed(Computed):
         for key, value in found.items():
             found[key] = _higher(self.known[key].latest, value)
         return found
+
+    def left(self) -> dict[Key, KnownEntity]:
+        """What will be known of these entities once all of it has been committed as it is."""
+        latest, waits = self.latest(BEHIND_ALL), {one.key for one in self.held}
+        return {
+            key: KnownEntity(
+                one.version + 1,
+                latest.get(key, one.latest),
+                self.changes[key].state if key in self.changes else one.state,
+                one.waits or key in waits,
+            )
+            for key, one in self.known.items()
+        }
 
     def take(self, anew: Computed, keys: Collection[Key]) -> None:
         """Put what was computed again in place of what these entities' events have come to."""
@@ -113,11 +133,10 @@ class SpreadEntities:
 
         What is to be called for is leased before it is read, if there is a `lease`.
         """
-        valued, values = self._valued(given, rows)
+        valued, values = self.valued(given, rows)
         keys = list(dict.fromkeys(key for key, _, reason in valued if reason is None))
         if lease is not None:
-            before = {} if parked else self._sink.read_entities(self._state, keys)
-            lease([key for key in keys if parked or not before[key].waits])
+            self._lease(keys, lease, parked=parked)
         known = self._sink.read_entities(self._state, keys)
         if parked:
             known = {key: replace(one, waits=False) for key, one in known.items()}
@@ -125,6 +144,50 @@ class SpreadEntities:
         done = self._compute(valued, values, known, call)
         took = self._clock.monotonic() - began
         return _with_basis(done, valued, values, known, took / max(1, len(done.calls)))
+
+    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
+        """Of those that have parked events, where the first one comes from, and when it is tried."""
+        return self._sink.first_parked(keys) if keys else {}
+
+    def _lease(self, keys: list[Key], lease: Callable[[list[Key]], None], *, parked: bool) -> None:
+        """Lease what is to be called for: of entities that wait, `parked` events alone."""
+        waiting = {} if parked else self.first_parked(keys)
+        lease([key for key in keys if key not in waiting])
+
+    def valued(self, given: Iterable[Given], rows: pa.Table) -> tuple[list[Given], dict[int, OrderValue]]:
+        """The events with their values of `sequence_by`; those without one cannot be read."""
+        converted = order_values(rows[self._sequence_by])
+        events: list[Given] = []
+        values: dict[int, OrderValue] = {}
+        for place, (key, event, reason) in enumerate(given):
+            problem = converted.problems.get(place)
+            if reason is None and problem is not None:
+                reason = f"{self._sequence_by} {problem}, and orders the events of an entity"
+            if reason is None:
+                values[event.sequence_number] = converted.values[place]
+            events.append((key, event, reason))
+        return events, values
+
+    def computed_in_turn(
+        self,
+        lanes: Sequence[tuple[Sequence[Given], Mapping[int, OrderValue]]],
+        call: Compute,
+        lease: Callable[[list[Key]], None] | None = None,
+    ) -> list[SpreadComputed]:
+        """The same of new events of several partitions, which are committed one after the other: rule 5."""
+        keys = list(dict.fromkeys(key for given, _ in lanes for key, _, reason in given if reason is None))
+        if lease is not None:
+            self._lease(keys, lease, parked=False)
+        known = self._sink.read_entities(self._state, keys)
+        found = []
+        for given, values in lanes:
+            its = {key: known[key] for key, _, reason in given if reason is None}
+            began = self._clock.monotonic()
+            done = self._compute(given, values, its, call)
+            took = self._clock.monotonic() - began
+            found.append(_with_basis(done, given, values, its, took / max(1, len(done.calls))))
+            known.update(found[-1].left())
+        return found
 
     def compute_again(
         self, done: SpreadComputed, moved: Mapping[Key, KnownEntity], end: int, call: Compute, *, goes_on: bool
@@ -200,20 +263,6 @@ class SpreadEntities:
             waiting={key for key, one in known.items() if one.waits},
         )
 
-    def _valued(self, given: Iterable[Given], rows: pa.Table) -> tuple[list[Given], dict[int, OrderValue]]:
-        """The events with their values of `sequence_by`; those without one cannot be read."""
-        converted = order_values(rows[self._sequence_by])
-        events: list[Given] = []
-        values: dict[int, OrderValue] = {}
-        for place, (key, event, reason) in enumerate(given):
-            problem = converted.problems.get(place)
-            if reason is None and problem is not None:
-                reason = f"{self._sequence_by} {problem}, and orders the events of an entity"
-            if reason is None:
-                values[event.sequence_number] = converted.values[place]
-            events.append((key, event, reason))
-        return events, values
-
     def _judged(
         self, given: Iterable[Given], values: Mapping[int, OrderValue], known: Mapping[Key, KnownEntity]
     ) -> Iterable[Given]:
@@ -225,9 +274,24 @@ class SpreadEntities:
                 late = before is not None and _higher(before, value) != value
                 latest[key] = _higher(before, value)
                 said = f"late: one of its entity with a higher {self._sequence_by} has come before"
-                yield key, replace(event, late=late), said if late and self._late == "reject" else None
+                yield (
+                    key,
+                    replace(event, late=True) if late else event,
+                    said if late and self._late == "reject" else None,
+                )
             else:
                 yield key, event, reason
+
+
+def joined(parts: Sequence[SpreadComputed]) -> SpreadComputed:
+    """What events of one partition come to that were computed in parts, each of entities of its own."""
+    whole = SpreadComputed(average=max(part.average for part in parts))
+    for part in parts:
+        whole.values = {**whole.values, **part.values}
+        whole.known = {**whole.known, **part.known}
+        whole.take(part, ())
+    whole.given = sorted((one for part in parts for one in part.given), key=lambda one: one[1].sequence_number)
+    return whole
 
 
 def spread_entities(
@@ -247,8 +311,8 @@ def spread_entities(
     return SpreadEntities(sink, state, columns, sequence_by=sequence_by, late=late, exclusive=exclusive, clock=clock)
 
 
-def check_spread(spread: bool, sequence_by: str | None, late: str, schema: pa.Schema) -> None:
-    """Refuse settings of a spread table that do not go together. Raises `ConfigError`."""
+def check_spread(spread: bool, sequence_by: str | None, late: str, schema: pa.Schema | None) -> None:
+    """Refuse settings of a spread table that do not go together, as far as `schema` is known. Raises `ConfigError`."""
     if late not in LATE:
         raise ConfigError("late", late, f"one of {', '.join(LATE)}", "apply is the default")
     if not spread:
@@ -268,6 +332,8 @@ def check_spread(spread: bool, sequence_by: str | None, late: str, schema: pa.Sc
             "with spread=True an entity's events are in several partitions, and only this says which is later",
             'Name the field of the event that grows with each event of an entity: sequence_by="version"',
         )
+    if schema is None:
+        return
     if sequence_by not in schema.names:
         raise ConfigError(
             "sequence_by", sequence_by, f"one of the schema's columns: {', '.join(schema.names)}", "Add it to schema"
@@ -294,5 +360,5 @@ def _with_basis(
 
 
 def _higher(one: OrderValue | None, other: OrderValue) -> OrderValue:
-    """The higher of two values, which are of one kind: numbers or texts."""
-    return other if one is None or one <= other else one  # type: ignore[operator]
+    """The higher of two values, which are of one kind, numbers or texts, unless somebody else has written the first."""
+    return other if one is None or isinstance(one, str) != isinstance(other, str) or one <= other else one  # type: ignore[operator]

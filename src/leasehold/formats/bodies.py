@@ -17,7 +17,8 @@ is ever altered to make it fit, and no body, however hostile, raises. docs/bodie
 | BINARY | base64 as RFC 4648 has it, padded |
 | ARRAY, STRUCT, MAP | an array, an object, an object |
 
-`json_columns` reads most bodies, many at once; `json_rows` reads the rest, one at a time, and has the reasons.
+`json_columns` reads most bodies, many at once; `json_rows` reads the rest, one at a time, and has the reasons. It reads
+a few bodies sooner than the other has begun, with the same outcome.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from leasehold.formats.json_columns import ColumnReader
 from leasehold.formats.json_rows import DEPTH, RowReader
 
 _ROWS = 16_384  # bodies that are read at once
+_FEW = 50
+"""So many bodies are read sooner one at a time: 3 us each, beside 210 to 380 for the first of many at once."""
 
 _LEAVES = (
     types.is_string,
@@ -101,6 +104,9 @@ class BodyReader:
 
     def _part(self, bodies: pa.Array) -> ReadBodies:
         bodies = bodies.cast(pa.binary())
+        if len(bodies) <= _FEW:
+            columns, reasons = self._one_by_one(bodies)
+            return ReadBodies(columns, None if reasons.null_count == len(reasons) else reasons)
         texts, rows = _texts(bodies)
         read = [(at, self._with_rescue(columns)) for at, columns in self._columns.read(texts, rows)]
         if len(read) == 1 and len(read[0][0]) == len(bodies):

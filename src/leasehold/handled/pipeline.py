@@ -1,7 +1,7 @@
 """From a pipeline file with a handler to the plain processor that runs it.
 
 Owns which keys of the file a handler goes with, and that a file means the same here as on Spark: what would need
-Spark (`sql`, `python`, an expression) is refused by its name. Keys that only say how Spark reads are passed by.
+Spark (`sql`, `python`) is refused by its name here. Keys that only say how Spark reads are passed by.
 Nothing is read or written before the processor is started, but that the table is made or compared.
 """
 
@@ -38,14 +38,18 @@ def handled_table(file: PipelineFile | Path | str, **more: Any) -> HandledTable:
     return made_of(HandledTable, _read(file), **more)
 
 
-def made_of(make: Callable[..., T], file: PipelineFile, **more: Any) -> T:
-    """What `make`, which takes the arguments of `HandledTable`, makes of a file. Raises `ConfigError`."""
-    handler, schema, state = _checked(file)
+def made_of(make: Callable[..., T], file: PipelineFile, *, on_spark: bool = False, **more: Any) -> T:
+    """What `make`, which takes the arguments of `HandledTable`, makes of a file. Raises `ConfigError`.
+
+    On Spark its `schema` is None where a transform makes the columns: they are known when Spark has looked at it.
+    """
+    handler, schema, state = _checked(file, on_spark=on_spark)
     sink = file.sink
     given = {
         "table": sink.table,
         "pipeline": file.name,
         "schema": schema,
+        "rescue": None if schema is None else file.transform.rescue,
         "state": state,
         "consumer_group": file.source.consumer_group,
         "on_failure": sink.on_failure,
@@ -89,9 +93,14 @@ def handled_processor(
     return made
 
 
-def check_handler(file: PipelineFile) -> str:
+def is_transformed(file: PipelineFile) -> bool:
+    """Whether a handler is given what a transform makes of events, which takes Spark."""
+    return (file.transform.sql, file.transform.python) != (None, None)
+
+
+def check_handler(file: PipelineFile, *, on_spark: bool = False) -> str:
     """Look at the handler of a file and its columns, and at nothing else. Its name. Raises `ConfigError`."""
-    handler, _, _ = _checked(file)
+    handler, _, _ = _checked(file, on_spark=on_spark)
     return handler.function.__name__
 
 
@@ -116,8 +125,11 @@ def _timeout(file: PipelineFile) -> float | None:
     return None if stated is None else parse_duration(stated, "handler_timeout")
 
 
-def _checked(file: PipelineFile) -> tuple[EntityHandler, str, str]:
-    """The handler of a file, the columns of its events and of its states. Raises `ConfigError`."""
+def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandler, str | None, str]:
+    """The handler of a file, the columns of its events, where the file has them, and of its states.
+
+    Raises `ConfigError`.
+    """
     sink, transform = file.sink, file.transform
     if sink.handler is None or sink.state is None:
         raise ConfigError(
@@ -129,19 +141,26 @@ def _checked(file: PipelineFile) -> tuple[EntityHandler, str, str]:
     needs_spark = {
         "transform.sql": transform.sql,
         "transform.python": transform.python,
-        "source.deduplicate_by": file.source.deduplicate_by,
-        "transform.rescue": transform.rescue,
     }
+    transformed = on_spark and is_transformed(file)
     with naming(f"{file.path}: "):
+        if file.source.deduplicate_by is not None:
+            raise ConfigError(
+                "source.deduplicate_by",
+                file.source.deduplicate_by,
+                "it is for tables that no handler fills",
+                "Leave it out: the handler may keep in its state which events it has had",
+            )
         for key, value in needs_spark.items():
-            if value is not None:
+            if value is not None and not on_spark:
                 raise ConfigError(
                     key,
                     value,
-                    "it takes Spark, and a handler does the same in a process without",
-                    "Leave it out: the handler is given the fields of schema, and may do the same",
+                    "it takes Spark, and this is a process without",
+                    "Run it on Spark: leasehold run. Or leave it out: the handler is given the fields of schema, and "
+                    "may do the same",
                 )
-        if transform.schema_ is None:
+        if transform.schema_ is None and not transformed:
             raise ConfigError(
                 "transform.schema",
                 None,
@@ -163,13 +182,15 @@ def _checked(file: PipelineFile) -> tuple[EntityHandler, str, str]:
                 f"the handler {sink.handler} is for the keys {', '.join(handler.keys)}",
                 "Name the same keys, in the same order, in both",
             )
-        schema = read_columns(transform.schema_, "transform.schema")
+        schema = None if transformed else transform.schema_
+        columns = None if schema is None else read_columns(schema, "transform.schema")
         state = read_columns(sink.state, "sink.state")
     with naming(f"{file.path}: sink."):
-        check_columns(handler, schema, state)
-        check_spread(sink.spread, sink.sequence_by, sink.late, schema)
+        if columns is not None:
+            check_columns(handler, columns, state)
+        check_spread(sink.spread, sink.sequence_by, sink.late, columns)
         check_exclusive(_lease_store(file), spread=sink.spread, on_failure=sink.on_failure)
         if (timeout := _timeout(file)) is not None:
             check_timeout(timeout, file.ownership.settings().hand_over_timeout)
             named(handler)
-    return handler, transform.schema_, sink.state
+    return handler, schema, sink.state

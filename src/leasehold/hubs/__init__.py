@@ -22,6 +22,7 @@ from leasehold.hubs.base import (
     ProgressMirror,
     ReadsAsOwner,
     ReadsChunks,
+    ReadsSamples,
     SendsOnce,
     TellsTimes,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "ProgressMirror",
     "ReadsAsOwner",
     "ReadsChunks",
+    "ReadsSamples",
     "SendsOnce",
     "TellsTimes",
     "open_hub",

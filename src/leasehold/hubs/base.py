@@ -28,6 +28,7 @@ __all__ = [
     "ProgressMirror",
     "ReadsAsOwner",
     "ReadsChunks",
+    "ReadsSamples",
     "SendsOnce",
     "TellsTimes",
 ]
@@ -154,6 +155,21 @@ class ReadsChunks(Protocol):
 
     def read_chunks(self, partition: str, start: int, end: int, *, batch_rows: int = 10_000) -> Iterator[EventChunk]:
         """As `Hub.read` of all columns."""
+        ...
+
+
+@runtime_checkable
+class ReadsSamples(Protocol):
+    """What a hub may do beside: read a few events here and there, and fetch hardly more than those.
+
+    For a reader that looks at what events are like before it reads them. A hub whose `read` fetches nothing ahead
+    does without.
+    """
+
+    def read_sample(
+        self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS
+    ) -> Iterator[pa.RecordBatch]:
+        """As `Hub.read`. Made for few events, and none of the next range is fetched ahead."""
         ...
 
 

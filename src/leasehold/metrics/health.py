@@ -16,7 +16,6 @@ An instance that has been told to end, or has ended, is not asked any more.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from leasehold.clock import Clock, SystemClock
@@ -43,12 +42,16 @@ class InstanceHealth:
         self._first: CycleBegun | None = None
         self._hanging: tuple[str, ...] = ()
         self._error = ""
-        self.end: Callable[[], None] = notices.subscribe(self._hear, Notice)
+        self._ends = [
+            notices.subscribe(self._hear, kind) for kind in (CycleBegun, CycleEnded, CycleFailed, WorkStalled)
+        ]
+
+    def end(self) -> None:
         """Listen no more."""
+        for end in self._ends:
+            end()
 
     def _hear(self, notice: Notice) -> None:
-        if not isinstance(notice, CycleBegun | CycleEnded | CycleFailed | WorkStalled):
-            return
         with self._lock:
             match notice:
                 case CycleBegun():

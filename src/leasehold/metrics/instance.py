@@ -1,25 +1,26 @@
 """The metrics of the instances of a process, out of their notices.
 
-Owns their names and units, which are public. It subscribes, so that nothing that works with events knows of it, and
-counts with `prometheus_client`, in a registry of its own. What is held is not counted up and down: it is taken from the
-last dispatch cycle and from the notices since, and only as long as it is trusted. So a partition that was lost has no
-series from the next scrape on, also where the dispatch thread hangs. Labels are operations, phases, reasons and
-partitions; an owner id, which is new with each start, is none.
+Owns their names and units, which are public. It subscribes, so that nothing that works with events knows of it, counts
+in plain numbers, and makes families of `prometheus_client` of them at a scrape. What is held is not counted up and
+down: it is taken from the last dispatch cycle and from the notices since, and only as long as it is trusted. So a
+partition that was lost has no series from the next scrape on, also where the dispatch thread hangs. Labels are
+operations, phases, reasons and partitions; an owner id, which is new with each start, is none.
 
-Notices come in any thread; a scrape may come in between. What a notice costs is a few microseconds.
+Notices come in any thread; a scrape may come in between. One lock, held for a few additions, keeps the counts whole: a
+notice costs about a microsecond.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from leasehold.clock import Clock, SystemClock
+from leasehold.metrics.counted import Counted, Timed
 from leasehold.notices import (
     BatchDone,
     BatchRetried,
@@ -42,6 +43,10 @@ ROWS = ("applied", "replayed", "refused", "superseded", "rejected", "duplicates"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The buckets of batches: from a handler's millisecond to a hung transform."""
 STORE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+HOLDING = (OwnershipClaimed, OwnershipLost, OwnershipRelinquished, CheckpointUpdated, CycleEnded)
+"""The notices that change what is held."""
+HAPPENING = (BatchRetried, CycleEnded, OwnershipLost, OwnershipRelinquished, EventsLost)
+"""Those that are counted and come now and then."""
 OPERATIONS = ("list_ownership", "claim_ownership", "renew_ownership", "list_checkpoints", "update_checkpoints")
 
 
@@ -53,83 +58,89 @@ class InstanceMetrics:
         self._clock = clock or SystemClock()
         self._holdings: list[Holding] = []
         self._lock = threading.Lock()
+        self._last_batch = 0.0
+        self._families: list[Counted | Timed] = []
 
-        def counter(name: str, documentation: str, *labels: str) -> Counter:
-            return Counter(f"leasehold_instance_{name}", documentation, labels, registry=self.registry)
+        def counter(name: str, documentation: str, label: str = "", *known: str) -> Counted:
+            self._families.append(found := Counted(f"leasehold_instance_{name}", documentation, label, known))
+            return found
 
-        def histogram(name: str, documentation: str, label: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(
-                f"leasehold_instance_{name}", documentation, [label], registry=self.registry, buckets=buckets
-            )
+        def histogram(
+            name: str, documentation: str, label: str, buckets: tuple[float, ...], known: tuple[str, ...] = ()
+        ) -> Timed:
+            self._families.append(found := Timed(f"leasehold_instance_{name}", documentation, label, buckets, known))
+            return found
 
+        # What is known to come has its series from the beginning, so that its first increase is one.
         self._batches = counter("batches", "Batches that are done.")
         self._events = counter("events", "Events of batches that are done.")
         self._rejected = counter("rejected_events", "Events of them that were set aside.")
         self._retries = counter("batch_retries", "Batches and tasks that failed and are tried again.", "reason")
         self._lost_events = counter("lost_events", "Events that were gone before they were read.")
-        self._phases = histogram("batch_phase_seconds", "How long the phases of batches take.", "phase", SECONDS)
+        self._phases = histogram(
+            "batch_phase_seconds", "How long the phases of batches take.", "phase", SECONDS, PHASES
+        )
         self._parts = histogram(
             "batch_part_seconds",
             "How long parts of batches take: plan, read, transform, stage and merge, where they can be told apart.",
             "part",
             SECONDS,
+            PARTS,
         )
         self._table = histogram(
             "table_transaction_seconds", "How long an entity table takes for a batch.", "table", SECONDS
         )
-        self._rows = counter("table_rows", "Rows that an entity table was given, by what came of them.", "outcome")
-        self._last_batch = Gauge(
-            "leasehold_instance_last_batch_timestamp_seconds",
-            "When the last batch was done; 0 before the first.",
-            registry=self.registry,
+        self._rows = counter(
+            "table_rows", "Rows that an entity table was given, by what came of them.", "outcome", *ROWS
         )
-        self._claimed = counter("claims", "Claims of partitions, by what came of them.", "outcome")
+        self._claimed = counter("claims", "Claims of partitions, by what came of them.", "outcome", "won", "lost")
         self._renewals = counter("renewals", "Holds that were renewed.")
-        self._checkpoints = counter("checkpoints", "Checkpoints that were sent, by what came of them.", "outcome")
-        self._lost = counter("partitions_lost", "Partitions that are no longer held, by why.", "reason")
-        self._given = counter("partitions_given_up", "Partitions that were given up, or handed over.", "to")
-        self._calls = histogram("store_call_seconds", "How long calls to stores take.", "operation", STORE_SECONDS)
-        self._errors = counter("store_errors", "Calls to stores that failed.", "operation")
-        self._cycles = counter("cycles", "Dispatch cycles, by how they ended.", "outcome")
-        self._start_at_zero()
+        self._checkpoints = counter(
+            "checkpoints", "Checkpoints that were sent, by what came of them.", "outcome", "accepted", "refused"
+        )
+        lost = (reason.name.lower() for reason in LossReason)
+        self._lost = counter("partitions_lost", "Partitions that are no longer held, by why.", "reason", *lost)
+        self._given = counter(
+            "partitions_given_up", "Partitions that were given up, or handed over.", "to", "successor", "anybody"
+        )
+        self._calls = histogram(
+            "store_call_seconds", "How long calls to stores take.", "operation", STORE_SECONDS, OPERATIONS
+        )
+        self._errors = counter("store_errors", "Calls to stores that failed.", "operation", *OPERATIONS)
+        self._cycles = counter("cycles", "Dispatch cycles, by how they ended.", "outcome", "done", "failed", "stalled")
+        self.registry.register(_Counts(self._counted))
         self.registry.register(_Held(self._held, self._clock))
-
-    def _start_at_zero(self) -> None:
-        """What is known to come has its series from the beginning, so that its first increase is one."""
-        for phase in PHASES:
-            self._phases.labels(phase)
-        for part in PARTS:
-            self._parts.labels(part)
-        for outcome in ROWS:
-            self._rows.labels(outcome)
-        for operation in OPERATIONS:
-            self._calls.labels(operation)
-            self._errors.labels(operation)
-        for outcome in ("won", "lost"):
-            self._claimed.labels(outcome)
-        for outcome in ("accepted", "refused"):
-            self._checkpoints.labels(outcome)
-        for outcome in ("done", "failed", "stalled"):
-            self._cycles.labels(outcome)
-        for reason in LossReason:
-            self._lost.labels(reason.name.lower())
-        for to in ("successor", "anybody"):
-            self._given.labels(to)
 
     def watch(self, notices: Notices) -> Callable[[], None]:
         """Count what one instance tells from now on. Returns a function that ends it: then it holds nothing."""
         holding = Holding()
         with self._lock:
             self._holdings.append(holding)
-        unsubscribe = notices.subscribe(partial(self._hear, holding), Notice)
+        ends = [
+            *(notices.subscribe(holding.hear, kind) for kind in HOLDING),
+            notices.subscribe(self._store_called, StoreCalled),
+            notices.subscribe(self._batch_done, BatchDone),
+            notices.subscribe(self._table_applied, TableApplied),
+            *(notices.subscribe(self._happened, kind) for kind in HAPPENING),
+        ]
 
         def end() -> None:
-            unsubscribe()
+            for one in ends:
+                one()
             with self._lock:
                 if holding in self._holdings:
                     self._holdings.remove(holding)
 
         return end
+
+    def _counted(self) -> list[Metric]:
+        """All families but for what is held."""
+        last = GaugeMetricFamily(
+            "leasehold_instance_last_batch_timestamp_seconds", "When the last batch was done; 0 before the first."
+        )
+        with self._lock:
+            last.add_metric([], self._last_batch)
+            return [*(one.family() for one in self._families), last]
 
     def _held(self) -> dict[str, Hold]:
         now = self._clock.monotonic()
@@ -137,54 +148,58 @@ class InstanceMetrics:
             holdings = list(self._holdings)
         return {partition: hold for one in holdings for partition, hold in one.trusted(now).items()}
 
-    def _hear(self, holding: Holding, notice: Notice) -> None:
-        holding.hear(notice)
-        match notice:
-            case StoreCalled():
-                self._store_called(notice)
-            case BatchDone():
-                self._batches.inc()
-                self._events.inc(notice.events)
-                self._rejected.inc(notice.rejected)
-                self._last_batch.set(self._clock.wall())
-                for phase, seconds in notice.seconds.items():
-                    self._phases.labels(phase).observe(seconds)
-                self._observe_parts({part: notice.seconds[part] for part in ("plan",) if part in notice.seconds})
-                self._observe_parts(notice.parts)
-            case TableApplied():
-                self._table.labels(notice.table).observe(notice.seconds)
-                for outcome, count in notice.rows.items():
-                    self._rows.labels(outcome).inc(count)
-                self._observe_parts(notice.parts)
-            case BatchRetried():
-                self._retries.labels(notice.reason).inc()
-            case CycleEnded():
-                outcome = "stalled" if notice.stalled else "failed" if notice.failed else "done"
-                self._cycles.labels(outcome).inc()
-            case OwnershipLost():
-                self._lost.labels(notice.reason.name.lower()).inc()
-            case OwnershipRelinquished():
-                self._given.labels("successor" if notice.successor else "anybody").inc()
-            case EventsLost():
-                self._lost_events.inc(notice.end - notice.start)
+    def _batch_done(self, done: BatchDone) -> None:
+        now = self._clock.wall()
+        with self._lock:
+            self._batches.add(1)
+            self._events.add(done.events)
+            self._last_batch = now
+            if done.rejected:
+                self._rejected.add(done.rejected)
+            for phase, seconds in done.seconds.items():
+                self._phases.observe(seconds, phase)
+                if phase == "plan":
+                    self._parts.observe(seconds, phase)
+            for part, seconds in done.parts.items():
+                self._parts.observe(seconds, part)
 
-    def _observe_parts(self, parts: Mapping[str, float]) -> None:
-        for part, seconds in parts.items():
-            self._parts.labels(part).observe(seconds)
+    def _table_applied(self, applied: TableApplied) -> None:
+        with self._lock:
+            self._table.observe(applied.seconds, applied.table)
+            for outcome, count in applied.rows.items():
+                self._rows.add(count, outcome)
+            for part, seconds in applied.parts.items():
+                self._parts.observe(seconds, part)
 
     def _store_called(self, call: StoreCalled) -> None:
-        self._calls.labels(call.operation).observe(call.seconds)
-        if call.error_type:
-            self._errors.labels(call.operation).inc()
-            return
-        if call.operation == "claim_ownership":
-            self._claimed.labels("won").inc(call.done)
-            self._claimed.labels("lost").inc(max(0, call.asked - call.done))
-        elif call.operation == "renew_ownership":
-            self._renewals.inc(call.done)
-        elif call.operation == "update_checkpoints":
-            self._checkpoints.labels("accepted").inc(call.done)
-            self._checkpoints.labels("refused").inc(max(0, call.asked - call.done))
+        operation = call.operation
+        with self._lock:
+            self._calls.observe(call.seconds, operation)
+            if call.error_type:
+                self._errors.add(1, operation)
+            elif operation == "update_checkpoints":
+                self._checkpoints.add(call.done, "accepted")
+                self._checkpoints.add(max(0, call.asked - call.done), "refused")
+            elif operation == "renew_ownership":
+                self._renewals.add(call.done)
+            elif operation == "claim_ownership":
+                self._claimed.add(call.done, "won")
+                self._claimed.add(max(0, call.asked - call.done), "lost")
+
+    def _happened(self, notice: Notice) -> None:
+        """Count what comes now and then."""
+        with self._lock:
+            match notice:
+                case BatchRetried():
+                    self._retries.add(1, notice.reason)
+                case CycleEnded():
+                    self._cycles.add(1, "stalled" if notice.stalled else "failed" if notice.failed else "done")
+                case OwnershipLost():
+                    self._lost.add(1, notice.reason.name.lower())
+                case OwnershipRelinquished():
+                    self._given.add(1, "successor" if notice.successor else "anybody")
+                case EventsLost():
+                    self._lost_events.add(notice.end - notice.start)
 
 
 class Hold:
@@ -209,14 +224,14 @@ class Holding:
         """Take note of what has changed."""
         with self._lock:
             match notice:
+                case CheckpointUpdated():  # the first, since it comes with each batch
+                    hold = self._holds.get(notice.partition)
+                    if hold is not None and hold.level == notice.owner_level:
+                        hold.reached = notice.sequence_number
                 case OwnershipClaimed():
                     self._holds[notice.partition] = Hold(notice.owner_level, None)
                 case OwnershipLost() | OwnershipRelinquished():
                     self._holds.pop(notice.partition, None)
-                case CheckpointUpdated():
-                    hold = self._holds.get(notice.partition)
-                    if hold is not None and hold.level == notice.owner_level:
-                        hold.reached = notice.sequence_number
                 case CycleEnded():
                     self._holds = {p: hold for p, hold in self._holds.items() if p in notice.holds}
                     for partition, until in notice.holds.items():
@@ -227,6 +242,19 @@ class Holding:
         """What is held and trusted at this moment. One that was claimed in the cycle under way is."""
         with self._lock:
             return {p: hold for p, hold in self._holds.items() if hold.until is None or now < hold.until}
+
+
+class _Counts(Collector):
+    """What was counted, at the moment of a scrape."""
+
+    def __init__(self, counted: Callable[[], list[Metric]]) -> None:
+        self._counted = counted
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> list[Metric]:
+        return self._counted()
 
 
 class _Held(Collector):

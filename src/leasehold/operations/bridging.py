@@ -38,6 +38,7 @@ _RENEWED_AT = 0.5
 _SHORTEST, _LONGEST = 0.4, 30.0
 """Bounds, in seconds, of what is believed of that time: it is told by two clocks, which may differ."""
 _LONGEST_REASON = 1_000
+_NO_BYTES = "The message holds an AMQP value, or AMQP that cannot be read, and an event of a hub is bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,7 @@ class Bridge:
         began = self._clock.monotonic()
         received = self._queue.receive(most, wait)
         empty = [message for message in received if message.body is None]
-        dead = sum(
-            self._queue.dead_letter(each, "NoBytes", "The message holds an AMQP value, and an event of a hub is bytes")
-            for each in empty
-        )
+        dead = sum(self._queue.dead_letter(each, "NoBytes", _NO_BYTES) for each in empty)
         messages = [message for message in received if message.body is not None]
         done = Bridged(received=len(received), dead_lettered=dead, lost=len(empty) - dead)
         if not messages:

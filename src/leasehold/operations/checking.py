@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from leasehold.backends import masked
-from leasehold.errors import LeaseholdError
+from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub, TellsTimes
 from leasehold.model import OwnerId, PositionKind, Positions, Presence
@@ -25,6 +25,7 @@ from leasehold.ownership.starting import check_levels
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
 from leasehold.sinks.base import ComparesSchema, Sink
+from leasehold.sinks.related import ShowsRelated
 from leasehold.stores import open_store
 from leasehold.stores.base import CheckpointStore, TellsWhetherMade
 
@@ -143,6 +144,34 @@ def look_at_receiver(url: str, place: str) -> Iterator[Finding]:
         yield Finding("outbox", place, True, f"{len(hub.partition_ids())} partitions to send to")
     finally:
         hub.close()
+
+
+def look_at_related(sink: Sink, tables: Collection[str], place: str) -> Iterator[Finding]:
+    """Whether the tables are there to which a handler writes, what names their rows, and what this user may do.
+
+    Which rows and columns the handler gives is not known before it is called.
+    """
+    if not isinstance(sink, ShowsRelated):
+        if tables:
+            yield Finding("related", place, True, f"{', '.join(tables)}: this sink does not show them")
+        return
+    for name in tables:
+        try:
+            it = sink.related_table(name)
+        except (ConfigError, UsageError) as error:
+            yield _failed("related", place, " ".join(str(error).split()), getattr(error, "__notes__", ()))
+            continue
+        said = f"{name} has the columns {', '.join(it.columns)}"
+        if set(it.missing) - {"DELETE"}:
+            missing = ", ".join(it.missing)
+            yield Finding("related", place, False, f"{name}: this user has no {missing} on it", f"GRANT {missing}")
+        elif not it.keys:
+            remedy = "CREATE UNIQUE INDEX on the keys of its rows; a handler that only deletes (Gone) needs none"
+            yield Finding("related", place, False, f"{said}, and no unique index, which a Row needs", remedy)
+        else:
+            keys = " or ".join(f"({', '.join(key)})" for key in it.keys)
+            limits = "; this user may not delete from it, which Gone needs" if it.missing else ""
+            yield Finding("related", place, True, f"{said}; keys=[…] of a Row may be {keys}{limits}")
 
 
 def look_at_store(part: str, url: str, place: str, hub_url: str, group: str, *, timeout: float) -> Iterator[Finding]:

@@ -2,8 +2,9 @@
 
 Owns the map of holds and of those on their way out, under one lock under which nothing is waited for. Promises
 that a partition is reported as held only while it is trusted, and that one which was let go is not: it is on its way
-out until the dispatch cycle has written that down. Refuses to touch a hold that has been acquired anew meanwhile:
-every change names the owner level it is meant for.
+out until the dispatch cycle has written that down. A hold that was dropped is remembered until the partition is
+acquired anew: its record names this instance for as long as nobody has claimed it. Refuses to touch a hold that has
+been acquired anew meanwhile: every change names the owner level it is meant for.
 
 Concurrency: the dispatch thread adds, extends and drops; any thread may look, let go, and prove. A renewal may be
 under way while a hold is let go: its answer then gives the new ETag to the hold on its way out.
@@ -52,6 +53,7 @@ class Holds:
         self._lock = threading.Lock()
         self._holds: dict[str, Hold] = {}
         self._leaving: dict[str, Hold] = {}
+        self._dropped: dict[str, Hold] = {}
 
     def trusted(self) -> dict[str, Hold]:
         """What is held and trusted at this moment."""
@@ -84,6 +86,7 @@ class Holds:
         """Hold a partition from now on."""
         with self._lock:
             self._holds[hold.record.partition] = hold
+            self._dropped.pop(hold.record.partition, None)
 
     def extend(self, renewed: Sequence[Ownership], trusted_until: float) -> dict[str, Hold]:
         """Trust what was renewed for longer. Returns the holds in which trust had run out when the answer came."""
@@ -111,6 +114,7 @@ class Holds:
             }
             for partition in dropped:
                 del self._holds[partition]
+            self._dropped.update(dropped)
         return dropped
 
     def let_go(self, partition: str, owner_level: int, error: str = "") -> bool:
@@ -121,6 +125,16 @@ class Holds:
                 return False
             self._leaving[partition] = replace(self._holds.pop(partition), error=error)
             return True
+
+    def give_up(self, partition: str, owner_level: int, error: str) -> bool:
+        """Put a partition on its way out, also if trust in it has run out. Returns whether it was at that level."""
+        with self._lock:
+            for holds in (self._holds, self._dropped):
+                hold = holds.get(partition)
+                if hold is not None and hold.owner_level == owner_level:
+                    self._leaving[partition] = replace(holds.pop(partition), error=error)
+                    return True
+            return False
 
     def found_leaving(self, record: Ownership) -> bool:
         """Note how the record of a hold on its way out stands. Returns whether that was news."""
@@ -143,6 +157,7 @@ class Holds:
             taken = {**self._holds, **self._leaving}
             self._holds.clear()
             self._leaving.clear()
+            self._dropped.clear()
             return taken
 
     def set_askers(self, askers: Mapping[str, str]) -> None:

@@ -191,6 +191,16 @@ class PartitionManager:
         self.attention.set()
         return gone
 
+    def give_up(self, partition: str, owner_level: int, error: str) -> bool:
+        """Give up a partition whose work hangs or has failed, also if trust in it has run out meanwhile.
+
+        Without that the record would name this instance, and nobody would know why, until it has expired. The store
+        refuses to write it down once another has claimed the partition. Returns whether it was held at that level last.
+        """
+        gone = self._holds.give_up(partition, owner_level, error)
+        self.attention.set()
+        return gone
+
     def lose(self, partition: str, owner_level: int) -> None:
         """Hold a partition no longer at this level: the hub has shown that another reads it as its owner.
 
@@ -300,9 +310,9 @@ class PartitionManager:
 
     def _cycle(self) -> Outcome:
         self._keeping.drop(self._holds.lapsed(), LossReason.LAPSED)
+        self._keeping.write_down_leaving()
         if self._hangs():
             return self._stall()
-        self._keeping.write_down_leaving()
         if not self._sight.partition_ids:
             self._sight.find_partitions()
         self._membership.unable = self._membership.unable and not self._able_again()

@@ -102,6 +102,7 @@ class Oversight:
 
     def leave(self, error: BaseException) -> None:
         """One of the user's functions means to end the program: end everything in order, and keep the error."""
+        self._manager.retire()  # not only in the next round: its partition is let go next, and would be claimed again
         with self._lock:
             self.leaving = self.leaving or error
             self.stopping = True
@@ -270,14 +271,14 @@ class Oversight:
         """Give up a partition whose work hangs: also one that came back while its former work still hangs."""
         if not self._hangs(work):
             return
-        if hold is not None:
-            hung = TimeoutError(
-                f"the work on partition {work.partition} has not gone on for {work.idle:.1f} s (stall_timeout is "
-                f"{self._stall_timeout:g} s): the partition is given up, and what is still written for it "
-                "must be fenced by its owner level. Raise stall_timeout if a handler may take so long"
-            )
-            if self._manager.let_go(work.partition, hold.owner_level, described(hung)):
-                self._shared.report(hung, work.partition)
+        hung = TimeoutError(
+            f"the work on partition {work.partition} has not gone on for {work.idle:.1f} s (stall_timeout is "
+            f"{self._stall_timeout:g} s): the partition is given up, and what is still written for it "
+            "must be fenced by its owner level. Raise stall_timeout if a handler may take so long"
+        )
+        level = work.owner_level if hold is None else hold.owner_level
+        if self._manager.give_up(work.partition, level, described(hung)):
+            self._shared.report(hung, work.partition)
         if work not in self._pumps:  # a client that nobody closes: its thread may be gone, a handler's is not
             work.drain()
             work.end()

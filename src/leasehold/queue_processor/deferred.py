@@ -18,7 +18,8 @@ from typing import Any, Protocol, cast
 from leasehold.clock import Clock
 from leasehold.queue_processor.content import ContentReader, Unfit
 from leasehold.queue_processor.locks import lock_trust
-from leasehold.queue_processor.room import HeldMessage, Room, Start, Step
+from leasehold.queue_processor.messages_in_hand import HeldMessage, Start, Step
+from leasehold.queue_processor.room import Room
 from leasehold.queue_processor.turns import Fetched
 from leasehold.queues import DefersMessages, Queue, QueueMessage
 from leasehold.sinks.messages.parking import ParkedMessage

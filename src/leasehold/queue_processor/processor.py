@@ -26,8 +26,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from random import Random
@@ -44,8 +44,9 @@ from leasehold.formats.columns_text import read_columns
 from leasehold.processor.signals import terminating
 from leasehold.queue_processor.content import ContentReader, Unfit
 from leasehold.queue_processor.deferred import DeferredMessages
+from leasehold.queue_processor.kept_leases import KeptLeases
 from leasehold.queue_processor.locks import lock_trust
-from leasehold.queue_processor.room import (
+from leasehold.queue_processor.messages_in_hand import (
     Complete,
     Defer,
     Ending,
@@ -54,11 +55,11 @@ from leasehold.queue_processor.room import (
     Look,
     Renew,
     Result,
-    Room,
     SetAside,
     Start,
     Step,
 )
+from leasehold.queue_processor.room import Room
 from leasehold.queue_processor.sessions import Sessions, Shared
 from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery, check_keeps, check_sessions
 from leasehold.queue_processor.turns import Turns, Unnoted
@@ -230,14 +231,14 @@ class QueueProcessor:
             assert self._sessions is not None
             self._sessions.run(asked)
         else:
-            with self._workers(leases):
+            with closing(KeptLeases(leases, self._clock)) as kept, self._workers(kept):
                 while not (asked() or self._stop.is_set() or self._failure):
                     self._step()
                 self._stop.set()
                 self._end()
 
     @contextmanager
-    def _workers(self, leases: EntityLeases) -> Iterator[None]:
+    def _workers(self, leases: KeptLeases) -> Iterator[None]:
         threads = [
             threading.Thread(target=self._work_on, args=[leases], name=f"leasehold-queue-{number}", daemon=True)
             for number in range(self._settings.workers)
@@ -253,7 +254,7 @@ class QueueProcessor:
             for thread in threads:
                 thread.join()
 
-    def _work_on(self, leases: EntityLeases) -> None:
+    def _work_on(self, leases: KeptLeases) -> None:
         """A worker's thread."""
         while (job := self._jobs.get()) is not None:
             try:
@@ -263,7 +264,7 @@ class QueueProcessor:
                     case Look():
                         self._look(job)
                     case Unnoted():
-                        if done := self._turns.note(job.messages):
+                        if done := self._turns.note(job.messages, self._stop.is_set):
                             self._reports.put(lambda done=done: self._deferred.finish(done))  # type: ignore[misc]
             except BaseException as error:  # noqa: BLE001  `run` raises it
                 self._failure = self._failure or error
@@ -315,8 +316,8 @@ class QueueProcessor:
         received = self._told(lambda: self._queue.receive(self._room.free, wait))
         if received is None:
             self._collect(_AWAY if self._room.empty else self._room.next_due(self._clock.monotonic()))
-        for message in received or []:
-            self._take(message)
+        if received:
+            self._take(received)
 
     def _end(self) -> None:
         """Give back what nobody works on, and wait for those who work; their messages are renewed meanwhile."""
@@ -337,15 +338,15 @@ class QueueProcessor:
         except Empty:
             return
 
-    def _take(self, message: QueueMessage) -> None:
-        self._counts["received"] += 1
-        content = self._reader.read(message)
-        if isinstance(content, Unfit):
-            self._dead_letter(message, content.reason, content.description)
-            return
-        now, wall = self._clock.monotonic(), self._clock.wall()
-        trust = lock_trust(message.locked_until, sent=now, answered=now, wall=wall)
-        self._room.take(message, content.lease_key, content, trust, now)
+    def _take(self, messages: Sequence[QueueMessage]) -> None:
+        self._counts["received"] += len(messages)
+        for message, content in zip(messages, self._reader.read_all(messages), strict=True):
+            if isinstance(content, Unfit):
+                self._dead_letter(message, content.reason, content.description)
+                continue
+            now, wall = self._clock.monotonic(), self._clock.wall()
+            trust = lock_trust(message.locked_until, sent=now, answered=now, wall=wall)
+            self._room.take(message, content.lease_key, content, trust, now)
 
     def _perform(self, step: Step) -> None:
         match step:

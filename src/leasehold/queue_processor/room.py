@@ -32,141 +32,32 @@ import math
 from bisect import insort
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from itertools import islice
 from random import Random
 from typing import Any
 
 from leasehold.queue_processor.locks import LockTrust
+from leasehold.queue_processor.messages_in_hand import (
+    FAILED_REASON,
+    WAIT,
+    Complete,
+    Defer,
+    Ending,
+    GiveBack,
+    HeldMessage,
+    Look,
+    Renew,
+    Result,
+    SetAside,
+    Start,
+    Step,
+    completed_last,
+)
 from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery, pause
 from leasehold.queues.base import QueueMessage
 
-FAILED_REASON = "HandlerFailed"
 _LOOK = 1.0
 """Seconds between two looks for parked messages."""
-
-
-class Ending(StrEnum):
-    """How a worker's try at a message ended."""
-
-    APPLIED = "applied"
-    REPEATED = "repeated"
-    """It was done before."""
-    REJECTED = "rejected"
-    FAILED = "failed"
-    BUSY = "busy"
-    """The entity's lease is another's, was lost, or another has changed the entity."""
-    AWAY = "away"
-    """A store or the sink could not be reached."""
-    PARKED = "parked"
-    """It waits in the sink's database."""
-    DEFERRED = "deferred"
-    """It is noted there, and is to wait in the queue."""
-    SET_ASIDE = "set_aside"
-    """A parked one that was given up: a rejected row of the table."""
-    BEHIND = "behind"
-    """An earlier message of the entity is parked. Workers alone see it."""
-
-
-_WAIT = (Ending.PARKED, Ending.DEFERRED)
-_GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.SET_ASIDE, *_WAIT)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A try's ending; for what is rejected or failed, why. `after` is the pause in seconds until the next one, if that
-    is known: a handler has asked for it, or the sink keeps it."""
-
-    ending: Ending
-    reason: str = ""
-    description: str = ""
-    after: float | None = None
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether the entity's next message may follow."""
-        return self.ending in _GOES_ON
-
-
-@dataclass(slots=True, eq=False)
-class HeldMessage:
-    """A message in hand. `content` is what the worker needs of it; `tries` those that failed here."""
-
-    message: QueueMessage
-    key: str
-    content: Any
-    trust: LockTrust
-    tries: int = 0
-    leaves_at: float | None = None
-
-    def trusted(self, now: float) -> bool:
-        """Whether its lock is trusted."""
-        return now < self.trust.until
-
-    @property
-    def delivery(self) -> int:
-        """Which delivery, or try of one, this is, from 1."""
-        return self.message.delivery_count + self.tries + 1
-
-    @property
-    def place(self) -> tuple[float, int]:
-        """Its place in the queue."""
-        return self.message.enqueued_time, self.message.sequence_number
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Work through these messages of an entity, the first first, and through its parked ones if it is named."""
-
-    key: str
-    held: tuple[HeldMessage, ...]
-    parked: tuple[Any, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Look for so many entities whose parked messages are due."""
-
-    at_most: int
-
-
-@dataclass(frozen=True, slots=True)
-class Renew:
-    """Renew the locks of these."""
-
-    held: tuple[HeldMessage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """Remove these from the queue."""
-
-    held: tuple[HeldMessage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Defer:
-    """Keep these back in the queue: the sink has noted them."""
-
-    held: tuple[HeldMessage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Abandon these."""
-
-    held: tuple[HeldMessage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """Dead-letter this one."""
-
-    held: HeldMessage
-    reason: str
-    description: str
-
-
-Step = Start | Look | Renew | Complete | Defer | GiveBack | SetAside
 
 
 @dataclass(slots=True)
@@ -254,7 +145,7 @@ class Room:
 
     def _look_after(self, result: Result, now: float) -> None:
         """Look for parked messages when one of this process is due."""
-        if result.after is not None and result.ending in (Ending.FAILED, *_WAIT):
+        if result.after is not None and result.ending in (Ending.FAILED, *WAIT):
             self._look_at = min(self._look_at, now + result.after)
 
     def adopt(
@@ -277,7 +168,7 @@ class Room:
     def ended(self, held: HeldMessage, result: Result, now: float) -> None:
         """A worker's try at the first of a line has ended."""
         line = self._lines[held.key]
-        if result.ending in _WAIT:
+        if result.ending in WAIT:
             self._look_after(result, now)
         if result.goes_on:
             line.again, line.since = 0, None
@@ -299,6 +190,7 @@ class Room:
         """The worker has left the entity."""
         line = self._lines[key]
         line.at_work = False
+        line.held.sort(key=lambda each: each.place)  # rule 1: an earlier one may have come behind the first
         self._at_work -= 1
         if not line.held and line.parked is None:
             del self._lines[key]
@@ -329,7 +221,7 @@ class Room:
             if self._look_at <= now and not self._looking and self._at_work < self._settings.workers:
                 self._looking, self._look_at = True, now + _LOOK
                 steps.append(Look(self._settings.workers))
-        return steps
+        return completed_last(steps)
 
     def next_due(self, now: float) -> float:
         """Seconds until something is due, as far as is known now; at most 1."""
@@ -340,14 +232,17 @@ class Room:
         return min(1.0, max(0.01, min(times, default=now + 1.0) - now))
 
     def _starts(self, now: float) -> Iterator[Start]:
-        for key, line in self._lines.items():
-            if self._at_work >= self._settings.workers:
-                return
-            if line.waits and line.ready_at <= now:
-                line.at_work = True
-                self._at_work += 1
-                parked, line.parked = line.parked, None
-                yield Start(key, tuple(line.held[: self._settings.at_once]), parked)
+        free = self._settings.workers - self._at_work
+        if free <= 0:
+            return
+        ready = (key for key, line in self._lines.items() if line.waits and line.ready_at <= now)
+        keys = tuple(islice(ready, free + self._settings.workers))
+        for key in keys[:free]:
+            line = self._lines[key]
+            line.at_work = True
+            self._at_work += 1
+            parked, line.parked = line.parked, None
+            yield Start(key, tuple(line.held[: self._settings.at_once]), parked, keys)
 
     def _kept_waiting(self, line: _Line, ending: Ending, now: float) -> None:
         """Rule 4."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
@@ -32,7 +32,7 @@ from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, LeaseLost, may_pass
 from leasehold.queue_processor.content import ContentReader, Unfit
 from leasehold.queue_processor.locks import LockTrust, lock_trust
-from leasehold.queue_processor.room import FAILED_REASON, Ending, HeldMessage, Result
+from leasehold.queue_processor.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result
 from leasehold.queue_processor.settings import QueueDelivery, pause
 from leasehold.queue_processor.work import Work
 from leasehold.queues import Queue, QueueMessage
@@ -186,11 +186,10 @@ class _Worker:
                 self._renew(lock, found[0])  # how long it lasts is told only now, where the session is an old one
             self._at_hand = lock, found[0]
             self._wake.set()
-            rest = len(found)
-            for message in found:
-                if not self._settled(message, lock):
-                    break
-                rest -= 1
+            rest, goes_on = len(found), True
+            while rest and goes_on:
+                settled, goes_on = self._settled(found[-rest:], lock)
+                rest -= settled
             self._at_hand = None
             if rest:
                 shared.count("given_back" if shared.stop.is_set() else "lost", rest)
@@ -204,26 +203,48 @@ class _Worker:
             self._session, self._since = session, now
         return now - self._since >= self._shared.settings.session_turn
 
-    def _settled(self, message: QueueMessage, lock: _SessionLock) -> bool:
-        """Try a message until it is done or dead; whether the session's next may follow."""
+    def _settled(self, messages: Sequence[QueueMessage], lock: _SessionLock) -> tuple[int, bool]:
+        """Try the first of these until they are done or dead; how many are, and whether the next may follow."""
         shared, settings = self._shared, self._shared.settings
-        content = shared.reader.read(message)
-        if isinstance(content, Unfit):
-            return lock.trusted() and self._dead_letter(message, content.reason, content.description)
-        held, times = HeldMessage(message, content.lease_key, content, lock.trust), 0
+        held = self._held(messages, lock)
+        if isinstance(held, Unfit):
+            dead = lock.trusted() and self._dead_letter(messages[0], held.reason, held.description)
+            return int(dead), dead
+        done, times = 0, 0
         while lock.trusted() and not shared.stop.is_set():
-            result = shared.work.tried(held, lock)
-            shared.count(result.ending, 1)
+            results = shared.work.tried_together(held, lock, lambda: shared.stop.is_set() or not lock.trusted())
+            for result in results:
+                shared.count(result.ending, 1)
+            tried = sum(each.goes_on and each.ending is not Ending.REJECTED for each in results)
+            if tried and not self._completed([each.message for each in held[:tried]]):
+                return done, False
+            done += tried
+            if tried == len(results):
+                return done, True
+            first, result = held[tried], results[tried]
             if result.ending is Ending.REJECTED:
-                return self._dead_letter(message, result.reason, result.description)
-            if result.goes_on:
-                with self._mutex:
-                    return self._told(lambda: self._queue.complete([message])) == []
-            if result.ending is Ending.FAILED and not self._goes_on(held, result):
-                return self._dead_letter(message, FAILED_REASON, result.description)
-            times += 1
+                dead = self._dead_letter(first.message, result.reason, result.description)
+                return done + dead, dead
+            if result.ending is Ending.FAILED and not self._goes_on(first, result):
+                dead = self._dead_letter(first.message, FAILED_REASON, result.description)
+                return done + dead, dead
+            held, times = [first], times + 1
             shared.stop.wait(pause(settings, times, shared.rng))
-        return False
+            first.trust = lock.trust
+        return done, False
+
+    def _held(self, messages: Sequence[QueueMessage], lock: _SessionLock) -> list[HeldMessage] | Unfit:
+        """The first of them that can be read; or why the first one cannot."""
+        held: list[HeldMessage] = []
+        for message, content in zip(messages, self._shared.reader.read_all(messages), strict=True):
+            if isinstance(content, Unfit):
+                return held or content
+            held.append(HeldMessage(message, content.lease_key, content, lock.trust))
+        return held
+
+    def _completed(self, messages: Sequence[QueueMessage]) -> bool:
+        with self._mutex:
+            return self._told(lambda: self._queue.complete(messages)) == []
 
     def _goes_on(self, held: HeldMessage, result: Result) -> bool:
         """Note a failed try; whether there is another one."""

@@ -11,7 +11,7 @@ most of them out, the sink's transactions all. What happens when this thread sto
     tried           see `work`
     parked          the message is in the sink, and still in the queue: it comes again, and is found parked
     noted           the same; once it is deferred, whoever works on the entity asks for it by its number
-    lease given up  another holder reads what was committed
+    lease given back `kept_leases` gives it up soon; another holder reads what was committed
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from random import Random
 from typing import Any
 
 from leasehold.clock import Clock
-from leasehold.entities import EntityLeases
 from leasehold.errors import LeaseholdError, may_pass
 from leasehold.queue_processor.content import ContentReader, Unfit, lease_key_of
+from leasehold.queue_processor.kept_leases import KeptLeases
+from leasehold.queue_processor.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result, Start
 from leasehold.queue_processor.parked import message_of, parked_of
-from leasehold.queue_processor.room import FAILED_REASON, Ending, HeldMessage, Result, Start
 from leasehold.queue_processor.settings import BusyPolicy, QueueDelivery, pause
 from leasehold.queue_processor.work import Hold, Work
 from leasehold.queues.base import QueueMessage
@@ -101,7 +101,7 @@ class Turns:
             return {}
 
     def take(
-        self, start: Start, leases: EntityLeases, report: Report, fetch: Fetch, stopping: Callable[[], bool]
+        self, start: Start, leases: KeptLeases, report: Report, fetch: Fetch, stopping: Callable[[], bool]
     ) -> None:
         """Under the entity's lease, work through the messages until one does not go on, and report each that was tried.
 
@@ -109,7 +109,7 @@ class Turns:
         """
         first = start.held[0] if start.held else None
         try:
-            lease = leases.try_acquire(start.key)
+            lease = leases.take(start.key, start.ahead)
         except LeaseholdError as error:
             if not may_pass(error):
                 raise
@@ -118,31 +118,43 @@ class Turns:
         if lease is None:
             self._busy(start, report)
             return
-        with lease:
+        try:
             turn = _Turn(start, lease, report, fetch, stopping)
-            for held in start.held:
-                if stopping() or not held.trusted(self._clock.monotonic()):
-                    return
-                result = self._tried(turn, held)
-                report(start, held, result)
-                if not result.goes_on:
-                    return
-            if start.parked is not None:
+            if self._through_held(turn) and start.parked is not None:
                 self._through_parked(turn, start.parked, before=None)
+        finally:
+            leases.give_back(lease)
 
-    def note(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+    def _through_held(self, turn: _Turn) -> bool:
+        """Try the messages in hand, in their order; whether none of them is left."""
+        rest = turn.start.held
+        while rest:
+            if turn.stopping() or not rest[0].trusted(self._clock.monotonic()):
+                return False
+            results = self._work.tried_together(rest, turn.lease, turn.stopping)
+            for held, result in zip(rest, results, strict=False):
+                ended = self._ended(turn, held, result)
+                turn.report(turn.start, held, ended)
+                if not ended.goes_on:
+                    return False
+            rest = rest[len(results) :]
+        return True
+
+    def note(self, messages: Sequence[QueueMessage], stopping: Callable[[], bool]) -> list[QueueMessage]:
         """Note deferred messages that nobody has noted; return those that are done. None while the sink is away."""
         try:
-            return self._noted(messages)
+            return self._noted(messages, stopping)
         except LeaseholdError as error:
             if not may_pass(error):
                 raise
             return []
 
-    def _noted(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+    def _noted(self, messages: Sequence[QueueMessage], stopping: Callable[[], bool]) -> list[QueueMessage]:
         assert self._parking is not None
         done = []
         for message in messages:
+            if stopping():
+                break
             content = self._reader.read(message)
             if isinstance(content, Unfit):
                 number, why = message.sequence_number, content.description
@@ -167,9 +179,8 @@ class Turns:
         if start.parked is not None:
             report(start, None, Result(Ending.BUSY))
 
-    def _tried(self, turn: _Turn, held: HeldMessage) -> Result:
-        """One try at a message in hand, behind those of its entity that are parked before it."""
-        result = self._work.tried(held, turn.lease)
+    def _ended(self, turn: _Turn, held: HeldMessage, result: Result) -> Result:
+        """What becomes of a message in hand that was tried; parked ones of its entity that are before it come first."""
         if result.ending is Ending.BEHIND and self._through_parked(turn, held.content.key, before=held):
             result = self._work.tried(held, turn.lease)
         if self._settings.busy in _KEEPS and result.ending in (Ending.BEHIND, Ending.FAILED):

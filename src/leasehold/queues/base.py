@@ -19,7 +19,7 @@ class QueueMessage:
     """One message of a queue. Times are in seconds since the epoch, by the service's clock."""
 
     body: bytes | None
-    """None where the sender put no bytes into it but an AMQP value, or a sequence."""
+    """None where the sender put no bytes into it but an AMQP value or a sequence, and where it cannot be read."""
     sequence_number: int
     enqueued_time: float
     message_id: str | None = None

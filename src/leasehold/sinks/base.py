@@ -128,6 +128,17 @@ class TellsContents(Protocol):
         ...
 
 
+class SpoiledState(dict[str, Any]):
+    """A row that cannot be read as the state of its entity, for the `reason` given; empty as a dict."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SpoiledState, (self.reason,)
+
+
 @runtime_checkable
 class KeepsStates(Protocol):
     """What a sink may do beside: give rows back, so that a handler can go on from an entity's state.
@@ -142,7 +153,8 @@ class KeepsStates(Protocol):
         """The rows of these keys that are there, by key: the columns of `schema`, as the values that were written.
 
         Keys are values of the key columns, in the order of the spec; columns are flat, and numbers with a fraction,
-        dates and times come back as `Decimal`, `float`, `date` and `datetime`. Sees every commit before the call.
+        dates and times come back as `Decimal`, `float`, `date` and `datetime`. Sees every commit before the call. A row
+        that somebody else has written, and which cannot be read so, is a `SpoiledState`: the others are none the worse.
         """
         ...
 

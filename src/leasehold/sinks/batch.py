@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,6 +59,7 @@ class Batch:
     what a batch of a spread table was computed from; all its rows are of one partition. `related` is what its events
     make of related tables; `rows` has the states that are left of their entities.
     `outbox` are the events that handlers have emitted for it, in order; it comes with `read_under` (`sinks.outbox`).
+    Without `ranges`, `times` has by partition the number of the last event read, and when it was enqueued.
     """
 
     rows: pa.Table
@@ -72,6 +73,7 @@ class Batch:
     versioned: Versioned | None = None
     outbox: Sequence[EmittedEvent] = ()
     related: Related | None = None
+    times: Mapping[Lane, tuple[int, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,18 @@ def arrange(batch: Batch) -> Arrangement:
     made_of_rows = _in_order(fence)
     if batch.parking is not None and batch.parking.retried:
         return _parked(made_of_rows, batch.ranges or ())
-    return made_of_rows if batch.ranges is None else _within(made_of_rows, batch.ranges)
+    if batch.ranges is not None:
+        return _within(made_of_rows, batch.ranges)
+    return replace(made_of_rows, stretches=timed(made_of_rows.stretches, batch.times or {}))
+
+
+def timed(stretches: Iterable[Stretch], times: Mapping[Lane, tuple[int, float]]) -> tuple[Stretch, ...]:
+    """The same stretches; where one ends with the event of its partition in `times`, its range has that one's time."""
+    found = []
+    for one in stretches:
+        number, at = times.get(one.range.lane, (None, None))
+        found.append(replace(one, range=replace(one.range, enqueued_time=at)) if number == one.range.last else one)
+    return tuple(found)
 
 
 def _in_order(fence: pa.Table) -> Arrangement:

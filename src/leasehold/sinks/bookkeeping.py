@@ -25,18 +25,21 @@ function here runs inside a transaction of the caller's, which locks the databas
 
 from __future__ import annotations
 
+import logging
+import math
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from leasehold.printable import printable
 from leasehold.sinks import claims, rejected
 from leasehold.sinks.claims import TableRecord
 from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.ordering import UNKNOWN, Claim, Key
 from leasehold.sinks.remembered_order import TableOrder
 from leasehold.sinks.shape import exists, quoted
+from leasehold.sinks.sqlite_beside.upgrades import FORMAT, bring_up_to_date, is_wide, widen
 from leasehold.sinks.table import TableSpec
-from leasehold.sinks.upgrades import FORMAT, bring_up_to_date, is_wide, widen
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS leasehold_table (
@@ -50,7 +53,20 @@ SCHEMA = (
         timed_number INTEGER, enqueued_time REAL,
         PRIMARY KEY (pipeline, entity_table, hub, consumer_group, partition)) WITHOUT ROWID""",
 )
+_MARK = ", ".join(  # text that is no UTF-8 would fail the whole query
+    [
+        *(
+            f"iif(typeof({column}) = 'text', CAST({column} AS BLOB), {column})"
+            for column in ("sequence_number", "owner_level", "whole", "disputed", "changes")
+        ),
+        "iif(timed_number = sequence_number AND typeof(enqueued_time) <> 'text', enqueued_time, NULL)",
+    ]
+)
 _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
+_MOST_SAID = 1_000  # tables are not told for ever
+_said: set[tuple[str, str, str]] = set()
+
+logger = logging.getLogger(__name__)
 
 
 def claim(connection: sqlite3.Connection, spec: TableSpec) -> str:
@@ -123,17 +139,52 @@ def make_companions(connection: sqlite3.Connection, spec: TableSpec) -> None:
 
 
 def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[str]) -> dict[Lane, Watermark]:
-    """The watermarks of all partitions of these hubs that have one."""
+    """The watermarks of all partitions of these hubs that have one.
+
+    A partition whose watermark says no number, since somebody else has written it, is in dispute: the others are read.
+    """
     return {
-        (hub, partition): Watermark(number, level, bool(whole), bool(disputed), changes, at)
+        (hub, partition): _watermark(spec, partition, number, level, whole, disputed, changes, at)
         for hub in hubs
-        for partition, number, level, whole, disputed, changes, at in connection.execute(
-            "SELECT partition, sequence_number, owner_level, whole, disputed, changes, "
-            "iif(timed_number = sequence_number, enqueued_time, NULL) FROM leasehold_watermark "
-            "WHERE pipeline = ? AND entity_table = ? AND consumer_group = ? AND hub = ?",
+        for kept, number, level, whole, disputed, changes, at in connection.execute(
+            f"SELECT CAST(partition AS BLOB), {_MARK} FROM leasehold_watermark WHERE pipeline = ? "
+            "AND entity_table = ? AND consumer_group = ? AND hub = ? AND typeof(partition) = 'text'",
             (spec.pipeline, spec.name, spec.consumer_group, hub),
         )
+        if (partition := _text(kept)) is not None
     }
+
+
+def _text(kept: bytes) -> str | None:
+    """A name as it was kept; None for what is no UTF-8, and so no partition's."""
+    try:
+        return kept.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _watermark(
+    spec: TableSpec,
+    partition: str,
+    number: object,
+    level: object,
+    whole: object,
+    disputed: object,
+    changes: object,
+    at: object,
+) -> Watermark:
+    if isinstance(number, int) and isinstance(level, int):
+        time = float(at) if isinstance(at, int | float) and math.isfinite(at) else None
+        return Watermark(number, level, bool(whole), bool(disputed), changes if isinstance(changes, int) else 0, time)
+    said = (spec.pipeline, spec.name, partition)
+    if said not in _said and len(_said) < _MOST_SAID:
+        _said.add(said)
+        logger.warning(
+            "table %s: the watermark of partition %s is none (sequence number %s, owner level %s). Nothing of "
+            "this partition is applied. Stop every instance, and set it by `leasehold reset`",
+            *(spec.name, printable(partition), printable(repr(number)[:80]), printable(repr(level)[:80])),
+        )
+    return Watermark(disputed=True)
 
 
 def reader_beside(connection: sqlite3.Connection, spec: TableSpec, hub: str) -> str | None:
@@ -148,7 +199,7 @@ def reader_beside(connection: sqlite3.Connection, spec: TableSpec, hub: str) -> 
 
 def set_watermarks(connection: sqlite3.Connection, spec: TableSpec, marks: Mapping[Lane, Watermark]) -> None:
     """Write watermarks as they are given, but for their counts of changes, which stay."""
-    connection.executemany(
+    written = connection.executemany(
         "INSERT INTO leasehold_watermark (pipeline, entity_table, hub, consumer_group, partition, "
         "sequence_number, owner_level, whole, disputed, timed_number, enqueued_time) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
@@ -162,14 +213,16 @@ def set_watermarks(connection: sqlite3.Connection, spec: TableSpec, marks: Mappi
             )
             for (hub, partition), mark in marks.items()
         ],
-    )
+    ).rowcount
+    claims.check_marked(spec, written, len(marks))
 
 
-def count_change(connection: sqlite3.Connection, spec: TableSpec) -> None:
-    """Note that entities were written or forgotten outside of a batch, whatever partition they belong to."""
+def count_change(connection: sqlite3.Connection, spec: TableSpec, lane: Lane | None = None) -> None:
+    """Note that entities of this partition, or of any, were written or forgotten outside of a batch."""
+    those = "" if lane is None else " AND hub = ? AND partition = ?"
     connection.execute(
-        "UPDATE leasehold_watermark SET changes = changes + 1 WHERE pipeline = ? AND entity_table = ?",
-        (spec.pipeline, spec.name),
+        f"UPDATE leasehold_watermark SET changes = changes + 1 WHERE pipeline = ? AND entity_table = ?{those}",
+        (spec.pipeline, spec.name, *(lane or ())),
     )
 
 

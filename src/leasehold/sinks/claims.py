@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 
 from leasehold.errors import AlreadyInUse, SinkError
+from leasehold.printable import printable
 from leasehold.sinks.table import TableSpec, folded, ordered_keys
 
 
@@ -35,6 +36,11 @@ def keys_text(spec: TableSpec) -> str:
 
 def check_record(spec: TableSpec, record: TableRecord, newest: int) -> None:
     """Refuse a table of another pipeline, mode or set of keys, and one in a later format than the `newest` known."""
+    if not isinstance(record.format, int):  # SQLite keeps what it is given
+        raise SinkError(
+            f"leasehold_table says that the table {spec.name} is of format {_shown(record.format)}, which is none. "
+            "Somebody else has written that: restore the database"
+        )
     if record.format > newest:
         raise SinkError(
             f"the table {spec.name} was written by a later version of Leasehold (format {record.format}, this one "
@@ -64,6 +70,15 @@ def too_near(spec: TableSpec, other: str) -> AlreadyInUse:
         f"the table {spec.name} cannot be beside the entity table {other}: the rejected events of one "
         "would be the other. Choose another name"
     )
+
+
+def check_marked(spec: TableSpec, written: int, wanted: int) -> None:
+    """Refuse a batch whose watermarks the database has not written: the next one would apply its events again."""
+    if written < wanted:
+        raise SinkError(
+            f"the watermarks of {spec.name} were not written, and the database raised nothing: a trigger or a rule on "
+            "leasehold_watermark keeps its rows as they are. Nothing of the batch was applied. Remove it"
+        )
 
 
 def was_dropped(spec: TableSpec, gone: str) -> SinkError:
@@ -102,4 +117,12 @@ def filled_by_queue(spec: TableSpec, queue: str) -> AlreadyInUse:
 
 
 def _words(keys: str) -> str:
-    return ", ".join(json.loads(keys)) or "none"
+    try:
+        names = json.loads(keys)
+    except ValueError:
+        return _shown(keys)  # somebody else has written them
+    return ", ".join(map(str, names)) or "none" if isinstance(names, list) else _shown(keys)
+
+
+def _shown(kept: object) -> str:
+    return printable(repr(kept)[:80])

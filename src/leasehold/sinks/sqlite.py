@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -29,6 +30,7 @@ from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks import bookkeeping, rejected
 from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.contents import contents_of_file, set_aside_in_file
+from leasehold.sinks.fence import Lane
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.messages.parking import ParkedMessages
@@ -37,6 +39,7 @@ from leasehold.sinks.ordering import Key
 from leasehold.sinks.outbox import Outbox
 from leasehold.sinks.parking import ParkedEvent
 from leasehold.sinks.parking.listing import ParkedRow
+from leasehold.sinks.related import RelatedTable
 from leasehold.sinks.set_aside import EventId, RejectedRows, Selection, SetAsideCounts
 from leasehold.sinks.shape import exists, quoted
 from leasehold.sinks.sqlite_beside import (
@@ -56,7 +59,7 @@ from leasehold.sinks.sqlite_beside.transaction import Checked, SqliteTransaction
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 from leasehold.sinks.versions import KnownEntity
-from leasehold.sqlite_file import DatabaseFile
+from leasehold.sqlite_file import DatabaseFile, primary_code
 
 
 def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> Sink:
@@ -82,8 +85,9 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
             broken=SinkError,
             create=True,
             timeout=timeout,
+            setup=parked_rows.prepare,
         )
-        self._checked: Checked | None = None  # replaced whole, so threads may race for it
+        self._checked: WeakKeyDictionary[sqlite3.Connection, Checked] = WeakKeyDictionary()  # each thread has its own
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with nothing made or changed. Whether the table is there."""
@@ -175,10 +179,20 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
         with self._explained(), self._file.reading() as connection, self._inner():
             return versions.known(connection, self.spec, schema, keys)
 
+    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
+        """See `KeepsVersions`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return parked.firsts(connection, self.spec, keys)
+
     def check_related(self, tables: Collection[str]) -> None:
         """See `RelatesTables`."""
         with self._explained(), self._file.reading() as connection, self._inner():
             related.check(connection, self.spec, tables)
+
+    def related_table(self, name: str) -> RelatedTable:
+        """See `ShowsRelated`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return related.shown(connection, self.spec, name)
 
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""
@@ -188,14 +202,24 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
 
     def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
         """See `KeepsMessages`."""
+        return self.read_messages(schema, key, [message])[0]
+
+    def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
+        """See `KeepsMessages`."""
         with self._explained(), self._file.reading() as connection, self._inner():
-            return messages.read(connection, self.spec, schema, key, message, self._clock.wall())
+            return messages.read(connection, self.spec, schema, key, named, self._clock.wall())
 
     def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
         """See `KeepsMessages`."""
+        return self.apply_messages(schema, [change], remember)[0]
+
+    def apply_messages(
+        self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float
+    ) -> list[MessageOutcome]:
+        """See `KeepsMessages`."""
         with self._claimed() as transaction:
             layout, now = transaction.layout(fenced(schema)), self._clock.wall()
-            return messages.apply(transaction.connection, self.spec, schema, layout, change, now, remember)
+            return messages.apply(transaction.connection, self.spec, schema, layout, changes, now, remember)
 
     @property
     def parked_messages(self) -> ParkedMessages:
@@ -205,7 +229,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
     @property
     def rejected_rows(self) -> RejectedRows:
         """The rejected rows of the table, to be listed, tried again or dropped."""
-        return SqliteRejectedRows(self.spec, self._claimed, lambda: rejected.time_text(self._clock.wall()))
+        return SqliteRejectedRows(self.spec, self._claimed, self._clock.wall)
 
     @property
     def outbox(self) -> Outbox:
@@ -214,7 +238,8 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
 
     def close(self) -> None:
         """Close this thread's connection. The sink may be used again afterwards."""
-        self._checked = self._fitted = None
+        self._checked.clear()
+        self._fitted = None
         self._file.close()
 
     @contextmanager
@@ -230,11 +255,12 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
     @contextmanager
     def _transaction(self) -> Iterator[SqliteTransaction]:
         with self._explained(), self._file.writing() as connection, self._inner():
-            yield SqliteTransaction(connection, self.spec, self._checked)
+            yield SqliteTransaction(connection, self.spec, self._checked.get(connection))
 
     def _committed(self, transaction: SqliteTransaction) -> None:
         self._log_added(transaction.added)
-        self._checked = transaction.checked
+        if transaction.checked is not None:
+            self._checked[transaction.connection] = transaction.checked
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -256,6 +282,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR:
+            if primary_code(error) != sqlite3.SQLITE_ERROR:
                 raise
             raise SinkError(f"{self._path}: the table {self.spec.name} cannot be written: {error}") from error

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Generic, TypeVar
@@ -28,18 +28,16 @@ import pyarrow as pa
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks import claims, duplicates, fence
+from leasehold.sinks import claims, fence
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.batch import Arrangement, Batch, Identities, Kept, arrange
+from leasehold.sinks.batch import Arrangement, Batch, Kept, arrange
+from leasehold.sinks.beside import BesideRows
 from leasehold.sinks.content import kind_of_order
 from leasehold.sinks.fence import Watermark
-from leasehold.sinks.outbox import EmittedEvent, TakesEvents
-from leasehold.sinks.parking import Parking, ParksEvents
-from leasehold.sinks.related import Related, WritesSteps
+from leasehold.sinks.parking import ParksEvents
 from leasehold.sinks.remembered_order import check_order, check_spec, order_of
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
-from leasehold.sinks.transactions import RemembersIdentities, TableTransaction
-from leasehold.sinks.versions import VersionsEntities
+from leasehold.sinks.transactions import TableTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +161,7 @@ class TransactionalSink(ABC, Generic[T]):
         The rows of the table stay, and events above a lowered watermark are applied again. `anew` says that all
         events of the hub will be: then what is known of keys is forgotten, with what they were ordered by, and the
         outcome is that of a first reading into the table (`remembered_order`, rule 3). If the table has been
-        dropped, it will be made anew. Parked events that will be read again are parked no more (`parking`, rule 4).
+        dropped, it will be made anew. Parked events that will be read again are parked no more (`parking`, rule 5).
 
         Raises `UsageError`, with nothing changed, where a higher owner level has been, since its owner goes on from
         there; and where a watermark is lowered below events that an appended or handled table holds.
@@ -265,26 +263,29 @@ class TransactionalSink(ABC, Generic[T]):
         }
         transaction.set_watermarks(raised)
 
+        beside = BesideRows(transaction, self.spec.name)
+        if plan.admitted and batch.parking is not None and not beside.has_what_was_tried(batch.parking):
+            return BatchResult(outdated=True)
         if batch.versioned is not None and plan.admitted:
-            if (now := self._of_last_versions(transaction, batch)) is None:
+            if (now := beside.of_last_versions(batch)) is None:
                 return BatchResult(outdated=True)
             batch, arrangement = now, arrange(now)
         kept = self._kept(transaction, arrangement, plan)
-        verdict = None if batch.identities is None else self._duplicates(transaction, batch.identities, plan)
+        verdict = None if batch.identities is None else beside.judge_duplicates(batch.identities, plan)
         if verdict is not None:
             kept = kept.without(verdict.dropped)
         kind = kind_of_order(batch)
-        if batch.related is not None and plan.admitted:
-            self._relate(transaction, batch.related)
+        if batch.related is not None and plan.admitted and (violations := beside.relate(batch.related)):
+            raise _Violated(violations)
         table_order = order_of(self.spec, kind, deletes=batch.delete is not None)
         check_order(transaction.recorded_order(), self.spec, table_order)
         written = transaction.write(batch, kept, plan, table_order, self._clock.wall())
         if batch.read_under is not None and (unwritten := written.refused(batch)):
             raise _Violated(unwritten)
         if batch.parking is not None and plan.admitted:
-            self._park(transaction, batch.parking)
+            beside.park(batch.parking, self._clock.wall())
         if batch.outbox:
-            self._emit(transaction, batch.outbox, plan)
+            beside.emit(batch.outbox, plan, self._clock.wall())
         transaction.set_watermarks(plan.watermarks)
         if batch.ranges is None:
             transaction.leave_none_whole()
@@ -300,64 +301,6 @@ class TransactionalSink(ABC, Generic[T]):
     def _kept(self, transaction: T, arrangement: Arrangement, plan: fence.Plan) -> Kept:
         """The rows that `plan` lets through."""
         return arrangement.admitted(plan)
-
-    def _of_last_versions(self, transaction: T, batch: Batch) -> Batch | None:
-        """The batch, computed anew where entities have moved since it read them; None to do so outside. `versions`."""
-        versions: object = transaction
-        its = batch.versioned
-        if its is None or not isinstance(versions, VersionsEntities):
-            raise UsageError(f"the database of the table {self.spec.name} keeps no versions of entities")
-        now = versions.lock_entities(its.read)
-        moved = [key for key, version in its.read.items() if now[key] != version]
-        if moved and its.again is not None:
-            anew = its.again(versions.known_entities(its.schema, moved))
-            if anew is None or anew.versioned is None:
-                return None
-            batch, its = anew, anew.versioned
-        versions.raise_versions(its.read, its.latest)
-        return batch
-
-    def _duplicates(self, transaction: T, identities: Identities, plan: fence.Plan) -> duplicates.Verdict:
-        """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for."""
-        memory: object = transaction
-        if not isinstance(memory, RemembersIdentities):
-            raise UsageError(
-                f"the database of the table {self.spec.name} keeps no memory of duplicates. Leave out deduplicate_by"
-            )
-        events = duplicates.admitted(identities, plan)
-        known = memory.known_identities({identity for identity, _ in events})
-        verdict = duplicates.judge(events, known, identities.window)
-        memory.remember_identities(verdict.remembered)
-        if events:
-            memory.forget_identities(verdict.forget_before, verdict.forget_at_most)
-        return verdict
-
-    def _relate(self, transaction: T, related: Related) -> None:
-        """Rules 2 and 3 of `related`."""
-        writes: object = transaction
-        if not isinstance(writes, WritesSteps):
-            raise UsageError(f"the database of the table {self.spec.name} writes no related tables")
-        violations: dict[int, str] = {}
-        undone = set()
-        for step in related.steps:
-            if step.key not in undone and (reason := writes.write_step(related.schema, step)) is not None:
-                violations[step.number] = reason
-                undone.add(step.key)
-        if violations:
-            raise _Violated(violations)
-
-    def _park(self, transaction: T, parking: Parking) -> None:
-        parks: object = transaction
-        if not isinstance(parks, ParksEvents):
-            raise UsageError(f"the database of the table {self.spec.name} parks no events")
-        parks.park(parking, self._clock.wall())
-
-    def _emit(self, transaction: T, events: Sequence[EmittedEvent], plan: fence.Plan) -> None:
-        takes: object = transaction
-        if not isinstance(takes, TakesEvents):
-            raise UsageError(f"the database of the table {self.spec.name} keeps no outbox")
-        admitted = {each.range.lane for each in plan.admitted}
-        takes.emit([one for one in events if (one.hub, one.partition) in admitted], self._clock.wall())
 
     def _log_added(self, columns: tuple[str, ...]) -> None:
         """Say what the table was given, once that is committed."""

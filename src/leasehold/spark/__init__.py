@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.spark.bodies import read_json
     from leasehold.spark.endings import Terminated
+    from leasehold.spark.handlers.table import HandledOnSpark
     from leasehold.spark.loop.batch import MicroBatch
     from leasehold.spark.loop.micro_batches import MicroBatches
     from leasehold.spark.pipeline import PipelineRun, Progress
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EntityTable",
     "EventHubsConnector",
+    "HandledOnSpark",
     "MicroBatch",
     "MicroBatches",
     "Piece",
@@ -43,6 +45,7 @@ __all__ = [
 _HOMES = {
     "EntityTable": "leasehold.spark.table.entity_table",
     "EventHubsConnector": "leasehold.spark.table.other_sources",
+    "HandledOnSpark": "leasehold.spark.handlers.table",
     "MicroBatch": "leasehold.spark.loop.batch",
     "MicroBatches": "leasehold.spark.loop.micro_batches",
     "Piece": "leasehold.spark.table.unseen",

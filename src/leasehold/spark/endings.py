@@ -24,6 +24,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -105,6 +106,19 @@ def note(signum: int) -> None:
         root.addHandler(logging.lastResort or logging.NullHandler())
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _except
+
+
+def signals() -> int:
+    """How often this program was told to end, so far. A loop that was stopped is not told of here."""
+    return len(_received)
+
+
+def told_since(before: int, patience: float) -> bool:
+    """Whether it was told again since there were so many `signals`, or is within `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while signals() == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return signals() != before
 
 
 def silence() -> None:

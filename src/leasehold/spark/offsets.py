@@ -3,7 +3,8 @@
 Owns the form of an offset and the rules by which one follows another:
 
 1. An offset is self-contained: `{"hub": identity, "ranges": {partition: [start, end, owner level]}}`, half-open
-   ranges. Spark logs only end offsets, and a replay must read the same ranges whatever is owned by then.
+   ranges. Spark logs only end offsets, and a replay must read the same ranges whatever is owned by then. Beside them,
+   where it is known, `"enqueued": {partition: microseconds}`, when the last event of a range was enqueued.
 2. It names every partition held, also those with nothing new (`start == end`), so that the offset of the last
    committed batch is a full account of what has been committed.
 3. A partition goes on where its last range ended if it is held at the level which that range carries.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leasehold.errors import EndWentBack, UsageError
@@ -25,12 +26,16 @@ from leasehold.model import PartitionProperties
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Events `[start, end)` of a partition, read at an owner level."""
+    """Events `[start, end)` of a partition, read at an owner level.
+
+    `enqueued` is when the hub received the last of them, in seconds since 1970, None where that is not known.
+    """
 
     partition: str
     start: int
     end: int
     owner_level: int
+    enqueued: float | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -75,7 +80,9 @@ class Plan:
 def encode(hub: str, ranges: Sequence[ReadRange]) -> dict[str, Any]:
     """The offset of these ranges."""
     ordered = sorted(ranges, key=lambda one: one.partition)
-    return {"hub": hub, "ranges": {one.partition: [one.start, one.end, one.owner_level] for one in ordered}}
+    offset = {"hub": hub, "ranges": {one.partition: [one.start, one.end, one.owner_level] for one in ordered}}
+    times = {one.partition: round(one.enqueued * 1e6) for one in ordered if one.enqueued is not None}
+    return {**offset, "enqueued": times} if times else offset
 
 
 def decode(offset: Mapping[str, Any], hub: str) -> tuple[ReadRange, ...]:
@@ -86,7 +93,11 @@ def decode(offset: Mapping[str, Any], hub: str) -> tuple[ReadRange, ...]:
             "anew, or its URL now names another. Use another checkpoint folder, or delete this one: progress is "
             "kept in the checkpoint store, not in the folder."
         )
-    return tuple(ReadRange(partition, *entry) for partition, entry in offset.get("ranges", {}).items())
+    times = {partition: at / 1e6 for partition, at in offset.get("enqueued", {}).items()}
+    return tuple(
+        ReadRange(partition, start, end, level, times.get(partition))
+        for partition, (start, end, level) in offset.get("ranges", {}).items()
+    )
 
 
 def plan(

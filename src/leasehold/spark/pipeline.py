@@ -35,8 +35,8 @@ from leasehold.sinks import open_sink
 from leasehold.sinks.table import BatchResult, Totals
 from leasehold.spark.batch import BatchTransform
 from leasehold.spark.empty import opaque
-from leasehold.spark.handlers.lanes import events_only, read_raw
-from leasehold.spark.handlers.table import HandledOnSpark
+from leasehold.spark.handlers.of_file import HandledOfFile
+from leasehold.spark.loop.between import Between
 from leasehold.spark.loop.evaluation import Evaluated, Evaluation
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, is_connect, jobs_on
@@ -149,6 +149,7 @@ class PipelineRun:
             notices=self.notices,
         )
         self._share = share
+        between = Between(self._table, share, lambda table: self._confirm_binding())
         say_losses(share.manager.notices)
         errors: dict[str, str] = {}
         share.start()
@@ -169,7 +170,7 @@ class PipelineRun:
                 report=self._say,
                 rng=self._rng,
                 columns=settings.source.columns,
-                between=self._try_parked,
+                between=between,
             )
             self._runner.run()
         except BaseException as error:
@@ -177,17 +178,20 @@ class PipelineRun:
                 errors = dict.fromkeys(share.held(), str(error)[:500]) if isinstance(error, BatchFailed) else {}
             raise
         finally:
+            between.leave()
             share.close(errors)
+            if isinstance(self._table, HandledOfFile):
+                self._table.close()
 
     # Before the first event
 
-    def _open_table(self) -> EntityTable | HandledOnSpark:
+    def _open_table(self) -> EntityTable | HandledOfFile:
         file = self._file
         hub = open_hub(file.hub_url)
         self._group = hub.consumer_group(file.source.consumer_group)
         self._hub_identity = hub.identity
         hub.close()
-        table = table_of(file) if file.sink.handler is None else HandledOnSpark(file)
+        table = table_of(file) if file.sink.handler is None else HandledOfFile(file)
         kept_for = file.kept_for()
         self._clearing = Clearing(open_sink(file.sink_url, file.table_spec()), kept_for) if kept_for else None
         self._checkpoints = file.open_stores(open_store, lambda: TablePlaces(table, self._hub_identity)).checkpoints
@@ -233,10 +237,12 @@ class PipelineRun:
 
     def _prepare(self, spark: SparkSession) -> tuple[LoopSettings, Jobs, Evaluation]:
         """How the tasks read, with just the columns needed, and what is done to each batch of it."""
-        handled = isinstance(self._table, HandledOnSpark)
-        transform = BatchTransform(read_raw(self._file) if handled else self._file, spark)
-        transformed = events_only(transform.dry_run()) if handled else transform.dry_run()
+        handled = self._table if isinstance(self._table, HandledOfFile) else None
+        transform = BatchTransform(self._file if handled is None else handled.reads, spark)
+        transformed = transform.dry_run()
         self._table.check(transformed)
+        if handled is not None:
+            transformed = handled.events(transformed)
         by, events = self._table.deduplication, opaque(spark, transform.read_schema(COLUMNS, inline=False))
         identities = None if by is None else by.prepare(events)
         connect = is_connect(spark)
@@ -273,15 +279,6 @@ class PipelineRun:
         if self._clearing is not None:
             self._clearing.step(self._share.clock.wall())
         return result
-
-    def _try_parked(self) -> None:
-        """Between batches, and while nothing comes: parked events are tried when they are due."""
-        if not isinstance(self._table, HandledOnSpark) or self._share is None:
-            return
-        if held := {name: one.owner_level for name, one in self._share.held(asked=False).items()}:
-            self._confirm_binding()
-            self._table.level_of = self._share.level_of
-            self._table.try_parked(self._hub_identity, held)
 
     def _say(self, note: str) -> None:
         self._report(self._progress(note))

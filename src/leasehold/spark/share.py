@@ -17,13 +17,14 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Protocol, TypeVar
 
 from leasehold.balancing.hand_over import HandOverStep, owner_step
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import LeaseholdError, MissingDependency, SinkError, StoreUnavailable
+from leasehold.errors import LeaseholdError, MissingDependency, SinkError, StoreUnavailable, UsageError
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.listening import Address
@@ -166,6 +167,13 @@ class Share:
         holds = self.manager.held().items()
         return {p: Plannable(hold.owner_level, hold.start) for p, hold in holds if asked or not hold.asked_by}
 
+    def trusts(self, partition: str, owner_level: int) -> bool:
+        """Whether the partition is held at this level, and trusted now. From any thread."""
+        with suppress(UsageError):  # what keeps this instance from working
+            hold = self.manager.held().get(partition)
+            return hold is not None and hold.owner_level == owner_level
+        return False
+
     def record(self, committed: Sequence[ReadRange]) -> bool:
         """Write the checkpoints of ranges that are committed. Returns whether the store could be reached.
 
@@ -177,7 +185,9 @@ class Share:
             self._note_written(due)
             return True
         # The events were read by tasks, and there is no way from them to here.
-        learn_offsets(self.hub, {one.partition: one.end - 1 for one in due if self._holds(one)})
+        learn_offsets(
+            self.hub, {one.partition: one.end - 1 for one in due if self.trusts(one.partition, one.owner_level)}
+        )
         try:
             self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
         except StoreUnavailable as error:
@@ -237,14 +247,10 @@ class Share:
             return {}
         return {partition: mark.sequence_number + 1 for partition, mark in marks.items() if not mark.disputed}
 
-    def _holds(self, one: ReadRange) -> bool:
-        hold = self.manager.held().get(one.partition)
-        return hold is not None and hold.owner_level == one.owner_level
-
     def _checkpoint(self, done: ReadRange) -> Checkpoint:
         last = done.end - 1
         number, at = self._times.get(done.partition, (BEFORE_FIRST, 0.0))
         return Checkpoint(
             *(self.group, done.partition, last, done.owner_level, offset_of(self.hub, done.partition, last)),
-            enqueued_time=at if done.start <= number <= last else None,
+            enqueued_time=at if done.start <= number <= last else done.enqueued,
         )

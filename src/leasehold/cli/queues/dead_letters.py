@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, plain
+from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, short
 from leasehold.errors import ConfigError
 from leasehold.printable import printable
 
@@ -23,22 +23,15 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SHOWN = 160
-
-
-def _short(value: object) -> str:
-    text = plain(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
-
 
 ROWS = (
     Column("sequenceNumber", "Number", right=True, text=str),
     Column("enqueuedTime", "Enqueued"),
     Column("messageId", "Message id"),
     Column("sessionId", "Session"),
-    Column("reason", "Reason", text=_short),
-    Column("description", "Description", text=_short),
-    Column("body", "Body", text=_short),
+    Column("reason", "Reason", text=short),
+    Column("description", "Description", text=short),
+    Column("body", "Body", text=short),
     Column("bodyEncoding", "Encoding", hidden=True),
     Column("properties", "Properties", hidden=True),
 )

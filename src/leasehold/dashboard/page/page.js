@@ -121,7 +121,7 @@ class Pipeline {
     heads.forEach((one, index) => head.append(make("span", index > 2 ? { class: "num" } : {}, one)));
     this.list = make("ol", { "aria-label": `partitions of ${title}` });
     this.moves = make("ol", { class: "moves", role: "log", "aria-label": `moves of ${title}`,
-      "data-none": "none since the dashboard looks" });
+      "data-none": "none seen in the last day" });
     this.rows = make("ol", { class: "rows", "aria-label": `rejected rows of ${title}`, "data-none": "none" });
     const scrolled = (list) => make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": list.getAttribute("aria-label") }, list);
     this.acted = make("p", { class: "acted", role: "status" });

@@ -291,3 +291,6 @@ class Client(ABC, Generic[S]):
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):
             self._writer.transport.abort()
+        except asyncio.CancelledError:  # the server stops, and waits no longer
+            self._writer.transport.abort()
+            raise

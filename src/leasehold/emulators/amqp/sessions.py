@@ -122,7 +122,8 @@ class Sessions(Answers):
     def _flow(self, session: Session, flow: Flow) -> None:
         was_shut = session.remote_window <= 0
         acknowledged = flow.next_incoming_id or 0
-        session.remote_window = difference(acknowledged + flow.incoming_window, session.next_outgoing_id)
+        # A window may be as large as the numbers go: only what is on its way is a difference of two of them.
+        session.remote_window = flow.incoming_window - difference(session.next_outgoing_id, acknowledged)
         if flow.handle is not None:
             link = session.links.get(flow.handle)
             if link is None:
@@ -130,7 +131,7 @@ class Sessions(Answers):
                 return
             if link.sends and flow.link_credit is not None and link.state is not LinkState.DETACHING:
                 known = link.delivery_count if flow.delivery_count is None else flow.delivery_count
-                link.credit = max(0, difference(known + flow.link_credit, link.delivery_count))
+                link.credit = max(0, flow.link_credit - difference(link.delivery_count, known))
                 link.drain = flow.drain
         for link in session.links.values():
             if link.sending:

@@ -29,6 +29,11 @@ class Receivers:
         """Where there is a receiver now. May be asked from any thread."""
         return frozenset(place for place, here in list(self._places.items()) if here)
 
+    @property
+    def levels(self) -> dict[Hashable, frozenset[int | None]]:
+        """The owner levels of those who receive now. May be asked from any thread."""
+        return {place: frozenset(here.copy().values()) for place, here in list(self._places.items()) if here}
+
     def enter(self, place: Hashable, link: Link, level: int | None) -> list[tuple[Link, AmqpError]]:
         """Let a receiver in; return those that have to go, each with the reason. Raises `AmqpError`."""
         here = self._places.setdefault(place, {})

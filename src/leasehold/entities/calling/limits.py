@@ -4,6 +4,7 @@
    the batch, also where the batch is computed again.
 2. All that are ended in a batch take `at_most` seconds together, a third of `hand_over_timeout`: so a partition that
    somebody asks for is handed over, and not stolen. A call that might exceed that is not made, and its event waits.
+   A call that goes on while others are called (`processes`) takes nothing of that.
 3. Events that hung in an earlier batch may take half of that time, and one call in any case: so they do not hold up
    those that never have.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from leasehold.config import check_seconds
-from leasehold.entities.calling.raised import NotCalled, RaisedElsewhere, is_timeout
+from leasehold.entities.calling.raised import GoesOn, NotCalled, RaisedElsewhere, is_timeout
 from leasehold.entities.handlers import EntityEvent, EntityHandler
 from leasehold.errors import ConfigError
 
@@ -32,7 +33,7 @@ class TimeLimit:
         self._timeout = timeout or 0.0
         self._at_most = at_most if timeout else math.inf
         self._spent = 0.0
-        self._hung: dict[tuple[str, int], RaisedElsewhere] = {}
+        self._hung: dict[str, RaisedElsewhere] = {}
 
     @property
     def spent(self) -> bool:
@@ -41,7 +42,7 @@ class TimeLimit:
 
     def check(self, event: EntityEvent, *, before: bool) -> None:
         """Raise `NotCalled`, or what ended the call for this event in this batch. `before`: it hung in an earlier."""
-        known = self._hung.get((event.partition, event.sequence_number))
+        known = self._hung.get(event.id)
         if known is not None:
             raise known
         half = before and self._spent > 0 and self._spent + self._timeout > self._at_most / 2
@@ -50,18 +51,32 @@ class TimeLimit:
 
     def note(self, event: EntityEvent, error: RaisedElsewhere) -> None:
         """A call was ended."""
-        self._spent += self._timeout
-        self._hung[event.partition, event.sequence_number] = error
+        if not error.beside:
+            self._spent += self._timeout
+        self._hung[event.id] = error
 
 
-def within(limit: TimeLimit, handler: EntityHandler, answers: Answers, before: Collection[int]) -> EntityHandler:
-    """The handler, called by `answers`, which takes and returns states as dicts, as far as the limit allows."""
+def within(
+    limit: TimeLimit,
+    handler: EntityHandler,
+    answers: Answers,
+    before: Collection[int],
+    goes_on: Callable[[EntityEvent, bool], None] | None = None,
+) -> EntityHandler:
+    """The handler, called by `answers`, which takes and returns states as dicts, as far as the limit allows.
+
+    `goes_on` is told of an event whose call has not ended, and whether it has only begun.
+    """
 
     @functools.wraps(handler.function)
     def called(state: Any, event: EntityEvent) -> Any:
         limit.check(event, before=event.sequence_number in before)
         try:
             return answers(state, event)
+        except GoesOn as still:
+            if goes_on is not None:
+                goes_on(event, still.first)
+            raise
         except RaisedElsewhere as error:
             if is_timeout(error):
                 limit.note(event, error)

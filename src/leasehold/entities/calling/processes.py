@@ -1,8 +1,16 @@
 """Processes that call a handler, so that a call which hangs can be ended.
 
-Owns their lives. A call takes one that is idle, or starts one, so there are as many as there have been calls at
-the same time; each answers one call at a time, by `program`. A process whose call takes too long is killed with all
-that it has started, and so is one whose answer nobody waits for. Calls of any threads at once.
+Owns their lives. A call takes one that is idle, or has one started and takes whichever is there first, so there are
+about as many as there have been calls at the same time; each answers one call at a time, by `program`. A process whose
+call takes too long is killed with all that it has started, and so is one whose answer nobody waits for. With `beside`
+one more is started as soon as the last idle one is taken, so that calls seldom wait for it. Calls of any threads at
+once.
+
+A slow entity need not hold up the others of its partition: with `beside` a call that takes much longer than calls do
+goes on in its process, and `GoesOn` is raised. Whoever calls for the same event and state again gets the answer of that
+call, at once or with `GoesOn` once more. With another state its process is killed, and the new call is waited for, so
+that it comes to an end. When the partition is left it is killed too. At most `MOST_BESIDE` go on; the next one is
+waited for.
 
 When this process stops for a minute in a call, the answer is there when it goes on, and counts. When it is killed, the
 kernel ends its processes (Linux). A child that this process forks begins with none.
@@ -19,20 +27,33 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from leasehold.entities.answers import Effects
 from leasehold.entities.calling.crossing import call_of, read_answer
 from leasehold.entities.calling.program import BEGUN, BY_NAME, WHERE, receive, send
-from leasehold.entities.calling.raised import died, timed_out
+from leasehold.entities.calling.raised import GoesOn, RaisedElsewhere, died, timed_out
 from leasehold.entities.handlers import EntityEvent, EntityHandler
 from leasehold.errors import ConfigError, HandlerUnavailable
 
 STARTING = 60.0
 """Seconds for a process to start, and to import the handler."""
+
+PATIENCE, SLOW = 0.03, 10
+"""A call goes on beside others after so many seconds, and no sooner than after so many times what a call takes."""
+MOST_BESIDE = 4
+"""So many calls go on beside others. Each has a process."""
+_WEIGHT = 0.05
+_AT_ONCE = 0.001
+_FORGOTTEN = 10.0
+_NO_RESERVE = 10.0  # seconds without another try, after one that did not start
+
+_Place = tuple[str, str, int]
 _LOOKING = 1.0  # seconds that a process which hangs has for saying where
+_LAST = b" in <module>\n"
+"""Where the main thread's stack ends, which comes behind all others."""
 _PROGRAM = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from leasehold.entities.calling.program import main; main(*map(int, sys.argv[2:]))"
@@ -57,45 +78,153 @@ def named(handler: EntityHandler) -> bytes:
 class HandlerProcesses:
     """Calls a handler, known as `named` says or pickled, each call for at most `timeout` seconds."""
 
-    def __init__(self, name: str, handler: bytes, timeout: float) -> None:
+    def __init__(self, name: str, handler: bytes, timeout: float, *, beside: bool = False) -> None:
         self._name, self._handler, self._timeout = name, handler, timeout
-        self._lock = threading.Lock()
+        self._beside, self._mean = beside, 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have no process: at first, and in a child that this process has forked."""
+        self._lock = threading.Condition()
         self._idle: list[_Process] = []
+        self._going: dict[_Place, tuple[bytes, _Process]] = {}
+        self._waiting = 0  # calls that wait for a process
+        self._starting: set[threading.Thread] = set()
+        self._failures: list[Exception] = []
+        self._reserve_from = 0.0
         self._owner = os.getpid()
 
     def __call__(self, state: Mapping[str, Any] | None, event: EntityEvent) -> Effects:
         """What the handler answers, a state as a dict.
 
         Raises `Reject`; `RaisedElsewhere` for all else that it raises, for a call that was ended, and for a process
-        that ended in it; `HandlerUnavailable` where no process starts.
+        that ended in it; `HandlerUnavailable` where no process starts; `GoesOn`.
         """
-        said, answer = call_of(state, event), None
-        while answer is None:  # one that was idle may have ended before the call
-            process = self._taken() or _Process(self._name, self._handler)
-            try:
-                answer = process.call(said, self._timeout)
-            except BaseException:
-                process.end()
-                raise
+        said, place = call_of(state, event), (event.hub, event.partition, event.sequence_number)
+        process, replaced = self._resumed(place, said)
+        resumed = process is not None
+        while process is None:  # one that was idle may have ended before the call
+            process = self._begun(said)
+        began = time.monotonic()  # it may have had to start first
+        try:
+            answer = process.answer(0.0 if resumed else None if replaced else self._patience())
+        except BaseException as error:
+            process.end()
+            if isinstance(error, RaisedElsewhere):
+                error.beside = resumed
+            raise
+        if answer is None:
+            self._let_go_on(place, said, process)
+            raise GoesOn(first=not resumed)
+        if not resumed:
+            self._mean += _WEIGHT * (time.monotonic() - began - self._mean)
         self._give_back(process)
         return read_answer(answer)
 
+    def leave(self, hub: str, partition: str) -> None:
+        """End the calls that go on for events of this partition."""
+        self._end_those(lambda place, process: place[:2] == (hub, partition))
+
     def close(self) -> None:
-        """End the processes that are idle. The next call starts one."""
+        """End the processes that are idle, and the calls that go on. The next call starts one."""
+        self._forget_forked()
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, starting, self._starting = self._idle, [], self._starting, set()
+        for thread in starting:  # which ends what it has started, now that nobody waits for that
+            thread.join()
         for process in idle:
             process.end()
+        self._end_those(lambda place, process: True)
 
-    def _taken(self) -> _Process | None:
+    def _begun(self, said: bytes) -> _Process | None:
+        """A process that has begun with the call; None if one that was idle has ended before."""
+        process = self._taken()
+        try:
+            return process if process.begin(said, self._timeout) else None
+        except BaseException:
+            process.end()
+            raise
+
+    def _patience(self) -> float | None:
+        """Seconds after which a call goes on beside others, None if it is waited for."""
+        if not self._beside or len(self._going) >= MOST_BESIDE:
+            return None
+        return max(PATIENCE, SLOW * self._mean)
+
+    def _resumed(self, place: _Place, said: bytes) -> tuple[_Process | None, bool]:
+        """The process that is called for this event and state already, or whether one with another state was ended."""
+        self._forget_forked()
         with self._lock:
-            if self._owner != os.getpid():  # forked: they are our parent's
-                self._owner, self._idle = os.getpid(), []
-            return self._idle.pop() if self._idle else None
+            before, process = self._going.pop(place, (b"", None))
+        if process is None or before == said:
+            return process, False
+        process.end()
+        return None, True
+
+    def _let_go_on(self, place: _Place, said: bytes, process: _Process) -> None:
+        self._end_those(lambda place, process: process.is_overdue)  # nobody has come back to those
+        with self._lock:
+            self._going[place] = said, process
+
+    def _end_those(self, which: Callable[[_Place, _Process], bool]) -> None:
+        self._forget_forked()
+        with self._lock:
+            ended = {place: process for place, (_, process) in self._going.items() if which(place, process)}
+            for place in ended:
+                del self._going[place]
+        for process in ended.values():
+            process.end()
+
+    def _taken(self) -> _Process:
+        self._forget_forked()
+        with self._lock:
+            self._waiting += 1
+            try:
+                while not self._idle:
+                    if self._failures:
+                        raise self._failures.pop()
+                    self._start_some(self._waiting)
+                    self._lock.wait()
+                process = self._idle.pop()
+            finally:
+                self._waiting -= 1
+            if self._beside and not self._idle and time.monotonic() >= self._reserve_from:
+                self._start_some(self._waiting + 1)
+            return process
 
     def _give_back(self, process: _Process) -> None:
         with self._lock:
             self._idle.append(process)
+            self._lock.notify()
+
+    def _start_some(self, count: int) -> None:
+        """See to it that so many processes are being started, in threads of their own."""
+        while len(self._starting) < count:
+            thread = threading.Thread(target=self._start, name="leasehold-handler", daemon=True)
+            self._starting.add(thread)
+            thread.start()
+
+    def _start(self) -> None:
+        started = failure = None
+        try:
+            started = _Process(self._name, self._handler)
+        except Exception as error:  # noqa: BLE001  a call that waits raises it
+            failure = error
+        with self._lock:
+            wanted = threading.current_thread() in self._starting
+            self._starting.discard(threading.current_thread())
+            if wanted and started is not None:
+                self._idle.append(started)
+            elif failure is not None:
+                self._reserve_from = time.monotonic() + _NO_RESERVE
+                self._failures += [failure] if self._waiting else []
+            self._lock.notify_all()
+        if started is not None and not wanted:
+            started.end()
+
+    def _forget_forked(self) -> None:
+        if self._owner != os.getpid():  # forked: they are our parent's
+            self._begin()
 
 
 class _Process:
@@ -134,24 +263,45 @@ class _Process:
                 "this program's errors says why"
             ) from error
 
-    def call(self, said: bytes, timeout: float) -> bytes | None:
-        """Send a call and wait for the answer; None if the process has ended before it began to call.
+    def begin(self, said: bytes, timeout: float) -> bool:
+        """Send a call. False if the process has ended before it began with it, and is of no use any more.
 
-        Raises `RaisedElsewhere`. Then, as after None, the process is of no use any more.
+        Raises `RaisedElsewhere`.
         """
+        self._timeout, self._until = timeout, time.monotonic() + timeout
         self._calls.settimeout(timeout)
-        begun = False
         try:
             send(self._calls, said)
-            begun = receive(self._calls) == BEGUN
-            return receive(self._calls)
+            return receive(self._calls) == BEGUN
         except TimeoutError:
             raise timed_out(timeout, self._asked_where()) from None
         except (EOFError, OSError):
-            how = self.end(wait=_LOOKING)
-            if begun:
-                raise died(how) from None
-            return None
+            self.end(wait=_LOOKING)
+            return False
+
+    def answer(self, patience: float | None) -> bytes | None:
+        """Wait for the answer of the call that has begun; None if it goes on after `patience` seconds.
+
+        Raises `RaisedElsewhere`. Then the process is of no use any more.
+        """
+        left = max(_AT_ONCE, self._until - time.monotonic())  # what is there by now counts
+        wait = left if patience is None else min(left, max(_AT_ONCE, patience))
+        try:
+            self._calls.settimeout(wait)
+            self._calls.recv(1, socket.MSG_PEEK)
+            self._calls.settimeout(left + _LOOKING)
+            return receive(self._calls)
+        except TimeoutError:
+            if time.monotonic() < self._until:
+                return None
+            raise timed_out(self._timeout, self._asked_where()) from None
+        except (EOFError, OSError):
+            raise died(self.end(wait=_LOOKING)) from None
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether its call has taken too long for a while already."""
+        return time.monotonic() > self._until + _FORGOTTEN
 
     def end(self, wait: float = 0.0) -> str:
         """Kill the process and what it has started, which may end by itself for so many seconds. How it ended."""
@@ -172,6 +322,8 @@ class _Process:
         said, until = b"", time.monotonic() + _LOOKING
         while (left := until - time.monotonic()) > 0 and select.select([self._where], [], [], left)[0]:
             said += os.read(self._where, 1 << 16)
+            if said.endswith(_LAST):
+                break
             until = min(until, time.monotonic() + _LOOKING / 10)
         return said.decode(errors="replace")
 

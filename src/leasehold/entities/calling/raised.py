@@ -21,6 +21,8 @@ class RaisedElsewhere(Exception):
 
     def __init__(self, name: str, described: str, traced: str, after: float | None) -> None:
         self.name, self.described, self.traced, self.after = name, described, traced, after
+        self.beside = False
+        """Whether others went on meanwhile: the call took nobody's time."""
         super().__init__(name, described, traced, after)
 
     def __str__(self) -> str:
@@ -29,6 +31,17 @@ class RaisedElsewhere(Exception):
 
 class NotCalled(Exception):
     """The handler is not called for this event now: what hung in this batch has taken all the time that there is."""
+
+
+class GoesOn(NotCalled):
+    """The handler is called for this event already, by a process that has not answered yet: its event waits.
+
+    `first`: the call was begun just now, and not at an earlier time.
+    """
+
+    def __init__(self, *, first: bool) -> None:
+        self.first = first
+        super().__init__(first)
 
 
 def timed_out(seconds: float, traced: str = "") -> RaisedElsewhere:

@@ -377,7 +377,8 @@ def _place(found: dict[str, Any]) -> PartitionProperties:
     """Begin and end. An empty partition begins where it ends, also when retention has emptied it."""
     end = found["last_enqueued_sequence_number"] + 1
     begin = end if found["is_empty"] else found["beginning_sequence_number"]
-    return PartitionProperties(found["id"], begin, end)
+    last = None if found["is_empty"] else found["last_enqueued_time_utc"].timestamp()
+    return PartitionProperties(found["id"], begin, end, last)
 
 
 def _at_once(ask: Callable[[str], T], names: Sequence[str]) -> list[T]:

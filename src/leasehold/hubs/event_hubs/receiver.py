@@ -8,9 +8,9 @@ again for ever, without a pause and without telling. One thread reads from a rec
 The client is used one step below its public surface, whose `receive_batch` opens a second connection, keeps a second
 thread and makes two objects of each event: more than half of the CPU. What is used is
 `EventHubConsumerClient._create_consumer`, and of the consumer `_open_with_retry`, `receive`, `close`, `_keep_alive`,
-`_handler.do_work`, the tags that `_handler._link` keeps, `_message_received`, which is given each decoded message, and
-the socket of its connection's transport, which is read in larger pieces (`read_ahead`). So this works with the releases
-of azure-eventhub that it was tried with: 5.15.
+`_handler.do_work`, `_incoming_transfer` of its `_link`, which is given each frame of a message (`decoding` says why),
+and the socket of its connection's transport, which is read in larger pieces (`read_ahead`). So this works with the
+releases of azure-eventhub that it was tried with: 5.15.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import queue
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +29,7 @@ from azure.eventhub import EventHubConsumerClient
 from azure.eventhub._pyamqp._transport import SSLTransport
 
 from leasehold.errors import HubUnavailable
+from leasehold.hubs.event_hubs.decoding import decode
 from leasehold.hubs.event_hubs.events import Message, number_of
 from leasehold.hubs.event_hubs.read_ahead import ReadAhead
 from leasehold.hubs.event_hubs.url import Address, without_secrets
@@ -189,16 +190,14 @@ class Receiver:
                 owner_level=self.owner_level,
                 prefetch=self._most,
             )
-            consumer._message_received = on_message
             # Its thread for that would read beside this one every 30 s, and events could overtake each other.
             consumer._keep_alive = None
             consumer._open_with_retry()  # `receive` would take a connection that is refused for one that was closed
+            _hand_out(consumer._handler._link, on_message)  # it has given no credit yet
             _read_ahead(consumer._handler._connection._transport)
             self._opened.set()
             while not self._given_up():
                 consumer.receive()
-                if consumer._handler._link is not None:  # it keeps every delivery's tag, to settle what we never do
-                    consumer._handler._link._received_delivery_tags.clear()
                 while arrived and not self._given_up():
                     if self._offer(arrived[:], _GLANCE):
                         arrived.clear()
@@ -257,6 +256,25 @@ def close_together(receivers: Sequence[Receiver]) -> None:
     until = time.monotonic() + _PARTING
     for receiver in receivers:  # each looks at every event, and every 0.2 s, but for a connection that is being opened
         receiver._thread.join(max(0.0, until - time.monotonic()))
+
+
+def _hand_out(link: Any, on_message: Callable[[Message], None]) -> None:
+    """Give out each message of the link. The client's own way ends at one that it cannot decode, and keeps all tags."""
+    parts: list[bytes] = []
+
+    def incoming(frame: Sequence[Any]) -> None:
+        more, payload = frame[5], frame[11]
+        if more or parts:
+            parts.append(bytes(payload))
+        if more:
+            return
+        link.current_link_credit -= 1
+        link.delivery_count += 1
+        message = decode(b"".join(parts) if parts else payload)
+        parts.clear()
+        on_message(message)
+
+    link._incoming_transfer = incoming
 
 
 def _read_ahead(transport: Any) -> None:

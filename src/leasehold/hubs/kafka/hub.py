@@ -57,15 +57,17 @@ class _Process:
     def __init__(self, settings: KafkaSettings, topic_id: str | None) -> None:
         self.pid = os.getpid()
         self.topic = Topic(settings, topic_id)
-        self.readers = ReaderPool(
-            settings, lambda partition: self.topic.edges([partition])[partition], self.topic.confirm
-        )
+        self.readers = ReaderPool(settings, self._edges, self.topic.confirm)
+        self.samples = ReaderPool(settings, self._edges, self.topic.confirm, ahead=False)
         self.sender = Sender(settings)
         self.mirror = Mirror(settings)
 
+    def _edges(self, partition: int) -> tuple[int, int]:
+        return self.topic.edges([partition])[partition]
+
 
 class KafkaHub:
-    """A topic as a hub: `Hub`, `ReadsChunks`, `KnowsOffsets`, `TellsTimes`, `HasGaps` and `ProgressMirror`."""
+    """A topic as a hub: `Hub`, and every protocol beside it but for those of hubs that know their readers."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -162,6 +164,13 @@ class KafkaHub:
         schema = event_schema(columns)
         return (chunk.arrow(schema) for chunk in self._chunks(partition, start, end, batch_rows, columns))
 
+    def read_sample(
+        self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS
+    ) -> Iterator[pa.RecordBatch]:
+        """A few events, without a fetch of those behind them; see `ReadsSamples`."""
+        schema, rows = event_schema(columns), max(1, end - start)
+        return (chunk.arrow(schema) for chunk in self._chunks(partition, start, end, rows, columns, ahead=False))
+
     def read_chunks(self, partition: str, start: int, end: int, *, batch_rows: int = 10_000) -> Iterator[MessageChunk]:
         """As `read`, and what is made of the events stays open; see `ReadsChunks`."""
         return self._chunks(partition, start, end, batch_rows, EVENT_COLUMNS)
@@ -187,6 +196,7 @@ class KafkaHub:
         if process is not None and process.pid == os.getpid():
             process.mirror.close()
             process.readers.close()
+            process.samples.close()
 
     @property
     def _here(self) -> _Process:
@@ -203,7 +213,7 @@ class KafkaHub:
         return int(partition)
 
     def _chunks(
-        self, partition: str, start: int, end: int, batch_rows: int, columns: Collection[str]
+        self, partition: str, start: int, end: int, batch_rows: int, columns: Collection[str], *, ahead: bool = True
     ) -> Iterator[MessageChunk]:
         if batch_rows < 1:
             raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
@@ -212,7 +222,8 @@ class KafkaHub:
         def chunks() -> Iterator[MessageChunk]:
             if start < end:
                 self._here.topic.expect(number, end)
-                with self._here.readers.reader(number, start) as reader:
+                pool = self._here.readers if ahead else self._here.samples
+                with pool.reader(number, start) as reader:
                     for messages in reader.messages(start, end, batch_rows):
                         yield MessageChunk.of(
                             messages,

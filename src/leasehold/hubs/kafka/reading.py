@@ -1,7 +1,9 @@
 """Reading exact ranges of one partition, and the readers that a process keeps for it.
 
 A reader is a consumer with one partition assigned: it joins no group and commits nothing. It fetches ahead, so
-that the next range is mostly there when it is asked for; where a range does not continue the last one, it seeks.
+that the next range is mostly there when it is asked for; where a range does not continue the last one, it seeks. A
+reader of samples fetches hardly more than the few messages that it is asked for, and nothing between two reads: so the
+next one may be of another partition.
 
 How a range `[start, end)` ends. Offsets may be missing: compaction removes messages, and the marks of
 transactions take offsets and are never delivered. So what ends a range is the reader's position, not a count: a
@@ -27,11 +29,11 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 from operator import lt
-from typing import cast
+from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -47,6 +49,20 @@ _END_PAUSE = 0.1
 
 CONFIRMED_FOR = 1.0
 """Seconds after which the topic is asked for its id again, in the middle of a range."""
+
+_AHEAD: Mapping[str, Any] = {
+    "queued_max_messages_kbytes": 16 << 10,
+    # For so long a queue that was full is left alone. Librdkafka's default is a second, in which a reader has long
+    # emptied it; with much less, readers whose queues stay full keep a core busy with looking.
+    "fetch_queue_backoff_ms": 50,
+}
+_SAMPLES: Mapping[str, Any] = {
+    "queued_min_messages": 1,
+    "fetch_queue_backoff_ms": 1,  # else the next look waits a second, since the queue was full at the last one
+    "fetch_message_max_bytes": 16 << 10,  # a broker gives a whole batch of messages, whatever it weighs
+    "fetch_wait_max_ms": 10,  # a look elsewhere waits for a fetch at the partition's end that is under way
+}
+"""A reader that fetches ahead has asked for megabytes by the time that the one message it looks for has come."""
 
 Edges = Callable[[int], tuple[int, int]]
 """Begin and end of a partition, as they are now."""
@@ -67,22 +83,21 @@ class PartitionReader:
     `_ended` is where the broker said last that the partition ends.
     """
 
-    def __init__(self, settings: KafkaSettings, partition: int, edges: Edges, confirm: Confirm) -> None:
+    def __init__(
+        self, settings: KafkaSettings, partition: int, edges: Edges, confirm: Confirm, *, ahead: bool = True
+    ) -> None:
         self._settings = settings
         self._partition = partition
+        self._ahead = ahead
         self._edges = edges
         self._confirm = confirm
         self._client = Client(
             Consumer,
             settings,
-            **READING,
+            **{**READING, **(_AHEAD if ahead else _SAMPLES)},
             group_id=settings.group_id,
             auto_offset_reset="error",
             check_crcs=True,
-            queued_max_messages_kbytes=16 << 10,
-            # For so long a queue that was full is left alone. Librdkafka's default is a second, in which a reader has
-            # long emptied it; with much less, readers whose queues stay full keep a core busy with looking.
-            fetch_queue_backoff_ms=50,
         )
         self._next = self._seen = self._ended = -1
         self._lost = False  # the consumer has said that its place is gone
@@ -93,6 +108,12 @@ class PartitionReader:
     def continues(self, start: int) -> bool:
         """Whether a range from `start` on can be read without a seek."""
         return 0 <= self._next <= start <= self._seen
+
+    def turn_to(self, partition: int) -> None:
+        """Read this partition from now on. Its place in another one is forgotten."""
+        if partition != self._partition:
+            self._rest()
+            self._partition = partition
 
     def messages(self, start: int, end: int, rows: int) -> Iterator[list[Message]]:
         """The messages `[start, end)` that there are, in order, in lists of at most `rows`."""
@@ -120,6 +141,8 @@ class PartitionReader:
                 yield gathered
                 gathered, room = [], _BATCH_BYTES
         self._next = min(end, self._seen)
+        if not self._ahead:
+            self._rest()
         self._confirm(0.0)
         if gathered:
             yield gathered
@@ -237,6 +260,12 @@ class PartitionReader:
         self._ended, self._lost = -1, False
         self._client.handle.assign([TopicPartition(self._settings.topic, self._partition, self._seen)])
 
+    def _rest(self) -> None:
+        """Fetch nothing more before the next range, which is found by a seek."""
+        self._drop(len(self._waiting))
+        self._next = self._seen = -1
+        self._client.handle.unassign()
+
     def _patience(self) -> float:
         """How long to wait without progress: not for long once every broker is known to be away."""
         settings = self._settings
@@ -247,9 +276,13 @@ class PartitionReader:
 
 
 class ReaderPool:
-    """The readers of one hub in one process. A reader that failed is closed; one that is idle for long too."""
+    """The readers of one hub in one process. A reader that failed is closed; one that is idle for long too.
 
-    def __init__(self, settings: KafkaSettings, edges: Edges, confirm: Confirm) -> None:
+    `ahead`: they fetch what comes after a range too. Else they are for samples, and each is for any partition.
+    """
+
+    def __init__(self, settings: KafkaSettings, edges: Edges, confirm: Confirm, *, ahead: bool = True) -> None:
+        self._ahead = ahead
         self._settings = settings
         self._edges = edges
         self._confirm = confirm
@@ -282,12 +315,13 @@ class ReaderPool:
 
     def _take(self, partition: int, start: int) -> PartitionReader:
         with self._lock:
-            mine = [entry for entry in self._idle if entry[1] == partition]
+            mine = [entry for entry in self._idle if entry[1] == partition or not self._ahead]
             if mine:
-                best = max(mine, key=lambda entry: (entry[2].continues(start), entry[0]))
+                best = max(mine, key=lambda entry: (entry[1] == partition, entry[2].continues(start), entry[0]))
                 self._idle.remove(best)
+                best[2].turn_to(partition)
                 return best[2]
-        return PartitionReader(self._settings, partition, self._edges, self._confirm)
+        return PartitionReader(self._settings, partition, self._edges, self._confirm, ahead=self._ahead)
 
     def _give_back(self, partition: int, reader: PartitionReader) -> None:
         if self._pid != os.getpid():

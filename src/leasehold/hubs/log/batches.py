@@ -122,7 +122,7 @@ class EventBatches:
         return pa.concat_arrays([pa.repeat(pa.scalar(piece.enqueued, kind), piece.rows) for piece in run])
 
 
-_counted = pa.array([], pa.int64())
+_counted = pa.nulls(0, pa.int64())  # not pa.array, which imports pandas: every command would wait for it
 
 
 def _sequence_numbers(run: Sequence[Stored], rows: int) -> pa.Array:

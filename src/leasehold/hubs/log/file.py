@@ -34,7 +34,7 @@ from leasehold.hubs.log.format import (
     no_log,
 )
 from leasehold.model import PartitionProperties
-from leasehold.sqlite_file import DatabaseFile
+from leasehold.sqlite_file import DatabaseFile, primary_code
 
 MOST_PARTITIONS = 1_024
 
@@ -351,7 +351,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except HubUnavailable as error:
         cause = error.__cause__
-        if isinstance(cause, sqlite3.OperationalError) and cause.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR:
+        if isinstance(cause, sqlite3.OperationalError) and primary_code(cause) == sqlite3.SQLITE_ERROR:
             raise damaged(path, f"SQLite says: {cause}") from cause
         raise
     except sqlite3.DatabaseError as error:

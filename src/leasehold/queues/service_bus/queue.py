@@ -1,8 +1,9 @@
 """A Service Bus queue, subscription, or the dead letters of either, through `azure-servicebus`.
 
 Owns the receiver and the sender, each opened when it is first used, and the words of the driver in ours: a lock that
-was lost is a value, what may pass is a transient `QueueUnavailable`, all else a lasting one. Nothing is prefetched:
-what is locked is in the caller's hands, who knows how long it takes. No message or error shows a secret.
+was lost is a value, what may pass is a transient `QueueUnavailable`, all else a lasting one. Nothing is asked for but
+by `receive`: what is locked is in the caller's hands, who knows how long it takes, or comes with the next call. No
+message or error shows a secret.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from azure.servicebus.exceptions import (
 
 from leasehold.errors import QueueError, QueueUnavailable, lasting
 from leasehold.queues.base import NewMessage, QueueMessage
+from leasehold.queues.service_bus.prompt import ABANDONED, COMPLETED, DEFERRED, announce, has_some
 from leasehold.queues.service_bus.sending import send_all
 from leasehold.queues.service_bus.url import Address, read_url
 
@@ -40,6 +42,8 @@ _LASTING = (
 _ANNOUNCED = (b"DeadLetterReason", b"DeadLetterErrorDescription")
 _SESSION_WAIT = 1.0
 """Seconds to wait for more messages of a session before the next one is taken."""
+_BRIEFLY = 0.05
+"""Seconds to wait for more where some have come already."""
 _RETRIES = 3
 """How often the driver makes a call anew. With sessions not at all: it takes having waited in vain for a free session
 for a failure, and would wait four times, with pauses; and what a link's end takes away there is the session, which no
@@ -92,7 +96,9 @@ class ServiceBusQueue:
     def _received(self, most: int, wait: float) -> list[QueueMessage]:
         if self._sessions:
             return self._of_sessions(most, wait)
-        return [_message(each) for each in self._opened().receive_messages(max_message_count=most, max_wait_time=wait)]
+        receiver = self._opened()
+        wait = min(wait, _BRIEFLY) if has_some(receiver) else wait
+        return [_message(each) for each in receiver.receive_messages(max_message_count=most, max_wait_time=wait)]
 
     def _of_sessions(self, most: int, wait: float) -> list[QueueMessage]:
         """Messages of one session. The next call stays with it if there may be more, and else takes the next one."""
@@ -131,26 +137,29 @@ class ServiceBusQueue:
 
     def complete(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
         """See `Queue.complete`."""
+        self._announce(messages, COMPLETED)
         return [
             each for each in messages if not self._settled(lambda driver: self._opened().complete_message(driver), each)
         ]
 
     def abandon(self, messages: Sequence[QueueMessage]) -> None:
         """See `Queue.abandon`."""
+        self._announce(messages, ABANDONED)
         for each in messages:
             self._settled(lambda driver: self._opened().abandon_message(driver), each)
 
     def defer(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
         """See `DefersMessages`."""
+        self._announce(messages, DEFERRED)
         return [
             each for each in messages if not self._settled(lambda driver: self._opened().defer_message(driver), each)
         ]
 
     def receive_deferred(self, numbers: Sequence[int]) -> list[QueueMessage]:
         """See `DefersMessages`. The service gives all of them or none: then each half is asked for."""
-        with self._linked():
+        with self._linked(), _once(self._opened()) as receiver:
             try:
-                return [_message(each) for each in self._opened().receive_deferred_messages([*numbers])]
+                return [_message(each) for each in receiver.receive_deferred_messages([*numbers])]
             except MessageNotFoundError:
                 if len(numbers) == 1:
                     return []
@@ -234,6 +243,12 @@ class ServiceBusQueue:
             self._client = self._address.client(0 if self._sessions else _RETRIES)
         return self._client
 
+    def _announce(self, messages: Sequence[QueueMessage], outcome: Any) -> None:
+        """Of several messages, send all outcomes at once, so that the answers come one upon the other."""
+        if len(messages) > 1 and self._receiver is not None:
+            drivers = [each.driver for each in messages]
+            announce(self._receiver, (one for one in drivers if self._sessions or not one._lock_expired), outcome)
+
     def _settled(self, settle: Any, message: QueueMessage) -> bool:
         """Whether the message could be settled: a lock that was lost is no error."""
         if self._sessions and self._receiver is None:
@@ -277,6 +292,21 @@ class ServiceBusQueue:
             raise QueueUnavailable(f"{self.url}: {error.message}") from error
 
 
+@contextmanager
+def _once(receiver: Any) -> Iterator[Any]:
+    """Within the block the driver makes no call of this receiver anew.
+
+    It takes the answer that a message is not there, or that another has its lock, for a failure that may pass, and asks
+    four times, with pauses of 11 s in all: meanwhile the locks end of those that were received.
+    """
+    config = receiver._config
+    retries, config.retry_total = config.retry_total, 0
+    try:
+        yield receiver
+    finally:
+        config.retry_total = retries
+
+
 def _message(found: Any) -> QueueMessage:
     until = found.locked_until_utc
     reason, description = (_mark(found, name) for name in _ANNOUNCED)
@@ -306,7 +336,8 @@ def _mark(found: Any, name: bytes) -> str | None:
 def _copy(found: Any) -> ServiceBusMessage:
     """The message as it was sent first. One without bytes, which the driver does not send, is refused."""
     if found.body_type is not AmqpMessageBodyType.DATA:
-        raise QueueError(f"message {found.sequence_number} holds an AMQP value, not bytes: it can only be dropped")
+        what = "an AMQP value, or AMQP that cannot be read, not bytes"
+        raise QueueError(f"message {found.sequence_number} holds {what}: it can only be dropped")
     properties: Mapping[Any, Any] = found.application_properties or {}
     kept: dict[Any, Any] = {_text(name): value for name, value in properties.items() if name not in _ANNOUNCED}
     stated = {name: getattr(found, name) for name in _COPIED}

@@ -25,6 +25,8 @@ from leasehold.queues.service_bus.prompt import PromptTransport
 
 VARIABLE = "LEASEHOLD_SERVICE_BUS_CONNECTION_STRING"
 
+_TRY_TIMEOUT = 10.0
+"""Seconds for an answer of the service, other than to a wait for messages; the client by itself waits without end."""
 _FORM = "servicebus://NAMESPACE.servicebus.windows.net/QUEUE, or …/TOPIC/subscriptions/NAME"
 _OPTIONS = ("connection_string", "connection_string_env", "sessions", "transport")
 _WITH_SECRETS = ("connection_string", "connection_string_env")
@@ -61,6 +63,7 @@ class Address:
     def client(self, retries: int) -> Any:
         """A client of azure-servicebus for the namespace, which makes a call that fails anew so many times."""
         options: dict[str, Any] = {"transport_type": _TRANSPORTS[self.transport], "retry_total": retries}
+        options["try_timeout"] = _TRY_TIMEOUT
         if self._connection_string is not None:
             client = ServiceBusClient.from_connection_string(self._connection_string, **options)
         else:

@@ -5,6 +5,9 @@ Owns the contract of an entity's step from one state to the next by one message:
 1. `read_message` gives the entity's state, its version and whether the message is done, as of one moment.
 2. `apply_message` writes the new state, the next version and that the message is done, in one transaction, and only if
    the message is not done and the version is still the one that was read.
+   Messages of one entity may be read together, and what they make of it applied together: each of the state that the
+   one before it has left. The first that is not applied ends it, and all behind it are `OVERTAKEN`: their states were
+   computed from one that never was.
 3. A message of the queue that was `sent_as` one that is done counts as done, for as long as that says. Both see it:
    what the message was sent as is noted in the transaction of rule 2, by the first that takes effect.
 
@@ -16,7 +19,7 @@ their time-out; killed there, it has done nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -108,10 +111,25 @@ class KeepsMessages(Protocol):
         """See rule 1. A key has the values of the key columns, in the order of the spec."""
         ...
 
+    def read_messages(
+        self, schema: pa.Schema, key: tuple[Any, ...], messages: Sequence[MessageName]
+    ) -> list[KnownOfMessage]:
+        """The same of one or more messages of one queue and entity, all as of one moment."""
+        ...
+
     def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
         """See rule 2. What was returned for is on disk.
 
         Messages that were done more than `remember` seconds ago are forgotten, a few with each call. Raises
         `UsageError` for a state that the table cannot hold, with nothing changed.
+        """
+        ...
+
+    def apply_messages(
+        self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float
+    ) -> list[MessageOutcome]:
+        """The same of one or more changes of one queue and entity, in one transaction; an outcome for each.
+
+        The version of each is one above that of the change before it. Of the states only the last one is written.
         """
         ...

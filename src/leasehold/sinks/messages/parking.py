@@ -73,6 +73,11 @@ class ParkedMessages(Protocol):
         """So many entities whose first parked message is to be tried now."""
         ...
 
+    def waiting(self) -> dict[str, tuple[int, float]]:
+        """How many messages of each queue are parked, and since when the oldest, in seconds since 1970. For people:
+        `check_messages` need not have come before."""
+        ...
+
     def remove(self, message: ParkedMessage) -> None:
         """Remove a message that is done."""
         ...

@@ -52,13 +52,17 @@ class EmittedEvent:
 
 @dataclass(frozen=True, slots=True)
 class WaitingEvent:
-    """An event of the outbox, under its number. `id` names it for good, and is the same however often it is sent."""
+    """An event of the outbox, under its number. `id` names it for good, and is the same however often it is sent.
+
+    `unfit` says why it is none that can be sent: somebody else has written it, or what was there has been spoiled.
+    """
 
     number: int
     id: str
     body: bytes
     key: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    unfit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,10 @@ class Outbox(Protocol):
     def waiting(self, hub: str, partition: str, at_most: int, size: int) -> list[WaitingEvent]:
         """The first events that wait of this partition, in order: so many, and no more once their bodies have `size`
         bytes. At least one, if there is one."""
+        ...
+
+    def lanes(self) -> list[tuple[str, str]]:
+        """The hubs and partitions of which events wait."""
         ...
 
     def remove(self, hub: str, partition: str, owner_level: int, numbers: Collection[int]) -> bool:
@@ -125,7 +133,33 @@ def text_of_properties(properties: Mapping[str, str]) -> str:
 
 
 def waiting_event(
-    number: int, hub: str, partition: str, cause: int, place: int, key: str | None, body: bytes, properties: str
+    number: int, hub: str, partition: str, cause: int, place: int, key: object, body: object, properties: object
 ) -> WaitingEvent:
-    """An event as it was kept."""
-    return WaitingEvent(number, id_of(hub, partition, cause, place), body, key, json.loads(properties))
+    """An event as it was kept, whoever has written it: texts may come as UTF-8. Raises nothing."""
+    name = id_of(hub, partition, cause, place)
+    try:
+        return WaitingEvent(number, name, _bytes(body), None if key is None else _text(key), _properties(properties))
+    except (ValueError, RecursionError) as error:
+        why = "its properties are nested too deep" if isinstance(error, RecursionError) else str(error)
+        return WaitingEvent(number, name, b"", unfit=f"the outbox holds what no handler has emitted: {why}")
+
+
+def _properties(kept: object) -> Mapping[str, str]:
+    found = json.loads(_text(kept))
+    if not isinstance(found, dict):
+        raise ValueError("its properties are no JSON object")
+    return {_text(name): _text(value) for name, value in found.items()}
+
+
+def _text(value: object) -> str:
+    found = value.decode() if isinstance(value, bytes) else value
+    if not isinstance(found, str):
+        raise ValueError("a key or a property is no text")
+    found.encode()  # half a surrogate pair has no UTF-8
+    return found
+
+
+def _bytes(body: object) -> bytes:
+    if not isinstance(body, bytes):
+        raise ValueError("its body is no bytes")
+    return body

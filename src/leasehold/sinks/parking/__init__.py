@@ -11,7 +11,11 @@ Owns the contract. A sink with it implements `KeepsParked`.
 3. A batch that tries parked events again (`Parking.retried`) has an empty range, where the watermark stands: so it is
    fenced like every other. Its rows and rejected events are those of parked events, and are written in the transaction
    that removes them: none takes effect twice, and none is lost.
-4. A reset removes the parked events that will be read again, those above the place that it sets, and leaves the others.
+   The commit finds every one of them there, or is outdated: somebody else has applied it, or removed it.
+4. The holder of an entity's lease may try parked events of a partition that another process owns (`Parking.by_guest`),
+   at the owner level and under the watermark that are there. It changes nothing that the owner's batch at hand was
+   computed from, but for its own entity, whose version tells; so no change is counted, and that batch goes through.
+5. A reset removes the parked events that will be read again, those above the place that it sets, and leaves the others.
    They are gone with a table that was dropped and is reset.
 
 Any number of threads and processes may bring batches of one partition at once: they follow one another by its watermark
@@ -54,7 +58,7 @@ class ParkedEvent:
 class Parking:
     """What a batch changes among the parked events of one partition: `put` is new, or in place of what was.
 
-    `retried` says that the batch is of parked events: rule 3.
+    `retried` says that the batch is of parked events: rule 3. `by_guest`: rule 4.
     """
 
     hub: str
@@ -62,6 +66,12 @@ class Parking:
     put: Sequence[ParkedEvent] = ()
     removed: Sequence[int] = ()
     retried: bool = False
+    by_guest: bool = False
+
+    @property
+    def tried(self) -> frozenset[int]:
+        """The events that were tried again, by their sequence numbers; none of a batch of new events."""
+        return frozenset([*self.removed, *(one.sequence_number for one in self.put)] if self.retried else ())
 
 
 @runtime_checkable
@@ -91,10 +101,17 @@ class KeepsParked(Protocol):
 class ParksEvents(Protocol):
     """What a transaction may do beside, under the lock of the partitions' watermarks."""
 
+    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
+        """Whether all these events of a partition are parked."""
+        ...
+
     def park(self, parking: Parking, now: float) -> None:
-        """Change parked events. One of parked events (`retried`) is a change outside of batches, and counted."""
+        """Change parked events.
+
+        One of parked events (`retried`) is a change outside of batches, and counted, unless a guest makes it.
+        """
         ...
 
     def unpark_above(self, marks: Mapping[tuple[str, str], int]) -> None:
-        """Remove the parked events of these partitions above these sequence numbers: rule 4."""
+        """Remove the parked events of these partitions above these sequence numbers: rule 5."""
         ...

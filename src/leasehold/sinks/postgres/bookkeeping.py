@@ -298,7 +298,7 @@ class Bookkeeping:
         lanes = sorted(marks)
         hubs, partitions = _parted(lanes)
         ordered = [marks[lane] for lane in lanes]
-        self._session.run(
+        written = self._session.run(
             f"INSERT INTO {self._watermark} AS w (pipeline, entity_table, consumer_group, hub, partition, "
             "sequence_number, owner_level, whole, disputed, timed_number, enqueued_time) "
             "SELECT %(pipeline)s, %(name)s, %(group)s, given.* FROM unnest(%(hubs)s::text[], %(partitions)s::text[], "
@@ -317,6 +317,7 @@ class Bookkeeping:
             disputed=[mark.disputed for mark in ordered],
             times=[mark.enqueued_time for mark in ordered],
         )
+        claims.check_marked(self._session.spec, written, len(ordered))
 
     def count_change(self, lanes: Collection[Lane] | None = None) -> None:
         """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""

@@ -41,11 +41,36 @@ SELECT i.indexrelid::regclass::text, i.indimmediate, pg_get_expr(i.indpred, i.in
 FROM pg_index i WHERE i.indrelid = {_TABLE} AND i.indisunique AND i.indislive ORDER BY i.indexrelid
 """
 
+_EXCLUSIONS = f"""
+SELECT pg_get_expr(i.indpred, i.indrelid), m.amname::text, e.elements, e.operators, e.classes,
+  ARRAY(SELECT DISTINCT refobjsubid FROM pg_depend WHERE refclassid = 'pg_class'::regclass
+    AND refobjid = i.indrelid AND refobjsubid > 0 AND (classid = 'pg_class'::regclass AND objid = i.indexrelid
+    OR classid = 'pg_constraint'::regclass AND objid = c.oid))
+FROM pg_constraint c JOIN pg_index i ON i.indexrelid = c.conindid JOIN pg_class r ON r.oid = i.indexrelid
+JOIN pg_am m ON m.oid = r.relam
+CROSS JOIN LATERAL (SELECT
+  array_agg(concat('(', pg_get_indexdef(i.indexrelid, place::integer, false), ')',
+    (SELECT format(' COLLATE %%I.%%I', n.nspname, collname) FROM pg_collation
+      JOIN pg_namespace n ON n.oid = collnamespace
+      WHERE pg_collation.oid = (i.indcollation::oid[])[place::integer - 1])) ORDER BY place) AS elements,
+  array_agg((SELECT format('OPERATOR(%%I.%%s)', n.nspname, oprname) FROM pg_operator
+    JOIN pg_namespace n ON n.oid = oprnamespace WHERE pg_operator.oid = given.operator) ORDER BY place) AS operators,
+  array_agg((SELECT format('%%I.%%I', n.nspname, opcname) FROM pg_opclass JOIN pg_namespace n ON n.oid = opcnamespace
+    WHERE pg_opclass.oid = (i.indclass::oid[])[place::integer - 1]) ORDER BY place) AS classes
+  FROM unnest(c.conexclop) WITH ORDINALITY AS given(operator, place)) AS e
+WHERE c.conrelid = {_TABLE} AND c.conexclop IS NOT NULL ORDER BY c.oid
+"""
+
 _FOREIGN = f"""
 SELECT conrelid = confrelid, conrelid = {_TABLE}, conkey::int[], confrelid::regclass::text,
   ARRAY(SELECT attname::text FROM unnest(confkey) WITH ORDINALITY AS k(number, place)
     JOIN pg_attribute ON attrelid = confrelid AND attnum = k.number ORDER BY k.place), confkey::int[]
 FROM pg_constraint WHERE contype = 'f' AND (conrelid = {_TABLE} OR confrelid = {_TABLE}) ORDER BY oid
+"""
+
+_PLAIN = f"""
+SELECT c.relkind = 'r' AND NOT c.relhassubclass AND NOT EXISTS (SELECT 1 FROM pg_trigger
+  WHERE tgrelid = c.oid AND NOT tgisinternal) FROM pg_class c WHERE c.oid = {_TABLE}
 """
 
 _STATE = """
@@ -55,7 +80,9 @@ SELECT c.oid::text || c.relkind::text ||
   coalesce((SELECT string_agg(concat_ws(',', indexrelid, indisvalid), ';' ORDER BY indexrelid) FROM pg_index
     WHERE indrelid = c.oid), '') ||
   coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_constraint
-    WHERE conrelid = c.oid OR confrelid = c.oid), '')
+    WHERE conrelid = c.oid OR confrelid = c.oid), '') ||
+  coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_trigger
+    WHERE tgrelid = c.oid AND NOT tgisinternal), '') || c.relhassubclass::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = ANY(%(names)s::text[]) ORDER BY c.relname
 """
@@ -101,6 +128,21 @@ class UniqueIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class Exclusion:
+    """An exclusion constraint: no two rows have all elements in relation, each by its operator, as SQL.
+
+    `columns` are all that are in it. An index by `method`, of these operator classes, finds those in relation.
+    """
+
+    predicate: str | None
+    method: str
+    elements: tuple[str, ...]
+    operators: tuple[str, ...]
+    classes: tuple[str, ...]
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignKey:
     """A foreign key of the table, or to it. `referenced` is the other table as SQL, with its columns."""
 
@@ -113,12 +155,14 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as it is."""
+    """A table as it is; `plain` if it has no partitions, no tables that inherit from it, and no triggers."""
 
     columns: tuple[TableColumn, ...]
     checks: tuple[Check, ...]
     unique: tuple[UniqueIndex, ...]
+    exclusions: tuple[Exclusion, ...]
     foreign: tuple[ForeignKey, ...]
+    plain: bool
 
 
 def kind_of_relation(session: Session, name: str) -> str | None:
@@ -158,9 +202,14 @@ def relation(session: Session, name: str) -> Relation:
         tuple(Check(text, frozenset(named(numbers or ()))) for text, numbers in session.rows(_CHECKS, **it)),
         tuple(_index(named, *row) for row in session.rows(_INDEXES, **it)),
         tuple(
+            Exclusion(predicate, method, tuple(elements), tuple(operators), tuple(classes), frozenset(named(numbers)))
+            for predicate, method, elements, operators, classes, numbers in session.rows(_EXCLUSIONS, **it)
+        ),
+        tuple(
             ForeignKey(to_itself, outgoing, named(mine if outgoing else theirs), table, tuple(others))
             for to_itself, outgoing, mine, table, others, theirs in session.rows(_FOREIGN, **it)
         ),
+        bool(session.one(_PLAIN, **it)),
     )
 
 

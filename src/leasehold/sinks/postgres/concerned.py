@@ -8,14 +8,15 @@ A key is concerned when one of its rows
 
 1. is NULL in a column that is NOT NULL, does not fit the type or length, or breaks a CHECK;
 2. has a value of another unique index that a second key has in the batch or the table: and then that key too;
-3. refers to what is not there, by a foreign key to another table;
-4. deletes its entity, where another table refers to it.
+3. meets, in an exclusion constraint, a row that a second key has in the batch or the table: and then that key too;
+4. refers to what is not there, by a foreign key to another table;
+5. deletes its entity, where another table refers to it.
 
 All keys are, where it cannot be told from the rows: a rule is about columns that they do not have as well or that the
 table computes, a column is of a domain, the table refers to itself, columns that others refer to may change, or a
 condition raises an error for one of the rows (a division by zero, a cast).
 
-A trigger that raises and an exclusion constraint cannot be seen here: they make the merge fail (`merging`).
+A trigger that raises cannot be seen here: it makes the merge fail (`merging`).
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from collections.abc import Iterator
 
 import psycopg
 
-from leasehold.sinks.postgres.catalog import ForeignKey, UniqueIndex
+from leasehold.sinks.postgres.catalog import Exclusion, ForeignKey, UniqueIndex
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
 from leasehold.sinks.postgres.session import Session, breaks_a_rule
-from leasehold.sinks.postgres.staging import APART, KEYS, STAGE
+from leasehold.sinks.postgres.staging import APART, KEYS, STAGE, meeting
 
 
 class Concerned:
@@ -74,11 +75,14 @@ class Concerned:
         generated = {column.name for column in found.columns if column.is_generated}
         ruled = {column.name for column in found.columns if column.not_null}
         ruled.update(*(check.columns for check in found.checks), *(index.columns for index in found.unique))
+        ruled.update(*(rule.columns for rule in found.exclusions))
         if generated & ruled:
             return True
         if any(check.columns & given and not check.columns <= given for check in found.checks):
             return True
         if any(not index.plain and index.columns & given and not index.columns <= given for index in found.unique):
+            return True
+        if any(rule.columns & given and not rule.columns <= given for rule in found.exclusions):
             return True
         for key in found.foreign:
             columns = set(key.columns)
@@ -88,14 +92,24 @@ class Concerned:
                 return True
         return False
 
-    def _queries(self) -> Iterator[str]:
+    def is_any_alone(self) -> bool:
+        """Whether a row breaks a rule by itself (rule 1), or that cannot be told. May raise what such a row raises."""
+        return self._all() or any(self._session.one(f"SELECT EXISTS ({query})") for query in self._alone())
+
+    def _alone(self) -> Iterator[str]:
         wrong = [*self._unfit(), *self._broken_checks()]
         if wrong:
             yield f'SELECT "leasehold kid" FROM {self._rows} WHERE {" OR ".join(wrong)}'
         for staged in self._unfit_as_staged():
             yield f"SELECT s.kid FROM {STAGE} AS s WHERE NOT s.gone AND {staged}"
+
+    def _queries(self) -> Iterator[str]:
+        yield from self._alone()
         for index in self._layout.relation.unique:
             yield from self._shared(index)
+        for place, rule in enumerate(self._layout.relation.exclusions):
+            if rule.columns <= self._layout.given:
+                yield from self._meeting(place, rule)
         for key in self._layout.relation.foreign:
             if key.outgoing and set(key.columns) <= self._layout.given:
                 yield self._dangling(key)
@@ -141,14 +155,38 @@ class Concerned:
             f"SELECT b.kid FROM ({batch}) AS b JOIN (SELECT {names} FROM ({batch}) AS one GROUP BY {names} "
             f"HAVING min(kid) <> max(kid)) AS shared ON {both}"
         )
+        yield self._held(f"({batch})", f"{values} FROM {self._session.names.table}{where}", same)
+
+    def _held(self, batch: str, values: str, same: str) -> str:
+        """The keys of the batch of which `b` is the same as what the table has of another key, and those others."""
+        keys = self._layout.key_targets
         held = ", ".join(f"{quoted(key.name)} AS h{place}" for place, key in enumerate(keys, 1))
-        table = f"SELECT {held}, {values} FROM {self._session.names.table}{where}"
         mine = " AND ".join(f"t.h{place} = k.key_{place}" for place in range(1, len(keys) + 1))
         holder = " AND ".join(f"o.key_{place} = t.h{place}" for place in range(1, len(keys) + 1))
-        yield (
-            f"SELECT unnest(ARRAY[b.kid, o.kid]) FROM ({batch}) AS b JOIN {KEYS} AS k ON k.kid = b.kid "
-            f"JOIN ({table}) AS t ON {same} AND NOT ({mine}) LEFT JOIN {KEYS} AS o ON {holder}"
+        held_by = ", ".join(f"t.h{place}" for place in range(1, len(keys) + 1))
+        # Materialized: hardly any is left of these to be joined once more, which the server cannot know.
+        return (
+            f"WITH t AS MATERIALIZED (SELECT b.kid, {held_by} FROM {batch} AS b JOIN {KEYS} AS k ON k.kid = b.kid "
+            f"JOIN (SELECT {held}, {values}) AS t ON {same} AND NOT ({mine})) "
+            f"SELECT unnest(ARRAY[t.kid, o.kid]) FROM t LEFT JOIN {KEYS} AS o ON {holder}"
         )
+
+    def _meeting(self, place: int, rule: Exclusion) -> Iterator[str]:
+        """The keys of which a row meets one of another key in this exclusion constraint, and those other keys."""
+        elements = [sent(one) for one in rule.elements]
+        wanted = [f"{element} IS NOT NULL" for element in elements]
+        if rule.predicate is not None:
+            wanted.append(f"({sent(rule.predicate)})")
+        where = f" WHERE {' AND '.join(wanted)}"
+        values = ", ".join(f"{element} AS v{n}" for n, element in enumerate(elements))
+        meet = " AND ".join(f"b.v{n} {sent(operator)} t.v{n}" for n, operator in enumerate(rule.operators))
+        batch = meeting(place)
+        self._session.run(f'INSERT INTO {batch} SELECT "leasehold kid", {values} FROM {self._rows}{where}')
+        self._session.run(f"ANALYZE {batch}")
+        yield (
+            f"SELECT b.kid FROM {batch} AS b WHERE EXISTS (SELECT 1 FROM {batch} AS t WHERE {meet} AND t.kid <> b.kid)"
+        )
+        yield self._held(batch, f"{values} FROM {self._session.names.table}{where}", meet)
 
     def _dangling(self, key: ForeignKey) -> str:
         """The keys whose rows refer to what is not there; also those that say only a part of it."""

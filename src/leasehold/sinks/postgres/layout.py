@@ -49,6 +49,11 @@ class Target:
         """SQL for the value in the table."""
         return self.way.cast.format(staged)
 
+    def sorted_by(self, value: str) -> str:
+        """SQL for what values are sorted by where any order will do: text by its bytes, not as a language has it."""
+        text = self.declared == "text" or self.declared.startswith("character varying")
+        return f'{value} COLLATE "C"' if text else value
+
     def held(self, staged: str) -> str:
         """SQL for the value as the column has it, to be compared: text is cut off at its length, NULL does not fit."""
         if self.way.held is not None:

@@ -5,9 +5,9 @@ entity, until the transaction ends; that orders the batches of many writers by k
 inserted at once, as if the batch's last event of it had been written, which it nearly always will be: others who come
 with the same key wait for it. What was inserted for a key that nothing has written in the end is removed again.
 
-Who waits for whom: everybody inserts what is missing in the order of keys, and then locks what is there in the order
-of keys. A row that somebody has just inserted is seen by others once it is committed, so nobody in the second step
-waits for somebody in the first.
+Who waits for whom: everybody goes through the keys in their order, by one statement that inserts those that are
+missing and locks the others. So whoever waits at a key holds none behind it, and no two wait for each other. A key that
+somebody removes meanwhile (`forgetting`) is missing.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE
 _SHORT = 2000
 """Bytes, with which a key has room in an index: a third of a page is some 2,700."""
 _CLAIM = "lane, number, by_number, by_text, gone"
+_IN_MEMORY = "0.01"
+"""What it costs to read a page that was just read, where the planner counts 4: or it reads the whole table instead."""
 
 
 def make(session: Session, layout: Layout) -> None:
@@ -51,9 +53,13 @@ class Memory:
         self._session = session
         self._layout = layout
         self._by_value = by_value
+        self.keys = 0  # of the batch, once they are locked
+        self._known = 0  # and those of them that were known before
         keys = session.names.key_columns
         self._same = " AND ".join(f"m.{key} = k.{key}" for key in keys)
         self._keys = ", ".join(keys)
+        pairs = zip(layout.key_targets, keys, strict=True)
+        self._order = ", ".join(target.sorted_by(key) for target, key in pairs)
 
     def gather(self) -> None:
         """Find the batch's last event of each key."""
@@ -88,25 +94,20 @@ class Memory:
     def lock(self) -> None:
         """Lock what is remembered of these keys, in their order, and load it."""
         run, names = self._session.run, self._session.names
-        wanted = self._session.one(f"SELECT count(*) FROM {KEYS}")
-        ordered = ", ".join(f"k.{key}" for key in names.key_columns)
-        found = 0
-        while found < wanted:  # again where somebody has removed a row in between
-            run(
-                f"WITH made AS (INSERT INTO {names.memory} ({self._keys}, {_CLAIM}) "
-                f"SELECT {self._keys}, {_CLAIM} FROM {KEYS} AS k "
-                f"WHERE NOT EXISTS (SELECT 1 FROM {names.memory} AS m WHERE {self._same}) ORDER BY {ordered} "
-                f"ON CONFLICT DO NOTHING RETURNING {self._keys}) "
-                f"INSERT INTO {FRESH} (kid) SELECT k.kid FROM made AS m JOIN {KEYS} AS k ON {self._same}"
-            )
-            run(f"DELETE FROM {KNOWN}")
-            run(
-                f"INSERT INTO {KNOWN} (kid, lane, number, by_number, by_text) "
-                "SELECT k.kid, m.lane, m.number, m.by_number, m.by_text "
-                f"FROM {KEYS} AS k JOIN {names.memory} AS m ON {self._same} "
-                f"WHERE NOT EXISTS (SELECT 1 FROM {FRESH} AS f WHERE f.kid = k.kid) ORDER BY {ordered} FOR UPDATE OF m"
-            )
-            found = self._session.one(f"SELECT (SELECT count(*) FROM {KNOWN}) + (SELECT count(*) FROM {FRESH})")
+        self.keys = self._session.one(f"SELECT count(*) FROM {KEYS}")
+        # A row that is there is locked before WHERE is asked, and is not written.
+        run(
+            f"WITH made AS (INSERT INTO {names.memory} AS m ({self._keys}, {_CLAIM}) "
+            f"SELECT {self._keys}, {_CLAIM} FROM {KEYS} ORDER BY {self._order} "
+            f"ON CONFLICT ({self._keys}) DO UPDATE SET number = m.number WHERE false RETURNING {self._keys}) "
+            f"INSERT INTO {FRESH} (kid) SELECT k.kid FROM made AS m JOIN {KEYS} AS k ON {self._same}"
+        )
+        self._known = run(
+            f"INSERT INTO {KNOWN} (kid, at, now, lane, number, by_number, by_text) "
+            "SELECT k.kid, m.ctid, k.lane, m.lane, m.number, m.by_number, m.by_text "
+            f"FROM {KEYS} AS k JOIN {names.memory} AS m ON {self._same} "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {FRESH} AS f WHERE f.kid = k.kid)"
+        )
         run(f"ANALYZE {KNOWN}, {FRESH}")
 
     def known(self, kids: Sequence[int], bookkeeping: Bookkeeping, *, places: bool = False) -> dict[int, Claim]:
@@ -126,14 +127,23 @@ class Memory:
                 found[kid] = UNKNOWN if value is None else (value, partition, hub, number)
         return found
 
-    def remember_merged(self) -> None:
-        """Note the last event of each key that was merged set-wise."""
-        self._session.run(
+    def remember_merged(self, *, apart: bool) -> None:
+        """Note the last event of each key that was merged set-wise; `apart` says whether there are others.
+
+        A row is found by its place, where it stays while it is locked: by its key alone, that takes a reading of the
+        whole table, which is only done if one is not there.
+        """
+        merged = f"NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = n.kid)" if apart else "true"
+        note = (
             f"UPDATE {self._session.names.memory} AS m SET lane = k.lane, number = k.number, by_number = k.by_number, "
-            f"by_text = k.by_text, gone = k.gone FROM {KEYS} AS k WHERE {self._same} "
-            f"AND NOT EXISTS (SELECT 1 FROM {FRESH} AS f WHERE f.kid = k.kid) "
-            f"AND NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = k.kid)"
+            f"by_text = k.by_text, gone = k.gone FROM {KEYS} AS k JOIN {KNOWN} AS n ON n.kid = k.kid "
+            f"WHERE {merged} AND {self._same}"
         )
+        those = self._session.one(f"SELECT count(*) FROM {KNOWN} AS n WHERE {merged}") if apart else self._known
+        with self._session.setting("random_page_cost", _IN_MEMORY):
+            noted = self._session.run(f"{note} AND m.ctid = n.at")
+        if noted != those:
+            self._session.run(note)
 
     def remember_apart(self, written: Mapping[int, tuple[Any, ...]]) -> None:
         """Note the events that have written keys row by row last, and forget those that nothing has written yet.

@@ -1,9 +1,10 @@
 """From staging into the table: set-wise, by the last row of each key, and row by row for the keys that need it.
 
 Owns the statements that write the table, and what is done when they fail. Promises the outcome of writing every row in
-the order of events. Concerned keys (`concerned`) go row by row, under savepoints, by the rules in `ordering`; so do
-keys that were last written from another partition. If the statement for all others fails nevertheless, it is tried for
-each half of them, until what is left is few, which go row by row as well.
+the order of events. Where nothing is wrong with a batch, that takes two statements (`at_once`). Else concerned keys
+(`concerned`) go row by row, under savepoints, by the rules in `ordering`; so do keys that were last written from
+another partition. If the statement for all others fails nevertheless, it is tried for each half of them, until what is
+left is few, which go row by row as well.
 
 Runs in the transaction of the batch, after the memory of its keys was locked.
 """
@@ -19,13 +20,14 @@ import psycopg
 
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.ordering import Claim, KeyOrder, PastOrder
+from leasehold.sinks.postgres.at_once import AtOnce, Chance
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
-from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE
+from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE, Filled, Staging
 from leasehold.sinks.set_aside import retrying
 from leasehold.sinks.writing import RowWriter, two_partitions
 
@@ -54,6 +56,7 @@ class Merge:
         self._by_value = by_value
         self._deletes = deletes
         self._merged = Merged()
+        self._apart = False  # whether anything was set apart when that was looked at last
         self._watermark = session.names.of("leasehold_watermark")
 
     # every event counts
@@ -82,20 +85,43 @@ class Merge:
 
     # the last event of each key counts
 
-    def upsert(self) -> Merged:
-        """Write the last event of each key. Raises `KeyFromTwoPartitions`."""
+    def upsert(self, filled: Filled, chance: Chance) -> Merged:
+        """Write the last event of each key of these rows. Raises `KeyFromTwoPartitions`."""
+        self._refuse_keys_that_do_not_fit()
+        respelled = self._number_respelled_keys()
+        repeated = filled.rows != filled.keys or respelled > 0
+        if self._went_at_once(filled.rows, chance, repeated=repeated):
+            return self._merged
         memory = self._locked_keys()
+        rows = filled.rows - len(self._merged.broken)
+        once = rows == memory.keys  # each key
         Concerned(self._session, self._layout, deletes=self._deletes).set_apart()
         if self._by_value:
             self._set_lost_apart()
         elif not self._session.spec.spread:
-            self._set_strangers_apart()
+            self._set_strangers_apart(once=once)
         self._session.run(f"ANALYZE {APART}")
+        self._apart = self._any_apart()
         self._merge(0, (self._session.one(f"SELECT max(kid) FROM {KEYS}") or 0) + 1)
-        self._count_merged()
-        memory.remember_merged()
+        self._apart = self._any_apart()
+        self._count_merged(rows, once=once)
+        memory.remember_merged(apart=self._apart)
         self._write_apart(memory)
         return self._merged
+
+    def _went_at_once(self, rows: int, chance: Chance, *, repeated: bool) -> bool:
+        given = {"by_value": self._by_value, "deletes": self._deletes, "repeated": repeated}
+        it = AtOnce(self._session, self._layout, **given)
+        if not it.is_possible or not chance.taken():
+            return False
+        rows -= len(self._merged.broken)
+        older = it.write(rows)
+        chance.note(went=older is not None)
+        if older is None:
+            return False
+        self._merged.applied += rows - older
+        self._merged.superseded += older
+        return True
 
     # events that come after their time
 
@@ -105,6 +131,8 @@ class Merge:
         `cleared` says up to which sequence number of each lane memories may have been cleared. Asked once the keys are
         locked, so that nobody clears them any more.
         """
+        self._refuse_keys_that_do_not_fit()
+        self._number_respelled_keys()
         memory = self._locked_keys()
         lanes = cleared()
         doubtful = self._session.rows(
@@ -120,8 +148,7 @@ class Merge:
 
     def _locked_keys(self) -> Memory:
         """What is known of the keys that a table can have, locked; rows of the others are broken."""
-        self._refuse_keys_that_do_not_fit()
-        self._number_respelled_keys()
+        Staging(self._session, self._layout).analyze()
         memory = Memory(self._session, self._layout, by_value=self._by_value)
         memory.gather()
         for kid, reason in memory.too_long().items():
@@ -135,13 +162,16 @@ class Merge:
                 for (row,) in self._session.rows(f"DELETE FROM {STAGE} WHERE NOT {fits} RETURNING place"):
                     self._merged.broken[row] = f"the key {key.name} does not fit the type {key.declared}"
 
-    def _number_respelled_keys(self) -> None:
-        """A key that is written in several ways (a UUID, an object of JSON) has a number for each of them so far."""
+    def _number_respelled_keys(self) -> int:
+        """A key that is written in several ways (a UUID, an object of JSON) has a number for each of them so far.
+
+        Returns how many rows have another number now.
+        """
         if not any(key.way.respells for key in self._layout.key_targets):
-            return
+            return 0
         keys = zip(self._layout.keys, self._layout.key_targets, strict=True)
         values = ", ".join(key.value(f"c{place}") for place, key in keys)
-        self._session.run(
+        return self._session.run(
             f"UPDATE {STAGE} AS s SET kid = same.kid FROM (SELECT place, min(kid) OVER (PARTITION BY {values}) AS kid "
             f"FROM {STAGE}) AS same WHERE same.place = s.place AND same.kid <> s.kid"
         )
@@ -151,14 +181,14 @@ class Merge:
         for (row,) in self._session.rows(f"DELETE FROM {STAGE} WHERE kid = %(kid)s RETURNING place", kid=kid):
             self._merged.broken[row] = f"the key is too long: {reason}"
 
-    def _set_strangers_apart(self) -> None:
+    def _any_apart(self) -> bool:
+        return bool(self._session.one(f"SELECT EXISTS (SELECT 1 FROM {APART})"))
+
+    def _set_strangers_apart(self, *, once: bool) -> None:
         """Keys that come from two partitions: `KeyOrder` judges them, once it is known which rows can be written."""
         note = f"INSERT INTO {APART} (kid, lost) SELECT kid, false FROM "
-        self._session.run(
-            f"{note}(SELECT k.kid FROM {KEYS} AS k JOIN {KNOWN} AS n ON n.kid = k.kid WHERE n.lane <> k.lane) AS came "
-            "ON CONFLICT DO NOTHING"
-        )
-        if self._session.one(f"SELECT min(lane) <> max(lane) FROM {STAGE}"):
+        self._session.run(f"{note}{KNOWN} WHERE lane <> now ON CONFLICT DO NOTHING")
+        if not once and self._session.one(f"SELECT min(lane) <> max(lane) FROM {STAGE}"):
             self._session.run(f"{note}{STAGE} GROUP BY kid HAVING min(lane) <> max(lane) ON CONFLICT DO NOTHING")
 
     def _set_lost_apart(self) -> None:
@@ -188,14 +218,12 @@ class Merge:
 
     def _merge(self, first: int, end: int) -> None:
         """Write the last rows of the keys `[first, end)` that are not set apart."""
-        these = (
-            f"k.kid >= %(first)s AND k.kid < %(end)s AND NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = k.kid)"
-        )
-        keys = self._session.names.key_columns
-        source = (
-            f"{KEYS} AS k JOIN {STAGE} AS s ON s.place = k.place WHERE NOT k.gone AND {these} "
-            f"ORDER BY {', '.join(f'k.{key}' for key in keys)}"
-        )
+        these = "k.kid >= %(first)s AND k.kid < %(end)s"
+        if self._apart:  # what is set apart below is of keys that are not asked for again
+            these += f" AND NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = k.kid)"
+        pairs = zip(self._layout.key_targets, self._session.names.key_columns, strict=True)
+        order = ", ".join(target.sorted_by(f"k.{key}") for target, key in pairs)
+        source = f"{KEYS} AS k JOIN {STAGE} AS s ON s.place = k.place WHERE NOT k.gone AND {these} ORDER BY {order}"
         try:
             with self._session.savepoint():
                 if self._deletes:
@@ -224,12 +252,15 @@ class Merge:
         pairs = zip(self._layout.key_targets, self._session.names.key_columns, strict=True)
         return " AND ".join(f"{table}.{quoted(target.name)} = {keys}.{column}" for target, column in pairs)
 
-    def _count_merged(self) -> None:
+    def _count_merged(self, rows: int, *, once: bool) -> None:
         """How many rows would have been written one after the other, and how many were older than what was there."""
-        merged = f"NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = s.kid AND NOT a.lost)"
-        rows = self._session.one(f"SELECT count(*) FROM {STAGE} AS s WHERE {merged}")
-        old = 0
-        if self._by_value:
+        merged, old = "true", 0
+        if self._apart:
+            merged = f"NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = s.kid AND NOT a.lost)"
+            rows = self._session.one(f"SELECT count(*) FROM {STAGE} AS s WHERE {merged}")
+        if self._by_value and once:
+            old = self._session.one(f"SELECT count(*) FROM {APART} WHERE lost")
+        elif self._by_value:
             old = self._session.one(
                 "SELECT count(*) FROM (SELECT before OR height < max(height) OVER (PARTITION BY kid ORDER BY place) AS "
                 "old FROM (SELECT s.kid, s.place, n.kid IS NOT NULL AND "

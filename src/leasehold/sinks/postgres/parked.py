@@ -7,12 +7,11 @@ follow one another; who only reads, without the lock, is told by the watermark r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from leasehold.sinks.fence import Lane
-from leasehold.sinks.parking import Key, ParkedEvent, Parking
+from leasehold.sinks.parking import Key, ParkedEvent, Parking, reading
 from leasehold.sinks.parking.keys import key_of, text_of, texts_of
 from leasehold.sinks.parking.listing import ParkedRow
 from leasehold.sinks.postgres.names import DROPPED, PARKED
@@ -24,7 +23,6 @@ _EVENTS = (
     "(hub, partition, sequence_number) IN "
     "(SELECT * FROM unnest(%(hubs)s::text[], %(partitions)s::text[], %(numbers)s::bigint[]))"
 )
-_OF_KEY = "b.pipeline = p.pipeline AND b.entity_table = p.entity_table AND b.key = p.key"
 _APART = 1e-6  # seconds between events of an entity that two partitions park
 _LANE = f"{_MINE} AND hub = %(hub)s AND partition = %(partition)s"
 
@@ -34,37 +32,65 @@ def entities(session: Session, lane: Lane) -> dict[Key, float]:
     if session.spec.spread:
         table = session.names.of(PARKED)
         firsts = session.rows(
-            f"SELECT DISTINCT ON (key) key, next_at, (hub, partition) = (%(hub)s, %(partition)s) FROM {table} "
-            f"WHERE {_MINE} AND key IN (SELECT key FROM {table} WHERE {_LANE}) "
-            "ORDER BY key, parked_at, hub, partition, sequence_number",
+            "SELECT its.key, f.next_at, (f.hub, f.partition) = (%(hub)s, %(partition)s) "
+            f"FROM (SELECT DISTINCT key FROM {table} WHERE {_LANE} AND {_read(session)}) AS its "
+            f"CROSS JOIN LATERAL ({_first(table, 'its.key')}) AS f",
             **_named(session, lane),
         )
-        return {key_of(session.spec, text): next_at if mine else math.inf for text, next_at, mine in firsts}
+        return dict(reading.entities(session.spec, ((text, at if mine else None) for text, at, mine in firsts)))
     rows = session.rows(
-        f"SELECT DISTINCT ON (key) key, next_at FROM {session.names.of(PARKED)} WHERE {_LANE} "
+        f"SELECT DISTINCT ON (key) key, next_at FROM {session.names.of(PARKED)} WHERE {_LANE} AND {_read(session)} "
         "ORDER BY key, sequence_number",
         **_named(session, lane),
     )
-    return {key_of(session.spec, text): next_at for text, next_at in rows}
+    return dict(reading.entities(session.spec, rows))
 
 
 def events(session: Session, lane: Lane, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
     """See `KeepsParked`."""
-    table, behind = session.names.of(PARKED), "true"
+    table, asked, before = session.names.of(PARKED), "unnest(%(keys)s::text[]) AS asked(its)", ""
     if session.spec.spread:
-        behind = (
-            f"NOT EXISTS (SELECT 1 FROM {table} AS b WHERE {_OF_KEY} AND (b.hub, b.partition) <> (p.hub, p.partition) "
-            "AND b.parked_at < p.parked_at)"
+        asked += (
+            f" LEFT JOIN LATERAL (SELECT b.parked_at FROM {table} AS b WHERE {_MINE} AND b.key = asked.its "
+            "AND (b.hub, b.partition) <> (%(hub)s, %(partition)s) ORDER BY b.parked_at LIMIT 1) AS other ON true"
         )
+        before = "AND (other.parked_at IS NULL OR p.parked_at <= other.parked_at)"
     rows = session.rows(
         "SELECT key, body, sequence_number, enqueued_time, deliveries, next_at, error "
-        f"FROM {table} AS p WHERE {_LANE} AND key = ANY(%(keys)s::text[]) AND {behind} "
+        f"FROM {asked} JOIN {table} AS p ON p.key = asked.its {before} WHERE {_LANE} AND {_read(session)} "
         "ORDER BY sequence_number LIMIT %(at_most)s",
         **_named(session, lane),
-        keys=sorted(text_of(session.spec, key) for key in keys),
+        keys=sorted({text_of(session.spec, key) for key in keys}),
         at_most=at_most,
     )
-    return [ParkedEvent(key_of(session.spec, text), *others) for text, *others in rows]
+    return [reading.event(key_of(session.spec, text), *others) for text, *others in rows]
+
+
+def firsts(session: Session, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
+    """See `KeepsVersions.first_parked`."""
+    texts = {text_of(session.spec, key): key for key in keys}
+    rows = session.rows(
+        "SELECT its.key, f.hub, f.partition, f.next_at FROM unnest(%(keys)s::text[]) AS its(key) "
+        f"CROSS JOIN LATERAL ({_first(session.names.of(PARKED), 'its.key')}) AS f",
+        **_named(session),
+        keys=sorted(texts),
+    )
+    return {texts[text]: ((hub, name), reading.seconds(at)) for text, hub, name, at in rows}
+
+
+def _first(table: str, key: str) -> str:
+    """The first parked event of an entity, for a LATERAL join: a plain one reads all that is parked, and sorts it."""
+    return (
+        f"SELECT hub, partition, next_at FROM {table} AS p WHERE {_MINE} AND p.key = {key} "
+        "ORDER BY parked_at, hub, partition, sequence_number LIMIT 1"
+    )
+
+
+def are_there(session: Session, lane: Lane, numbers: Collection[int]) -> bool:
+    """See `ParksEvents.are_parked`. The table is there."""
+    query = f"SELECT count(*) FROM {session.names.of(PARKED)} WHERE {_LANE} AND sequence_number = ANY(%(numbers)s)"
+    [(there,)] = session.rows(query, **_named(session, lane), numbers=sorted(numbers))
+    return bool(there == len(numbers))
 
 
 def change(session: Session, parking: Parking, now: float) -> None:
@@ -153,7 +179,12 @@ def rows(session: Session, selection: Selection, limit: int, after: EventId | No
         **values,
     )
     return [
-        ParkedRow(EventId(hub, name, its[1]), ParkedEvent(key_of(session.spec, text), *its), at, first)
+        ParkedRow(
+            EventId(hub, name, its[1]),
+            reading.event(reading.shown_key(session.spec, text), *its),
+            reading.seconds(at),
+            first,
+        )
         for hub, name, text, *its, at, first in found
     ]
 
@@ -171,7 +202,7 @@ def counts(session: Session) -> tuple[int, float | None, float | None]:
         "ORDER BY hub, partition, key, sequence_number) AS first",
         **_named(session),
     )
-    return count, oldest, following
+    return count, *(None if at is None else reading.seconds(at) for at in (oldest, following))
 
 
 def hurry(session: Session, events: Collection[EventId]) -> int:
@@ -186,12 +217,19 @@ def drop(session: Session, events: Collection[EventId], reason: str, now: float)
         f"WITH gone AS (DELETE FROM {session.names.of(PARKED)} WHERE {_MINE} AND {_EVENTS} RETURNING *) "
         f"INSERT INTO {session.names.of(DROPPED)} (pipeline, entity_table, hub, partition, sequence_number, place, "
         "reason, rejected_at, dropped_for, dropped_at) SELECT pipeline, entity_table, hub, partition, "
-        "sequence_number, 0, error, to_timestamp(parked_at), %(because)s, to_timestamp(%(now)s) FROM gone",
+        "sequence_number, 0, error, to_timestamp(CASE WHEN parked_at BETWEEN 0 AND %(now)s THEN parked_at "
+        "ELSE %(now)s END), %(because)s, to_timestamp(%(now)s) FROM gone",
         **_named(session),
         **_parted(events),
         because=reason.replace("\0", "\\0"),
         now=now,
     )
+
+
+def _read(session: Session) -> str:
+    """No owner parks an event that it has not read."""
+    watermark = session.names.of("leasehold_watermark")
+    return f"sequence_number BETWEEN 0 AND (SELECT max(w.sequence_number) FROM {watermark} AS w WHERE {_LANE})"
 
 
 def _parted(events: Collection[EventId]) -> dict[str, Any]:

@@ -16,18 +16,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.fence import Lane, Watermark
+from leasehold.sinks.parking import ParkedEvent
 from leasehold.sinks.postgres import rejected
 from leasehold.sinks.postgres.names import DROPPED
 from leasehold.sinks.postgres.rejected import COLUMNS, EVENT, of_event, parted, remove, row_of, time_as_text
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.rejected import Rejected
 from leasehold.sinks.remembered_order import TableOrder
-from leasehold.sinks.set_aside import DroppedRow, EventId, ReasonCount, RejectedRow, RetryResult, Selection, retrying
+from leasehold.sinks.set_aside import (
+    DroppedRow,
+    EventId,
+    ParkedAgain,
+    ReasonCount,
+    RejectedRow,
+    RetryResult,
+    Selection,
+    retrying,
+)
+from leasehold.sinks.set_aside.parking_again import park_again
 from leasehold.sinks.set_aside.trying import Tried, try_again
 from leasehold.sinks.table import TableSpec
 
@@ -102,6 +114,18 @@ class PostgresRejectedRows:
 
         count: int = self._again(once)
         return count
+
+    def park(self, events: Sequence[tuple[RejectedRow, ParkedEvent]]) -> ParkedAgain:
+        """See `ParksRejected`."""
+
+        def once() -> ParkedAgain:
+            with self._begin() as transaction:
+                lanes = {(row.event.hub, row.event.partition) for row, _ in events}
+                transaction.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
+                return park_again(transaction, self._spec, partial(remove, transaction.session), events, self._now())
+
+        result: ParkedAgain = self._again(once)
+        return result
 
     def dropped(self, limit: int) -> list[DroppedRow]:
         """See `RejectedRows`."""

@@ -8,17 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
 from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
+from leasehold.sinks.fence import Lane
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.postgres.staging import NUL, Encoded, Staging, encode, key_numbers
+from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, key_numbers
 from leasehold.sinks.values import Converted, order_values
 
 _PIECE = 20_000
@@ -53,7 +56,9 @@ class Readied:
 
     def ordered_by(self, places: Sequence[int]) -> tuple[pa.Array, pa.Array]:
         """The values of sequence_by of these rows as numbers and as text; one of the two has them, none without."""
-        ordered = [None] * len(places) if self.order is None else [self.order[place] for place in places]
+        if self.order is None:
+            return pa.nulls(len(places), pa.string()), pa.nulls(len(places), pa.string())
+        ordered = [self.order[place] for place in places]
         by_text = any(isinstance(value, str) for value in ordered)
         numbers = [None] * len(places) if by_text else ordered
         return _numbers(numbers), pa.array(ordered if by_text else [None] * len(places), pa.string())
@@ -65,40 +70,53 @@ class BatchRows:
     def __init__(self, batch: Batch, layout: Layout, kept: Kept, session: Session) -> None:
         self._kept = kept
         self._layout = layout
+        self._deletes = batch.delete is not None
+        self._staging = Staging(session, layout)
         self._readied = Readied(batch, layout, kept, lambda: session.one("SELECT 1"))
         rows = self._readied.data.num_rows
-        self._places = [place for place in range(rows) if place not in self._readied.unfit]
+        self._places: Sequence[int] = range(rows)
+        if self._readied.unfit:
+            self._places = [place for place in range(rows) if place not in self._readied.unfit]
 
-    def fill(self, staging: Staging, bookkeeping: Bookkeeping) -> int:
-        """Bring those that can be stored into the staging table; returns how many."""
+    def fill(self, bookkeeping: Bookkeeping) -> Filled:
+        """Bring those that can be stored into the staging table."""
         staged = self.staged(bookkeeping)
-        if staged.num_rows:
-            staging.fill(staged)
-        count: int = staged.num_rows
-        return count
+        if not staged.num_rows:
+            return Filled(0, 0)
+        self._staging.fill(staged)
+        return Filled(staged.num_rows, pc.max(staged["kid"]).as_py() + 1)
 
     def staged(self, bookkeeping: Bookkeeping) -> pa.Table:
-        """What goes into staging."""
-        taken = pa.array(self._places, pa.int64())
-        count = len(self._places)
-        at = self._readied.at
-        lanes = [self._kept.lanes[at[place]] for place in self._places]
-        numbers = [self._kept.numbers[at[place]] for place in self._places]
+        """What goes into staging; without the columns that all rows have by default."""
+        count, unfit = len(self._places), bool(self._readied.unfit)
+        taken = pa.array(self._places, pa.int64()) if unfit else None
+        lanes, numbers = self._of_places()
         distinct = sorted(set(lanes), key=lambda lane: (lane[1], lane[0]))
         ranks = {lane: rank for rank, lane in enumerate(distinct)}
         ids = bookkeeping.lane_ids(distinct)
-        values = [flat(one.values).take(taken) for one in self._readied.encoded]
-        columns: list[Any] = [
-            pa.array(range(count), pa.int32()),
-            key_numbers([values[place] for place in self._layout.keys], count),
-            pa.array([ids[lane] for lane in lanes], pa.int64()),
-            pa.array([ranks[lane] for lane in lanes], pa.int32()),
-            pa.array(numbers, pa.int64()),
-            *self._readied.ordered_by(self._places),
-            self._readied.gone.take(taken),
-            *values,
-        ]
-        return pa.table(columns, names=[str(place) for place in range(len(columns))])
+        runs = [(lane, sum(1 for _ in run)) for lane, run in groupby(lanes)]
+        values, gone = [flat(one.values) for one in self._readied.encoded], self._readied.gone
+        if taken is not None:
+            values, gone = [one.take(taken) for one in values], gone.take(taken)
+        columns: dict[str, Any] = {
+            "place": pa.array(range(count), pa.int32()),
+            "kid": key_numbers([values[place] for place in self._layout.keys], count),
+            "lane": _repeated([(ids[lane], times) for lane, times in runs], pa.int64()),
+            "rank": _repeated([(ranks[lane], times) for lane, times in runs], pa.int32()),
+            "number": pa.array(numbers, pa.int64()),
+        }
+        if self._readied.order is not None:
+            columns["by_number"], columns["by_text"] = self._readied.ordered_by(self._places)
+        if self._deletes:
+            columns["gone"] = gone
+        return pa.table({**columns, **{f"c{place}": one for place, one in enumerate(values)}})
+
+    def _of_places(self) -> tuple[Sequence[Lane], Sequence[int]]:
+        """Partition and sequence number of each row."""
+        lanes, numbers, at = self._kept.lanes, self._kept.numbers, self._readied.at
+        if len(self._places) == len(lanes):  # all rows, and they are in order
+            return lanes, numbers
+        return [lanes[at[place]] for place in self._places], [numbers[at[place]] for place in self._places]
 
     def end(self) -> None:
         """The rows are merged: nothing is left of them elsewhere."""
@@ -120,7 +138,10 @@ def _encoded(columns: Iterable[Any], tell: Callable[[], object]) -> list[Encoded
         pieces: list[Any] = []
         problems: dict[int, str] = {}
         for start in range(0, max(len(column), 1), _PIECE):
-            one = encode(column.take(pa.array(range(start, min(start + _PIECE, len(column))), pa.int64())))
+            piece = column.slice(start, _PIECE)
+            if types.is_nested(column.type):  # of a slice, Arrow shows the values of all of it
+                piece = column.take(pa.array(range(start, start + len(piece)), pa.int64()))
+            one = encode(piece)
             pieces.append(flat(one.values))
             problems |= {start + index: problem for index, problem in one.problems.items()}
             if time.monotonic() - said > _SILENCE:
@@ -128,6 +149,11 @@ def _encoded(columns: Iterable[Any], tell: Callable[[], object]) -> list[Encoded
                 said = time.monotonic()
         found.append(Encoded(pa.chunked_array(pieces), problems))
     return found
+
+
+def _repeated(runs: Iterable[tuple[int, int]], type_: pa.DataType) -> pa.Array:
+    """Each number so many times."""
+    return pa.concat_arrays([pa.array([], type_), *(pa.repeat(pa.scalar(one, type_), times) for one, times in runs)])
 
 
 def flat(column: Any) -> Any:

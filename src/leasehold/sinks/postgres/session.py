@@ -6,9 +6,11 @@ everywhere. What breaks a rule of the table (`BROKEN`) is told apart from what i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -17,11 +19,27 @@ from leasehold.postgres.connections import Connection, Row
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.table import TableSpec
 
+T = TypeVar("T")
+
+_LONGEST_PAUSE = 0.5
 _CLASSES = ("22", "23", "44", "P0")
 """Data exceptions, integrity constraints, WITH CHECK OPTION, and what triggers raise."""
 
 _TOO_LARGE = "54000"
 """A row for its page, or a value for an index."""
+
+
+def until_it_stays(act: Callable[[], T], undone: type[Exception] | tuple[type[Exception], ...], patience: float) -> T:
+    """What `act` returns, done again for `patience` seconds where the server undoes it for others' sake: `undone`."""
+    deadline, pause = time.monotonic() + patience, 0.01
+    while True:
+        try:
+            return act()
+        except undone:
+            if time.monotonic() + pause >= deadline:
+                raise
+        time.sleep(random.uniform(pause / 2, pause))
+        pause = min(pause * 2, _LONGEST_PAUSE)
 
 
 def breaks_a_rule(error: psycopg.Error) -> bool:
@@ -90,6 +108,27 @@ class Session:
         """What the block has done is undone where it raises, and the transaction goes on."""
         with self.connection.transaction():
             yield
+
+    @contextmanager
+    def setting(self, name: str, value: str) -> Iterator[None]:
+        """What the block runs, runs with this setting of the server's. If it raises, the transaction is undone."""
+        change = "SELECT current_setting(%(name)s), set_config(%(name)s, %(value)s, true)"
+        before = self.one(change, name=name, value=value)
+        yield
+        self.one(change, name=name, value=before)
+
+
+def settings_of(milliseconds: int, longest: int) -> dict[str, str]:
+    """A session's settings: for a lock it waits so long, and a statement takes the `longest`, both in milliseconds."""
+    return {
+        "statement_timeout": str(longest),
+        "lock_timeout": str(milliseconds),
+        "idle_in_transaction_session_timeout": str(max(1, milliseconds // 2)),
+        "client_encoding": "UTF8",  # in which rows are copied
+        "timezone": "UTC",
+        "datestyle": "ISO, YMD",
+        "extra_float_digits": "1",
+    }
 
 
 def check_same(session: Session, backend: int, shown: str) -> None:

@@ -13,13 +13,11 @@ closed and raises `SinkUnavailable`. One that is paused before its transaction f
 below the watermark, or its level is. One that is killed at any line before COMMIT has done nothing. A server that dies
 has committed the batch or not: the same batch comes again, and the watermark says.
 
-What the server undoes so that others can go on (a deadlock, a serialization failure) is done again, within the
-time-out.
+What the server undoes for others' sake (a deadlock, a serialization failure) is done again, within the time-out.
 """
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,9 +33,10 @@ from leasehold.postgres.connections import Connection, Connections, Errors, Roll
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
 from leasehold.sinks.batch import Arrangement, Batch, Kept
-from leasehold.sinks.fence import Plan
+from leasehold.sinks.fence import Lane, Plan
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
-from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName
+from leasehold.sinks.messages import MessageOutcome as Outcome
 from leasehold.sinks.messages.parking import ParkedMessages
 from leasehold.sinks.messages.rows import fenced
 from leasehold.sinks.ordering import Key
@@ -50,12 +49,13 @@ from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.messages.parked import PostgresParkedMessages
 from leasehold.sinks.postgres.outbox.sending import PostgresOutbox
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
-from leasehold.sinks.postgres.session import Session, badly_encoded, check_same, gone
+from leasehold.sinks.postgres.session import Session, badly_encoded, check_same, gone, settings_of, until_it_stays
 from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
 from leasehold.sinks.postgres.staged.table import LeftBehind, discard
 from leasehold.sinks.postgres.states import related, versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
+from leasehold.sinks.related import RelatedTable
 from leasehold.sinks.remembered_order import check_spec
 from leasehold.sinks.set_aside import EventId, RejectedRows, Selection, SetAsideCounts
 from leasehold.sinks.staged import StagedArrangement, StagedBatch, StagedRowsGone, arranged
@@ -67,7 +67,6 @@ T = TypeVar("T")
 
 _LONGEST = 30
 """Time-outs that one transaction may take."""
-_LONGEST_PAUSE = 0.5
 
 
 class _Undone(SinkUnavailable):
@@ -100,15 +99,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
             self._prepare,
             errors=Errors(SinkUnavailable, SinkError, gone),
             relations=(*RELATIONS, *names.SHARED),
-            settings={
-                "statement_timeout": str(milliseconds * _LONGEST),
-                "lock_timeout": str(milliseconds),
-                "idle_in_transaction_session_timeout": str(max(1, milliseconds // 2)),
-                "client_encoding": "UTF8",  # in which rows are copied
-                "timezone": "UTC",
-                "datestyle": "ISO, YMD",
-                "extra_float_digits": "1",
-            },
+            settings=settings_of(milliseconds, milliseconds * _LONGEST),
         )
         super().__init__(spec, self._connections.shown, clock)
         self._url, self._timeout = url, timeout
@@ -155,15 +146,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     def _again(self, act: Callable[[], T]) -> T:
         """Do what is one transaction, and again if the server undoes it for others' sake."""
-        deadline, pause = time.monotonic() + self._timeout, 0.01
-        while True:
-            try:
-                return act()
-            except _Undone:
-                if time.monotonic() + pause >= deadline:
-                    raise
-            time.sleep(random.uniform(pause / 2, pause))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        return until_it_stays(act, _Undone, self._timeout)
 
     def row_count(self) -> int:
         """How many rows the table has; 0 if it has not been made yet."""
@@ -211,8 +194,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
-        with self._using() as session:
-            check_tables(session, [self.spec.name], self._connections.shown)
+        with self._looking(self.spec.name) as session:
             return states.read(session, schema, keys)
 
     def check_states(self, *, referred: bool = False) -> None:
@@ -227,14 +209,12 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
         """See `KeepsParked`."""
-        with self._using() as session:
-            check_tables(session, [names.PARKED], self._connections.shown)
+        with self._looking(names.PARKED) as session:
             return parked.entities(session, (hub, partition))
 
     def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
         """See `KeepsParked`."""
-        with self._using() as session:
-            check_tables(session, [names.PARKED], self._connections.shown)
+        with self._looking(names.PARKED) as session:
             return parked.events(session, (hub, partition), keys, at_most)
 
     def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
@@ -274,9 +254,13 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
         """See `KeepsVersions`."""
-        with self._using() as session:
-            check_tables(session, [self.spec.name, names.PARKED, names.ENTITY], self._connections.shown)
+        with self._looking(self.spec.name, names.PARKED, names.ENTITY) as session:
             return versions.known(session, schema, keys)
+
+    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
+        """See `KeepsVersions`."""
+        with self._looking(names.PARKED) as session:
+            return parked.firsts(session, keys)
 
     @property
     def parked_messages(self) -> ParkedMessages:
@@ -293,6 +277,11 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         with self._using() as session:
             related.check(session, tables, self._connections.shown)
 
+    def related_table(self, name: str) -> RelatedTable:
+        """See `ShowsRelated`."""
+        with self._using() as session:
+            return related.shown(session, name, self._connections.shown)
+
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""
         self.check_states()
@@ -303,22 +292,30 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
         """See `KeepsMessages`."""
+        return self.read_messages(schema, key, [message])[0]
 
-        def once() -> KnownOfMessage:
+    def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
+        """See `KeepsMessages`."""
+
+        def once() -> list[KnownOfMessage]:
             with self._using() as session, session.connection.transaction():
                 session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 check_tables(session, [self.spec.name, *names.MESSAGES], self._connections.shown)
-                return messages.read(session, schema, key, message, self._clock.wall())
+                return messages.read(session, schema, key, named, self._clock.wall())
 
         return self._again(once)
 
-    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
+    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> Outcome:
+        """See `KeepsMessages`."""
+        return self.apply_messages(schema, [change], remember)[0]
+
+    def apply_messages(self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float) -> list[Outcome]:
         """See `KeepsMessages`."""
 
-        def once() -> MessageOutcome:
+        def once() -> list[Outcome]:
             with self._claimed() as transaction:
                 layout, now = transaction.layout(fenced(schema)), self._clock.wall()
-                return messages.apply(transaction.session, schema, layout, change, now, remember)
+                return messages.apply(transaction.session, schema, layout, changes, now, remember)
 
         return self._again(once)
 
@@ -385,6 +382,12 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     def _committed(self, transaction: PostgresTransaction) -> None:
         self._log_added(transaction.added)
         self._checked = transaction.checked
+
+    @contextmanager
+    def _looking(self, *tables: str) -> Iterator[Session]:
+        with self._using() as session:
+            check_tables(session, tables, self._connections.shown)
+            yield session
 
     @contextmanager
     def _using(self) -> Iterator[Session]:

@@ -11,6 +11,8 @@ emptied for each batch, so that the catalogue does not grow; a connection that i
     gone        whether it deletes its entity
     c0, c1, …   its values, each of the carrier's type (`types`)
 
+For each exclusion constraint of the table there is one more, with an index by which rows that meet are found.
+
 A value that Postgres has no form for is a problem of that row, never altered: text that is not UTF-8 or has a NUL, a
 year outside 1 to 9999.
 """
@@ -27,15 +29,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, types
 
+from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.names import quoted, sent
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.values import Column, Kind, convert, kind_of, out_of_range, timestamps
 
 STAGE, KEYS, KNOWN, FRESH, APART, ROWS = (
     f"pg_temp.leasehold_{name}" for name in ("stage", "keys", "known", "fresh", "apart", "rows")
 )
-_CLAIM = 'lane bigint, rank integer, number bigint, by_number numeric, by_text text COLLATE "C", gone boolean'
+_CLAIM = (
+    'lane bigint, rank integer, number bigint, by_number numeric, by_text text COLLATE "C", gone boolean DEFAULT false'
+)
 _BYTES = 1 << 18
+_MEMORY = "64MB"
+_SORTING = (
+    "SELECT set_config('work_mem', %(memory)s, true) "
+    "WHERE pg_size_bytes(current_setting('work_mem')) < pg_size_bytes(%(memory)s)"
+)
 NUL = "has a NUL character, which Postgres cannot hold in text"
 
 
@@ -45,6 +56,19 @@ class Encoded:
 
     values: Column
     problems: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How many rows were staged, and of how many keys."""
+
+    rows: int
+    keys: int
+
+
+def meeting(place: int) -> str:
+    """What the batch has for the exclusion constraint of this place: `kid`, and its elements `v0`, `v1`, …"""
+    return f"pg_temp.leasehold_meeting_{place}"
 
 
 def encode(column: Column) -> Encoded:
@@ -145,7 +169,12 @@ class Staging:
     def signature(self) -> tuple[str, ...]:
         """What they depend on."""
         layout = self._layout
-        return (*(target.carrier for target in layout.targets), *(key.declared for key in layout.key_targets), "")
+        excluding = (repr(layout.relation.exclusions), *(target.declared for target in layout.targets))
+        return (
+            *(target.carrier for target in layout.targets),
+            *(key.declared for key in layout.key_targets),
+            *excluding,
+        )
 
     def make(self) -> None:
         """Make them in place of any that are there."""
@@ -158,27 +187,50 @@ class Staging:
         keys = "".join(f", key_{place} {key.declared}" for place, key in enumerate(layout.key_targets, 1))
         run(f"CREATE TEMPORARY TABLE leasehold_keys (kid integer PRIMARY KEY, place integer, {_CLAIM}{keys})")
         run(
-            "CREATE TEMPORARY TABLE leasehold_known (kid integer PRIMARY KEY, lane bigint, number bigint, "
+            "CREATE TEMPORARY TABLE leasehold_known (kid integer, at tid, now bigint, lane bigint, number bigint, "
             'by_number numeric, by_text text COLLATE "C")'
         )
         run("CREATE TEMPORARY TABLE leasehold_fresh (kid integer PRIMARY KEY)")
         run("CREATE TEMPORARY TABLE leasehold_apart (kid integer PRIMARY KEY, lost boolean)")
+        for place, exclusion in enumerate(self._excluding):
+            values = ", ".join(f"{sent(element)} AS v{n}" for n, element in enumerate(exclusion.elements))
+            classes = ", ".join(f"v{n} {sent(name)}" for n, name in enumerate(exclusion.classes))
+            run(f"DROP TABLE IF EXISTS {meeting(place)}")
+            run(
+                f"CREATE TEMPORARY TABLE leasehold_meeting_{place} AS SELECT 0 AS kid, {values} "
+                f"FROM {self._session.names.table} LIMIT 0"
+            )
+            run(f"CREATE INDEX ON {meeting(place)} USING {quoted(exclusion.method)} ({classes})")
+
+    def sort_in_memory(self) -> None:
+        """Until the transaction ends, what is sorted and joined has room in memory: a large batch comes to 20 MB."""
+        self._session.run(_SORTING, memory=_MEMORY)
 
     def empty(self) -> None:
         """Empty them for the next batch."""
-        self._session.run(f"TRUNCATE {', '.join((STAGE, KEYS, KNOWN, FRESH, APART, ROWS))}")
+        more = (meeting(place) for place in range(len(self._excluding)))
+        self._session.run(f"TRUNCATE {', '.join((STAGE, KEYS, KNOWN, FRESH, APART, ROWS, *more))}")
+
+    @property
+    def _excluding(self) -> tuple[Exclusion, ...]:
+        """Those that rows of the layout are judged by."""
+        return self._layout.relation.exclusions if self._layout.keys else ()
 
     def fill(self, rows: pa.Table) -> None:
-        """Copy rows into the staging table; `rows` has its columns, in their order."""
-        with self._session.connection.cursor() as cursor, cursor.copy(f"COPY {STAGE} FROM STDIN (FORMAT csv)") as copy:
+        """Copy rows into the staging table; `rows` has its columns by their names, but for those left to defaults."""
+        statement = f"COPY {STAGE} ({', '.join(rows.schema.names)}) FROM STDIN (FORMAT csv)"
+        with self._session.connection.cursor() as cursor, cursor.copy(statement) as copy:
             for some in rows.to_batches(max_chunksize=20_000):
                 text = io.BytesIO()
                 csv.write_csv(some, text, csv.WriteOptions(include_header=False, quoting_style="needed"))
                 view = text.getbuffer()
                 for start in range(0, len(view), _BYTES):
                     copy.write(view[start : start + _BYTES])
-        self.analyze()
 
     def analyze(self) -> None:
-        """Have the server look at what is in the staging table."""
-        self._session.run(f"ANALYZE {STAGE} (place, kid, lane)")  # what it is joined by
+        """Have the server look at what the staging table is joined by."""
+        layout = self._layout
+        keys = {target.name for target in layout.key_targets}
+        unique = {name for index in layout.relation.unique if index.columns != keys for name in index.columns}
+        joined = [f"c{place}" for place, target in enumerate(layout.targets) if target.name in unique]
+        self._session.run(f"ANALYZE {STAGE} ({', '.join(['place', 'kid', 'lane', *joined])})")

@@ -5,10 +5,9 @@ Owns the way from a batch to its staged rows, and the making of what belongs to 
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -23,6 +22,7 @@ from leasehold.sinks.ordering import Key
 from leasehold.sinks.outbox import EmittedEvent
 from leasehold.sinks.parking import Parking
 from leasehold.sinks.postgres import forgetting, identities, memory, messages, parked, rejected
+from leasehold.sinks.postgres.at_once import Chance
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
@@ -30,9 +30,9 @@ from leasehold.sinks.postgres.merging import Merge, Merged
 from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, MESSAGE_PARKED, OUTBOX, PARKED, PLACE
 from leasehold.sinks.postgres.outbox import table as outbox
 from leasehold.sinks.postgres.rows import BatchRows
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import Session, until_it_stays
 from leasehold.sinks.postgres.staged.rows import StagedRows
-from leasehold.sinks.postgres.staging import Staging
+from leasehold.sinks.postgres.staging import Filled, Staging
 from leasehold.sinks.postgres.states import versions
 from leasehold.sinks.postgres.states.related import Steps
 from leasehold.sinks.related import EntityStep
@@ -42,16 +42,15 @@ from leasehold.sinks.staged import StagedKept
 from leasehold.sinks.transactions import Outcome
 from leasehold.sinks.versions import KnownEntity, OrderValue
 
-_LONGEST_PAUSE = 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The layout last checked, with what it was checked against."""
+    """The layout last checked, with what it was checked against, and how its batches went the short way since."""
 
     state: tuple[str, ...]
     schema: pa.Schema
     layout: Layout
+    chance: Chance = field(default_factory=Chance, compare=False)
 
 
 class PostgresTransaction:
@@ -104,12 +103,19 @@ class PostgresTransaction:
         if self._session.spec.memory:
             self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
 
+    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
+        self._check_parked()
+        return parked.are_there(self._session, (hub, partition), numbers)
+
     def park(self, parking: Parking, now: float) -> None:
+        self._check_parked()
+        parked.change(self._session, parking, now)
+        if parking.retried and not parking.by_guest:
+            self.bookkeeping.count_change({(parking.hub, parking.partition)})
+
+    def _check_parked(self) -> None:
         if not self.has(PARKED):
             raise claims.was_dropped(self._session.spec, PARKED)
-        parked.change(self._session, parking, now)
-        if parking.retried:
-            self.bookkeeping.count_change({(parking.hub, parking.partition)})
 
     def forget(self, key: Mapping[str, str]) -> Forgotten:
         """Forget what is kept of an entity beside its row, by its key as text."""
@@ -251,14 +257,15 @@ class PostgresTransaction:
             self.staged_as = staging.signature
         else:
             staging.empty()
+        staging.sort_in_memory()
         rows: BatchRows | StagedRows
         if isinstance(kept, StagedKept):
             rows = StagedRows(session, layout, kept)
         else:
             rows = BatchRows(batch, layout, kept, session)
-        count = rows.fill(staging, self.bookkeeping)
+        staged = rows.fill(self.bookkeeping)
         filled = time.monotonic()
-        merged = self._merged(layout, batch, order, count, past=past) if count else Merged()
+        merged = self._merged(layout, batch, order, staged, past=past) if staged.rows else Merged()
         if layout.keys and merged.applied:
             self.bookkeeping.record_order(order)
         self._seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
@@ -271,22 +278,20 @@ class PostgresTransaction:
         cleared = forgetting.cleared_up_to(self._session) if self.has(CLEARED) else {}
         return {number: cleared[lane] for lane, number in self.bookkeeping.lane_ids(cleared).items()}
 
-    def _merged(self, layout: Layout, batch: Batch, order: TableOrder, rows: int, *, past: bool) -> Merged:
+    def _merged(self, layout: Layout, batch: Batch, order: TableOrder, filled: Filled, *, past: bool) -> Merged:
         """Merge what is staged; again, and without staging it again, if the server undoes that for others' sake.
 
         Undone to the savepoint, the locks on keys are given back, and those on watermarks are kept.
         """
-        deadline, pause = time.monotonic() + self._patience, 0.01
+        assert self.checked is not None
+        chance = self.checked.chance
         by_value, deletes = order.kind is not None, batch.delete is not None
-        while True:
+
+        def once() -> Merged:
             merge = Merge(self._session, layout, self.bookkeeping, by_value=by_value, deletes=deletes)
-            try:
-                with self._session.savepoint():
-                    if not layout.keys:
-                        return merge.append(rows)
-                    return merge.past(self._cleared) if past else merge.upsert()
-            except ROLLED_BACK:
-                if time.monotonic() + pause >= deadline:
-                    raise
-            time.sleep(random.uniform(pause / 2, pause))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            with self._session.savepoint():
+                if not layout.keys:
+                    return merge.append(filled.rows)
+                return merge.past(self._cleared) if past else merge.upsert(filled, chance)
+
+        return until_it_stays(once, ROLLED_BACK, self._patience)

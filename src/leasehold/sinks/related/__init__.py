@@ -32,7 +32,7 @@ from leasehold.sinks.values import dumps
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["EntityStep", "Gone", "Related", "RelatesTables", "Row", "WritesSteps"]
+__all__ = ["EntityStep", "Gone", "Related", "RelatedTable", "RelatesTables", "Row", "ShowsRelated", "WritesSteps"]
 
 Key = tuple[Any, ...]
 _PLAIN = (bool, int, float, Decimal, str, bytes, date, datetime)
@@ -106,6 +106,27 @@ class RelatesTables(Protocol):
 
     def check_related(self, tables: Collection[str]) -> None:
         """Refuse what is no table that may be written to. Raises `ConfigError`, `UsageError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedTable:
+    """What a handler may write to: the columns that it may give, and those that name a row (`Row.keys`), in each way.
+
+    `missing` are the rights on the table that this user has not, of SELECT, INSERT, UPDATE and DELETE.
+    """
+
+    columns: tuple[str, ...]
+    keys: tuple[tuple[str, ...], ...]
+    missing: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class ShowsRelated(Protocol):
+    """What a sink may do beside `RelatesTables`: say what its handler may write to, before it does."""
+
+    def related_table(self, name: str) -> RelatedTable:
+        """The table of this name. Raises what `check_related` raises."""
         ...
 
 

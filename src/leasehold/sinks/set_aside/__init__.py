@@ -20,6 +20,9 @@ the watermark has passed it, and stays where it is.
    its one row, with the reason of this try; without keys, until some of its rows are in the table.
 6. An event that a producer has sent twice (`duplicates`) is left out and rejected no longer, if the other was applied.
 7. Events of which somebody else has dropped or applied the rejected rows meanwhile are left alone.
+8. A table that a handler fills has no transform. There a rejected event is parked again (`ParksRejected`), by rules 1
+   and 7, in the transaction in which its rejected row goes: the owner of its partition tries it like every parked
+   event, so it takes effect once, or is rejected anew.
 """
 
 from __future__ import annotations
@@ -32,11 +35,14 @@ from leasehold.sinks.outbox import OutboxCounts
 
 if TYPE_CHECKING:
     from leasehold.sinks.batch import Batch
+    from leasehold.sinks.parking import ParkedEvent
 
 __all__ = [
     "DroppedRow",
     "EventId",
     "KeepsRejected",
+    "ParkedAgain",
+    "ParksRejected",
     "ReasonCount",
     "RejectedRow",
     "RejectedRows",
@@ -137,6 +143,24 @@ class RetryResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ParkedAgain:
+    """What became of rejected events that were to be parked again.
+
+    parked  events that wait for their owner now
+    unread  events above the watermark, left alone: they are going to be read again
+    gone    events left alone, since they were not among the rejected any more
+    """
+
+    parked: int = 0
+    unread: int = 0
+    gone: int = 0
+
+    def plus(self, other: ParkedAgain) -> ParkedAgain:
+        """The sum of both."""
+        return ParkedAgain(self.parked + other.parked, self.unread + other.unread, self.gone + other.gone)
+
+
+@dataclass(frozen=True, slots=True)
 class SetAsideCounts:
     """How much is set aside beside a table, for good and for later.
 
@@ -193,6 +217,15 @@ class RejectedRows(Protocol):
 
     def dropped(self, limit: int) -> list[DroppedRow]:
         """The rows that were dropped last, at most `limit`, the latest first."""
+        ...
+
+
+@runtime_checkable
+class ParksRejected(Protocol):
+    """What `RejectedRows` may do beside, where a handler fills the table: rule 8."""
+
+    def park(self, events: Sequence[tuple[RejectedRow, ParkedEvent]]) -> ParkedAgain:
+        """Put these events in place of their rejected rows, in one transaction."""
         ...
 
 

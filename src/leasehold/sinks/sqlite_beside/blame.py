@@ -11,6 +11,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
+from leasehold.sqlite_file import primary_code
+
 ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.OperationalError)
 """What may be a row's fault."""
 
@@ -21,7 +23,7 @@ def is_the_rows(
     """Whether one of `statements`, each with how many values it takes, failed for the values that it was given."""
     if not isinstance(error, sqlite3.OperationalError):
         return True
-    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR:
+    if primary_code(error) != sqlite3.SQLITE_ERROR:
         return False
     try:
         for statement, values in statements:

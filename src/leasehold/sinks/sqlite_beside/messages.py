@@ -9,14 +9,14 @@ Every function here runs inside a transaction of the caller's; `read` in one tha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs, rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.shape import Layout, exists
-from leasehold.sinks.sqlite_beside import states
+from leasehold.sinks.sqlite_beside import parked, states
 from leasehold.sinks.table import TableSpec
 
 SCHEMA = (
@@ -67,17 +67,26 @@ def queue_of(connection: sqlite3.Connection, spec: TableSpec) -> str | None:
 
 
 def read(
-    connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema, key: Key, message: MessageName, now: float
-) -> KnownOfMessage:
-    """What is known of a message and its entity."""
-    version, number, enqueued = _place(connection, spec, key, message.queue)
-    return KnownOfMessage(
-        done=is_done(connection, spec, message, now),
-        state=states.read(connection, spec, schema, [key]).get(key),
-        version=version,
-        late=number > message.sequence_number and enqueued >= message.enqueued_time,
-        behind=_is_behind(connection, spec, key, message),
-    )
+    connection: sqlite3.Connection,
+    spec: TableSpec,
+    schema: pa.Schema,
+    key: Key,
+    messages: Sequence[MessageName],
+    now: float,
+) -> list[KnownOfMessage]:
+    """What is known of messages of one queue and entity."""
+    version, number, enqueued = _place(connection, spec, key, messages[0].queue)
+    state = states.read(connection, spec, schema, [key]).get(key)
+    return [
+        KnownOfMessage(
+            done=is_done(connection, spec, message, now),
+            state=state,
+            version=version,
+            late=number > message.sequence_number and enqueued >= message.enqueued_time,
+            behind=_is_behind(connection, spec, key, message),
+        )
+        for message in messages
+    ]
 
 
 def apply(
@@ -85,37 +94,44 @@ def apply(
     spec: TableSpec,
     schema: pa.Schema,
     layout: Layout,
-    change: MessageChange,
+    changes: Sequence[MessageChange],
     now: float,
     remember: float,
-) -> MessageOutcome:
-    """Apply a change, unless the message is done or the entity has another version."""
-    message, reader = change.message, (spec.pipeline, spec.name)
-    if is_done(connection, spec, message, now):
+) -> list[MessageOutcome]:
+    """Apply changes of one queue and entity up to the first whose message is done, or that finds another version."""
+    key, queue, reader = changes[0].key, changes[0].message.queue, (spec.pipeline, spec.name)
+    version, number, enqueued = _place(connection, spec, key, queue)
+    outcomes: list[MessageOutcome] = []
+    last: MessageChange | None = None
+    for change in changes:
+        message = change.message
+        if is_done(connection, spec, message, now):
+            unpark(connection, spec, message)
+            outcomes.append(MessageOutcome.DONE_BEFORE)
+            break
+        if version != change.version or _is_behind(connection, spec, key, message):
+            break
+        enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
+        version, last = version + 1, change if change.changes else last
         unpark(connection, spec, message)
-        return MessageOutcome.DONE_BEFORE
-    version, number, enqueued = _place(connection, spec, change.key, message.queue)
-    if version != change.version or _is_behind(connection, spec, change.key, message):
-        return MessageOutcome.OVERTAKEN
-    if change.changes:
-        states.write(connection, spec, schema, layout, change.key, change.state)
-    enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
-    place = (version + 1, message.queue, number, enqueued)
-    connection.execute(
-        "INSERT OR REPLACE INTO leasehold_message_entity VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (*reader, rows.key_text(spec, change.key), *place),
-    )
-    unpark(connection, spec, message)
-    note_done(connection, spec, message, now)
-    if message.sent_as is not None:
-        _note_sent(connection, reader, message.queue, message.sent_as, now)
-    connection.execute(
-        "DELETE FROM leasehold_message WHERE (pipeline, entity_table, queue, message) IN (SELECT pipeline, "
-        "entity_table, queue, message FROM leasehold_message WHERE pipeline = ? AND entity_table = ? AND done_at < ? "
-        "ORDER BY done_at LIMIT ?)",
-        (*reader, now - remember, rows.FORGOTTEN_AT_ONCE),
-    )
-    return MessageOutcome.APPLIED
+        note_done(connection, spec, message, now)
+        if message.sent_as is not None:
+            _note_sent(connection, reader, queue, message.sent_as, now)
+        outcomes.append(MessageOutcome.APPLIED)
+    if MessageOutcome.APPLIED in outcomes:
+        if last is not None:
+            states.write(connection, spec, schema, layout, key, last.state)
+        connection.execute(
+            "INSERT OR REPLACE INTO leasehold_message_entity VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*reader, rows.key_text(spec, key), version, queue, number, enqueued),
+        )
+        connection.execute(
+            "DELETE FROM leasehold_message WHERE (pipeline, entity_table, queue, message) IN (SELECT pipeline, "
+            "entity_table, queue, message FROM leasehold_message WHERE pipeline = ? AND entity_table = ? "
+            "AND done_at < ? ORDER BY done_at LIMIT ?)",
+            (*reader, now - remember, rows.FORGOTTEN_AT_ONCE * len(outcomes)),
+        )
+    return outcomes + [MessageOutcome.OVERTAKEN] * (len(changes) - len(outcomes))
 
 
 def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, str]) -> int:
@@ -191,11 +207,11 @@ def unpark(connection: sqlite3.Connection, spec: TableSpec, message: MessageName
 def _place(connection: sqlite3.Connection, spec: TableSpec, key: Key, queue: str) -> tuple[int, int, float]:
     """The entity's version, and where its last message stands in this queue."""
     row = connection.execute(
-        "SELECT version, queue, sequence_number, enqueued_time FROM leasehold_message_entity "
-        "WHERE pipeline = ? AND entity_table = ? AND key = ?",
-        (spec.pipeline, spec.name, rows.key_text(spec, key)),
+        f"SELECT {', '.join(map(parked.number, ('version', 'sequence_number', 'enqueued_time')))}, queue = ? "
+        "FROM leasehold_message_entity WHERE pipeline = ? AND entity_table = ? AND key = ?",
+        (queue, spec.pipeline, spec.name, rows.key_text(spec, key)),
     ).fetchone()
     if row is None:
         return 0, -1, 0.0
-    version, of, number, enqueued = row
-    return (version, number, enqueued) if of == queue else (version, -1, 0.0)
+    version, number, enqueued, same = row
+    return (version, number, enqueued) if same else (version, -1, 0.0)

@@ -13,8 +13,10 @@ from contextlib import AbstractContextManager
 
 from leasehold.sinks import bookkeeping, claims
 from leasehold.sinks.outbox import EmittedEvent, OutboxCounts, WaitingEvent, text_of_properties, waiting_event
+from leasehold.sinks.outbox.listing import RefusedEvent, refused_event
 from leasehold.sinks.parking.keys import text_of, texts_of
 from leasehold.sinks.shape import exists
+from leasehold.sinks.sqlite_beside.parked import as_kept, names, number
 from leasehold.sinks.table import TableSpec
 
 OUTBOX = "leasehold_outbox"
@@ -50,13 +52,23 @@ class SqliteOutbox:
         """See `Outbox`."""
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT number, hub, partition, sequence_number, place, key, body, properties FROM "
+                f"SELECT number, hub, partition, {number('sequence_number')}, {number('place')}, {as_kept('key')}, "
+                f"{as_kept('body')}, {as_kept('properties')} FROM "
                 f"(SELECT *, sum(length(body)) OVER (ORDER BY number) - length(body) AS before FROM (SELECT * FROM "
                 f"{OUTBOX} WHERE {_LANE} AND refused IS NULL ORDER BY number LIMIT ?)) WHERE before < ? "
                 "ORDER BY number",
                 (*self._mine, hub, partition, at_most, size),
             ).fetchall()
         return [waiting_event(*row) for row in rows]
+
+    def lanes(self) -> list[tuple[str, str]]:
+        """See `Outbox`."""
+        query = (
+            f"SELECT DISTINCT {as_kept('hub')}, {as_kept('partition')} FROM {OUTBOX} WHERE {_MINE} "
+            "AND refused IS NULL ORDER BY 1, 2"
+        )
+        with self._reading() as connection:
+            return [(hub, name) for hub, name in names(connection.execute(query, self._mine))]
 
     def remove(self, hub: str, partition: str, owner_level: int, numbers: Collection[int]) -> bool:
         """See `Outbox`."""
@@ -79,6 +91,37 @@ class SqliteOutbox:
                 (reason, number, *self._mine, hub, partition),
             )
         return True
+
+    def refused(self, limit: int, after: int = 0) -> list[RefusedEvent]:
+        """See `ListsRefused`."""
+        with self._reading() as connection:
+            if not exists(connection, OUTBOX):
+                return []
+            rows = connection.execute(
+                f"SELECT {as_kept('hub')}, {as_kept('partition')}, {number('emitted_at')}, {as_kept('refused')}, "
+                f"number, {number('sequence_number')}, {number('place')}, {as_kept('key')}, {as_kept('body')}, "
+                f"{as_kept('properties')} FROM {OUTBOX} WHERE {_MINE} AND refused IS NOT NULL AND number > ? "
+                "ORDER BY number LIMIT ?",
+                (*self._mine, after, limit),
+            ).fetchall()
+        return [refused_event(*row) for row in rows]
+
+    def send_again(self, numbers: Collection[int]) -> int:
+        """See `ListsRefused`."""
+        return self._refused_changed(f"UPDATE {OUTBOX} SET refused = NULL", numbers)
+
+    def drop_refused(self, numbers: Collection[int]) -> int:
+        """See `ListsRefused`."""
+        return self._refused_changed(f"DELETE FROM {OUTBOX}", numbers)
+
+    def _refused_changed(self, statement: str, numbers: Collection[int]) -> int:
+        with self._writing() as connection:
+            if not exists(connection, OUTBOX):
+                return 0
+            return connection.executemany(
+                f"{statement} WHERE number = ? AND {_MINE} AND refused IS NOT NULL",
+                [(number, *self._mine) for number in numbers],
+            ).rowcount
 
     def counts(self) -> OutboxCounts:
         """See `Outbox`."""

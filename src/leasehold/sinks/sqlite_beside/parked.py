@@ -7,12 +7,12 @@ only reads.
 
 from __future__ import annotations
 
-import math
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from leasehold.sinks.fence import Lane
-from leasehold.sinks.parking import Key, ParkedEvent, Parking
+from leasehold.sinks.parking import Key, ParkedEvent, Parking, reading
 from leasehold.sinks.parking.keys import key_of, text_of, texts_of
 from leasehold.sinks.shape import exists
 from leasehold.sinks.table import TableSpec
@@ -27,6 +27,10 @@ SCHEMA = (
     "(pipeline, entity_table, hub, partition, key, sequence_number)",
 )
 _LANE = "pipeline = ? AND entity_table = ? AND hub = ? AND partition = ?"
+_READ = (  # no owner parks an event that it has not read
+    "sequence_number BETWEEN 0 AND (SELECT max(sequence_number) FROM leasehold_watermark WHERE "
+    "pipeline = ? AND entity_table = ? AND hub = ? AND partition = ?)"
+)
 _KEYS_A_QUERY = 400
 _OF_KEY = "b.pipeline = p.pipeline AND b.entity_table = p.entity_table AND b.key = p.key"
 _FIRST = (  # of its entity, in a spread table
@@ -40,6 +44,29 @@ _BEHIND_NO_OTHER = (
 _APART = 1e-6  # seconds between events of an entity that two partitions park
 
 
+def as_kept(column: str) -> str:
+    """A column as its bytes: what is no UTF-8 would fail the whole query."""
+    return f"CAST({column} AS BLOB)"
+
+
+def number(column: str) -> str:
+    """A column of numbers, 0 where it has none."""
+    return f"CASE WHEN typeof({column}) IN ('integer', 'real') THEN {column} ELSE 0 END"
+
+
+def names(rows: Iterable[Sequence[bytes]]) -> Iterator[tuple[str, ...]]:
+    """Of texts `as_kept` those that are UTF-8: what was written as anything else names nothing that Leasehold has."""
+    for row in rows:
+        with suppress(UnicodeDecodeError):
+            yield tuple(one.decode() for one in row)
+
+
+EVENT = ", ".join(
+    [as_kept("body"), "sequence_number", *map(number, ("enqueued_time", "deliveries", "next_at")), as_kept("error")]
+)
+"""What `reading.event` is given behind the key."""
+
+
 def check(connection: sqlite3.Connection) -> None:
     """Make the table."""
     for statement in SCHEMA:
@@ -48,19 +75,22 @@ def check(connection: sqlite3.Connection) -> None:
 
 def entities(connection: sqlite3.Connection, spec: TableSpec, lane: Lane) -> dict[Key, float]:
     """See `KeepsParked`."""
+    mine = (spec.pipeline, spec.name, *lane)
     if spec.spread:
         firsts = connection.execute(
-            "SELECT key, next_at, (hub, partition) = (?, ?) FROM leasehold_parked p WHERE pipeline = ? AND "
-            f"entity_table = ? AND key IN (SELECT key FROM leasehold_parked WHERE {_LANE}) AND {_FIRST}",
-            (*lane, spec.pipeline, spec.name, spec.pipeline, spec.name, *lane),
+            f"SELECT {as_kept('key')}, {number('next_at')}, (hub, partition) = (?, ?) FROM leasehold_parked p WHERE "
+            "pipeline = ? AND entity_table = ? "
+            f"AND key IN (SELECT key FROM leasehold_parked WHERE {_LANE} AND {_READ}) AND {_FIRST}",
+            (*lane, spec.pipeline, spec.name, *mine, *mine),
         )
-        return {key_of(spec, text): next_at if mine else math.inf for text, next_at, mine in firsts}
+        return dict(reading.entities(spec, ((text, at if mine else None) for text, at, mine in firsts)))
     rows = connection.execute(
         # With min(), SQLite takes the other columns from the row that has it.
-        f"SELECT key, next_at, min(sequence_number) FROM leasehold_parked WHERE {_LANE} GROUP BY key",
-        (spec.pipeline, spec.name, *lane),
+        f"SELECT {as_kept('key')}, {number('next_at')}, min(sequence_number) FROM leasehold_parked WHERE {_LANE} "
+        f"AND {_READ} GROUP BY key",
+        (*mine, *mine),
     )
-    return {key_of(spec, text): next_at for text, next_at, _ in rows}
+    return dict(reading.entities(spec, ((text, next_at) for text, next_at, _ in rows)))
 
 
 def events(
@@ -68,17 +98,43 @@ def events(
 ) -> list[ParkedEvent]:
     """See `KeepsParked`."""
     found: list[ParkedEvent] = []
+    mine = (spec.pipeline, spec.name, *lane)
     behind = _BEHIND_NO_OTHER if spec.spread else "true"
     texts = sorted(text_of(spec, key) for key in keys)
     for start in range(0, len(texts), _KEYS_A_QUERY):
         some = texts[start : start + _KEYS_A_QUERY]
         rows = connection.execute(
-            "SELECT key, body, sequence_number, enqueued_time, deliveries, next_at, error FROM leasehold_parked "
-            f"p WHERE {_LANE} AND key IN ({', '.join('?' * len(some))}) AND {behind} ORDER BY sequence_number LIMIT ?",
-            (spec.pipeline, spec.name, *lane, *some, at_most),
+            f"SELECT key, {EVENT} FROM leasehold_parked p WHERE {_LANE} AND {_READ} "
+            f"AND key IN ({', '.join('?' * len(some))}) AND {behind} ORDER BY sequence_number LIMIT ?",
+            (*mine, *mine, *some, at_most),
         )
-        found += [ParkedEvent(key_of(spec, row[0]), *row[1:]) for row in rows]
+        found += [reading.event(key_of(spec, row[0]), *row[1:]) for row in rows]
     return sorted(found, key=lambda event: event.sequence_number)[:at_most]
+
+
+def firsts(connection: sqlite3.Connection, spec: TableSpec, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
+    """See `KeepsVersions.first_parked`."""
+    found: dict[Key, tuple[Lane, float]] = {}
+    texts = {text_of(spec, key): key for key in keys}
+    ordered = sorted(texts)
+    for start in range(0, len(ordered), _KEYS_A_QUERY):
+        some = ordered[start : start + _KEYS_A_QUERY]
+        rows = connection.execute(
+            f"SELECT key, {as_kept('hub')}, {as_kept('partition')}, {number('next_at')} FROM leasehold_parked p "
+            f"WHERE pipeline = ? AND entity_table = ? AND key IN ({', '.join('?' * len(some))}) AND {_FIRST}",
+            (spec.pipeline, spec.name, *some),
+        )
+        for text, *place, at in rows:
+            for hub, name in names([place]):  # others may write here
+                found[texts[text]] = (hub, name), reading.seconds(at)
+    return found
+
+
+def are_there(connection: sqlite3.Connection, spec: TableSpec, lane: Lane, numbers: Collection[int]) -> bool:
+    """See `ParksEvents.are_parked`. The table is there."""
+    query = f"SELECT 1 FROM leasehold_parked WHERE {_LANE} AND sequence_number = ?"
+    mine = (spec.pipeline, spec.name, *lane)
+    return all(connection.execute(query, (*mine, its)).fetchone() is not None for its in numbers)
 
 
 def change(connection: sqlite3.Connection, spec: TableSpec, parking: Parking, now: float) -> None:
@@ -104,7 +160,10 @@ def change(connection: sqlite3.Connection, spec: TableSpec, parking: Parking, no
 
 def _turns(connection: sqlite3.Connection, spec: TableSpec, parking: Parking, now: float) -> dict[Key, float]:
     """When these are parked: behind all that is parked of their entities, whatever the clocks say."""
-    query = "SELECT max(parked_at) FROM leasehold_parked WHERE pipeline = ? AND entity_table = ? AND key = ?"
+    query = (
+        "SELECT max(parked_at) FROM leasehold_parked WHERE pipeline = ? AND entity_table = ? AND key = ? "
+        "AND typeof(parked_at) IN ('integer', 'real')"
+    )
     found = {}
     for key in {one.key for one in parking.put}:
         (last,) = connection.execute(query, (spec.pipeline, spec.name, text_of(spec, key))).fetchone()

@@ -14,13 +14,20 @@ from leasehold.sinks import rejected
 from leasehold.sinks.messages import MessageName, rows
 from leasehold.sinks.messages.parking import ParkedMessage
 from leasehold.sinks.ordering import Key
-from leasehold.sinks.parking.keys import key_of
+from leasehold.sinks.parking import reading
 from leasehold.sinks.shape import exists
 from leasehold.sinks.sqlite_beside import messages
+from leasehold.sinks.sqlite_beside.parked import as_kept, names, number
 from leasehold.sinks.table import TableSpec
 
 _QUEUE = "pipeline = ? AND entity_table = ? AND queue = ?"
 _COLUMNS = "message, key, enqueued_time, sequence_number, body, about, deliveries, next_at, error"
+_FOUND = ", ".join(
+    [
+        *(as_kept("message"), number("sequence_number"), number("enqueued_time"), as_kept("body"), as_kept("about")),
+        *(number("deliveries"), number("next_at"), as_kept("error")),
+    ]
+)
 
 Opens = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
@@ -56,28 +63,42 @@ class SqliteParkedMessages:
     def first(self, queue: str, key: Key, at_most: int) -> list[ParkedMessage]:
         """See `ParkedMessages`."""
         query = (
-            f"SELECT {_COLUMNS} FROM leasehold_message_parked WHERE {_QUEUE} AND key = ? "
-            "ORDER BY enqueued_time, sequence_number LIMIT ?"
+            f"SELECT {_FOUND} FROM leasehold_message_parked WHERE {_QUEUE} AND key = ? "
+            "AND typeof(message) = 'text' ORDER BY enqueued_time, sequence_number LIMIT ?"
         )
         with self._looking() as connection:
             values = (*_of(self._spec, queue), rows.key_text(self._spec, key), at_most)
             found = connection.execute(query, values).fetchall()
         return [
-            ParkedMessage(MessageName(queue, message, number, at), key_of(self._spec, text), *others)
-            for message, text, at, number, *others in found
+            reading.message(MessageName(queue, name, its, at), key, *others)
+            for kept, its, at, *others in found
+            for (name,) in names([[kept]])
         ]
 
     def due(self, queue: str, at_most: int) -> list[Key]:
         """See `ParkedMessages`."""
         query = (
-            f"SELECT key FROM leasehold_message_parked AS p WHERE {_QUEUE} AND next_at <= ? AND NOT EXISTS (SELECT 1 "
-            "FROM leasehold_message_parked AS b WHERE b.pipeline = p.pipeline AND b.entity_table = p.entity_table AND "
+            f"SELECT {as_kept('key')} FROM leasehold_message_parked AS p WHERE {_QUEUE} AND next_at <= ? "
+            "AND NOT EXISTS (SELECT 1 FROM leasehold_message_parked AS b WHERE b.pipeline = p.pipeline "
+            "AND b.entity_table = p.entity_table AND "
             "b.queue = p.queue AND b.key = p.key AND (b.enqueued_time, b.sequence_number) < (p.enqueued_time, "
             "p.sequence_number)) ORDER BY next_at LIMIT ?"
         )
         with self._looking() as connection:
             found = connection.execute(query, (*_of(self._spec, queue), self._wall(), at_most)).fetchall()
-        return [key_of(self._spec, text) for (text,) in found]
+        return [key for key, _ in reading.entities(self._spec, ((text, 0.0) for (text,) in found))]
+
+    def waiting(self) -> dict[str, tuple[int, float]]:
+        """See `ParkedMessages`."""
+        query = (
+            f"SELECT {as_kept('queue')}, count(*), min({number('parked_at')}) FROM leasehold_message_parked "
+            "WHERE pipeline = ? AND entity_table = ? GROUP BY queue ORDER BY queue"
+        )
+        with self._looking() as connection:
+            if not exists(connection, "leasehold_message_parked"):
+                return {}
+            found = connection.execute(query, (self._spec.pipeline, self._spec.name)).fetchall()
+        return {reading.as_text(queue): (count, reading.seconds(oldest)) for queue, count, oldest in found}
 
     def remove(self, message: ParkedMessage) -> None:
         """See `ParkedMessages`."""

@@ -1,6 +1,7 @@
 """Parked events in SQLite, for an operator: listed, tried at once, dropped. The contract is in `sinks.parking.listing`.
 
-Every function here runs inside a transaction of the caller's, which locks the database from its first statement.
+A row that says of no event where it stands, since somebody else has written it, is not listed. Every function here runs
+inside a transaction of the caller's, which locks the database from its first statement.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import sqlite3
 from collections.abc import Collection, Sequence
 
 from leasehold.sinks import bookkeeping
-from leasehold.sinks.parking import ParkedEvent
-from leasehold.sinks.parking.keys import key_of
+from leasehold.sinks.parking import reading
 from leasehold.sinks.parking.listing import ParkedRow
 from leasehold.sinks.set_aside import EventId, Selection
 from leasehold.sinks.shape import exists
+from leasehold.sinks.sqlite_beside.parked import EVENT, as_kept, number
 from leasehold.sinks.sqlite_beside.rejected_rows import DROPPED
 from leasehold.sinks.table import TableSpec
 
@@ -24,6 +25,19 @@ _FIRST = (
     "NOT EXISTS (SELECT 1 FROM leasehold_parked b WHERE b.pipeline = p.pipeline AND b.entity_table = p.entity_table "
     "AND b.hub = p.hub AND b.partition = p.partition AND b.key = p.key AND b.sequence_number < p.sequence_number)"
 )
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Make the functions that are used here; once for a connection."""
+    connection.create_function("leasehold_is_text", 1, _is_text, deterministic=True)
+
+
+def _is_text(kept: bytes) -> bool:
+    try:
+        kept.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def rows(
@@ -50,13 +64,20 @@ def rows(
         terms.append("(p.hub, p.partition, p.sequence_number) > (?, ?, ?)")
         behind = (after.hub, after.partition, after.sequence_number)
     found = connection.execute(
-        "SELECT p.hub, p.partition, p.key, p.body, p.sequence_number, p.enqueued_time, p.deliveries, p.next_at, "
-        f"p.error, p.parked_at, {_FIRST} FROM leasehold_parked p WHERE {' AND '.join(terms)} "
+        f"SELECT p.hub, p.partition, {as_kept('key')}, {EVENT}, {number('parked_at')}, {_FIRST} "
+        f"FROM leasehold_parked p WHERE {' AND '.join(terms)} AND typeof(p.sequence_number) = 'integer' "
+        f"AND leasehold_is_text({as_kept('p.hub')}) AND leasehold_is_text({as_kept('p.partition')}) "
+        "AND typeof(p.hub) = 'text' AND typeof(p.partition) = 'text' "
         "ORDER BY p.hub, p.partition, p.sequence_number LIMIT ?",
         (*values, *behind, limit),
     )
     return [
-        ParkedRow(EventId(hub, name, its[1]), ParkedEvent(key_of(spec, text), *its), at, bool(first))
+        ParkedRow(
+            EventId(hub, name, its[1]),
+            reading.event(reading.shown_key(spec, text), *its),
+            reading.seconds(at),
+            bool(first),
+        )
         for hub, name, text, *its, at, first in found
     ]
 
@@ -74,7 +95,7 @@ def counts(connection: sqlite3.Connection, spec: TableSpec) -> tuple[int, float 
         f"FROM leasehold_parked p WHERE {_MINE} AND {_FIRST}",
         mine,
     ).fetchone()
-    return count, oldest, following
+    return count, *(None if at is None else reading.seconds(at) for at in (oldest, following))
 
 
 def hurry(connection: sqlite3.Connection, spec: TableSpec, events: Collection[EventId]) -> int:
@@ -99,9 +120,9 @@ def drop(connection: sqlite3.Connection, spec: TableSpec, events: Sequence[Event
         its = (spec.pipeline, spec.name, event.hub, event.partition, event.sequence_number)
         noted = connection.execute(
             "INSERT INTO leasehold_dropped SELECT pipeline, entity_table, hub, partition, sequence_number, 0, error, "
-            "strftime('%Y-%m-%dT%H:%M:%fZ', parked_at, 'unixepoch'), ?, ? "
+            "coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', parked_at, 'unixepoch'), ?), ?, ? "
             f"FROM leasehold_parked WHERE {_EVENT}",
-            (reason, now, *its),
+            (now, reason, now, *its),
         )
         count += noted.rowcount
         connection.execute(f"DELETE FROM leasehold_parked WHERE {_EVENT}", its)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -26,8 +27,19 @@ from leasehold.sinks.batch import Batch, Kept
 from leasehold.sinks.content import Content, content_of
 from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.ordering import Key, PastOrder
+from leasehold.sinks.parking import ParkedEvent
 from leasehold.sinks.remembered_order import TableOrder
-from leasehold.sinks.set_aside import DroppedRow, EventId, ReasonCount, RejectedRow, RetryResult, Selection, retrying
+from leasehold.sinks.set_aside import (
+    DroppedRow,
+    EventId,
+    ParkedAgain,
+    ReasonCount,
+    RejectedRow,
+    RetryResult,
+    Selection,
+    retrying,
+)
+from leasehold.sinks.set_aside.parking_again import ParksAgain, park_again
 from leasehold.sinks.set_aside.trying import Tried, try_again
 from leasehold.sinks.shape import Layout, exists, quoted
 from leasehold.sinks.sqlite_beside import forgetting
@@ -42,7 +54,7 @@ DROPPED = """CREATE TABLE IF NOT EXISTS leasehold_dropped (
 _COLUMNS = "hub, partition, sequence_number, place, body, reason, source, rejected_at"
 
 
-class Transaction(RemembersIdentities, Protocol):
+class Transaction(RemembersIdentities, ParksAgain, Protocol):
     """What is needed of a transaction of the sink, which has the lock."""
 
     @property
@@ -62,11 +74,14 @@ Begin = Callable[[], AbstractContextManager[Transaction]]
 class SqliteRejectedRows:
     """The rejected rows of the table `spec`: see `set_aside.RejectedRows`.
 
-    `begin` opens a transaction of the sink, `now` is the time as text.
+    `begin` opens a transaction of the sink, `wall` is the time in seconds since 1970.
     """
 
-    def __init__(self, spec: TableSpec, begin: Begin, now: Callable[[], str]) -> None:
-        self._spec, self._begin, self._now = spec, begin, now
+    def __init__(self, spec: TableSpec, begin: Begin, wall: Callable[[], float]) -> None:
+        self._spec, self._begin, self._wall = spec, begin, wall
+
+    def _now(self) -> str:
+        return rejected.time_text(self._wall())
 
     def reasons(self, selection: Selection, limit: int) -> list[ReasonCount]:
         """See `RejectedRows`."""
@@ -116,6 +131,12 @@ class SqliteRejectedRows:
                 ],
             )
         return len(there)
+
+    def park(self, events: Sequence[tuple[RejectedRow, ParkedEvent]]) -> ParkedAgain:
+        """See `ParksRejected`."""
+        with self._begin() as transaction:
+            remove = partial(_remove, transaction.connection, self._spec)
+            return park_again(transaction, self._spec, remove, events, self._wall())
 
     def dropped(self, limit: int) -> list[DroppedRow]:
         """See `RejectedRows`."""

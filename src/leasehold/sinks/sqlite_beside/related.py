@@ -12,7 +12,16 @@ from typing import Any
 import pyarrow as pa
 
 from leasehold.errors import ConfigError, SinkError, UsageError
-from leasehold.sinks.related import EntityStep, Gone, Row, check_names, missing, no_unique_index, wrong_columns
+from leasehold.sinks.related import (
+    EntityStep,
+    Gone,
+    RelatedTable,
+    Row,
+    check_names,
+    missing,
+    no_unique_index,
+    wrong_columns,
+)
 from leasehold.sinks.shape import Layout, quoted
 from leasehold.sinks.sqlite_beside import states
 from leasehold.sinks.sqlite_beside.blame import ROW_ERRORS, is_the_rows
@@ -29,6 +38,14 @@ def check(connection: sqlite3.Connection, spec: TableSpec, tables: Collection[st
             raise missing(spec, name)
         if found[0] == "view":
             raise ConfigError("related", name, "it is a view", "Name a table")
+
+
+def shown(connection: sqlite3.Connection, spec: TableSpec, name: str) -> RelatedTable:
+    """See `ShowsRelated`."""
+    check(connection, spec, [name])
+    columns = _columns(connection, name)
+    given = tuple(one for one, computed in columns.items() if not computed)
+    return RelatedTable(given, tuple(tuple(sorted(keys)) for keys in _unique(connection, name)))
 
 
 class Steps:
@@ -96,24 +113,36 @@ class Steps:
     def _columns_of(self, table: str) -> dict[str, bool]:
         """The names of its columns, and whether the table computes them."""
         if table not in self._columns:
-            found = self._connection.execute("SELECT name, hidden > 1 FROM pragma_table_xinfo(?)", (table,)).fetchall()
+            found = _columns(self._connection, table)
             if not found:
                 raise UsageError(str(missing(self._spec, table)))
-            self._columns[table] = {name: bool(computed) for name, computed in found}
+            self._columns[table] = found
         return self._columns[table]
 
     def _unique_of(self, table: str) -> list[set[str]]:
         if table not in self._unique:
-            execute = self._connection.execute
-            keys = {folded(name) for (name,) in execute("SELECT name FROM pragma_table_info(?) WHERE pk", (table,))}
-            found = [keys] if keys else []
-            for (index,) in execute(
-                'SELECT name FROM pragma_index_list(?) WHERE "unique" AND NOT partial', (table,)
-            ).fetchall():
-                names = execute("SELECT name FROM pragma_index_info(?)", (index,)).fetchall()
-                found.append({folded(str(name)) for (name,) in names})
-            self._unique[table] = found
+            self._unique[table] = _unique(self._connection, table)
         return self._unique[table]
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:
+    """The names of its columns, and whether the table computes them."""
+    found = connection.execute("SELECT name, hidden > 1 FROM pragma_table_xinfo(?)", (table,)).fetchall()
+    return {str(name): bool(computed) for name, computed in found}
+
+
+def _unique(connection: sqlite3.Connection, table: str) -> list[set[str]]:
+    """The columns, folded, that name a row of it."""
+    execute = connection.execute
+    keys = {folded(name) for (name,) in execute("SELECT name FROM pragma_table_info(?) WHERE pk", (table,))}
+    found = [keys] if keys else []
+    for (index,) in execute(
+        'SELECT name FROM pragma_index_list(?) WHERE "unique" AND NOT partial', (table,)
+    ).fetchall():
+        names = {folded(str(name)) for (name,) in execute("SELECT name FROM pragma_index_info(?)", (index,))}
+        if names not in found:
+            found.append(names)
+    return found
 
 
 def _bound(table: str, name: str, value: Any) -> Any:

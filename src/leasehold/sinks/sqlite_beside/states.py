@@ -6,6 +6,7 @@ constraints a table has: a handler's state is written as one row of several even
 
 from __future__ import annotations
 
+import reprlib
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.messages import rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.shape import Layout, quoted
@@ -49,10 +51,30 @@ def read(
             f"SELECT {columns} FROM (VALUES {', '.join([one] * len(some))}) w "
             f"CROSS JOIN {quoted(spec.name)} t ON {match}"
         )
-        for stored in connection.execute(query, [value for key in some for value in key]):
-            row = [None if value is None else reader(value) for reader, value in zip(readers, stored, strict=True)]
-            found[tuple(row[place] for place in places)] = dict(zip(schema.names, row, strict=True))
+        try:
+            stored = connection.execute(query, [value for key in some for value in key]).fetchall()
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+            if len(some) > 1:
+                for key in some:
+                    found |= read(connection, spec, schema, [key])
+            else:
+                found[some[0]] = SpoiledState(f"it has a text that is no UTF-8 ({error})")
+            continue
+        for row in stored:
+            found[tuple(row[place] for place in places)] = _state(schema, readers, row)
     return found
+
+
+def _state(schema: pa.Schema, readers: Sequence[Callable[[Any], Any]], stored: Sequence[Any]) -> dict[str, Any]:
+    state = {}
+    for name, reader, value in zip(schema.names, readers, stored, strict=True):
+        try:
+            state[name] = None if value is None else reader(value)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            return SpoiledState(f"{name} has {reprlib.repr(value)}: {type(error).__name__}: {error}")
+    return state
 
 
 def write(

@@ -40,9 +40,8 @@ from leasehold.sinks.writing import RowWriter, SqliteRows
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The layout last checked, with what it was checked against."""
+    """The layout last checked over a connection, with what it was checked against."""
 
-    connection: sqlite3.Connection
     version: int
     schema: pa.Schema
     layout: Layout
@@ -100,10 +99,13 @@ class SqliteTransaction:
             parked.remove_all(self._connection, self._spec)
             versions.forget_all(self._connection, self._spec)
 
+    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
+        return parked.are_there(self._connection, self._spec, (hub, partition), numbers)
+
     def park(self, parking: Parking, now: float) -> None:
         parked.change(self._connection, self._spec, parking, now)
-        if parking.retried:
-            bookkeeping.count_change(self._connection, self._spec)
+        if parking.retried and not parking.by_guest:
+            bookkeeping.count_change(self._connection, self._spec, (parking.hub, parking.partition))
 
     def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
         outbox.put(self._connection, self._spec, events, now)
@@ -146,18 +148,13 @@ class SqliteTransaction:
     def fit(self, schema: pa.Schema) -> None:
         checked = self.checked
         version = self._schema_version()
-        if (
-            checked
-            and checked.connection is self._connection
-            and checked.version == version
-            and checked.schema.equals(schema)
-        ):
+        if checked and checked.version == version and checked.schema.equals(schema):
             return
         bookkeeping.check_still_there(self._connection, self._spec)
         layout = fit(self._connection, self._spec, schema)
         self.added += layout.added
         bookkeeping.make_companions(self._connection, self._spec)
-        self.checked = Checked(self._connection, self._schema_version(), schema, layout)
+        self.checked = Checked(self._schema_version(), schema, layout)
 
     def _schema_version(self) -> int:
         (version,) = self._connection.execute("PRAGMA schema_version").fetchone()

@@ -15,8 +15,9 @@ import pyarrow as pa
 from leasehold.sinks.parking.keys import text_of, texts_of
 from leasehold.sinks.shape import exists
 from leasehold.sinks.sqlite_beside import states
+from leasehold.sinks.sqlite_beside.parked import as_kept, number
 from leasehold.sinks.table import TableSpec
-from leasehold.sinks.versions import Key, KnownEntity, OrderValue
+from leasehold.sinks.versions import Key, KnownEntity, OrderValue, latest_of
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS leasehold_entity (
     pipeline TEXT, entity_table TEXT COLLATE NOCASE, key TEXT, version INTEGER NOT NULL, latest TEXT,
@@ -50,9 +51,7 @@ def known(
     found = {}
     for key in keys:
         version, latest = entities.get(text := text_of(spec, key), (0, None))
-        found[key] = KnownEntity(
-            version, None if latest is None else json.loads(latest), there.get(key), text in waiting
-        )
+        found[key] = KnownEntity(version, latest_of(latest), there.get(key), text in waiting)
     return found
 
 
@@ -90,10 +89,10 @@ def forget_all(connection: sqlite3.Connection, spec: TableSpec) -> None:
 
 def _rows(
     connection: sqlite3.Connection, spec: TableSpec, keys: Collection[Key]
-) -> Iterator[tuple[str, int, str | None]]:
+) -> Iterator[tuple[str, int, bytes | None]]:
     for some in _texts(spec, keys):
         query = (
-            f"SELECT key, version, latest FROM leasehold_entity WHERE {_OF_TABLE} "
+            f"SELECT key, {number('version')}, {as_kept('latest')} FROM leasehold_entity WHERE {_OF_TABLE} "
             f"AND key IN ({', '.join('?' * len(some))})"
         )
         yield from connection.execute(query, (spec.pipeline, spec.name, *some))

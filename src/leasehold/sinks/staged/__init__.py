@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 import pyarrow as pa
 
 from leasehold.errors import SinkUnavailable, UsageError
-from leasehold.sinks.batch import Arrangement, Batch, Kept, Stretch
+from leasehold.sinks.batch import Arrangement, Batch, Kept, Stretch, timed
 from leasehold.sinks.fence import Plan, Range
 
 
@@ -126,13 +126,14 @@ def stretches_of(staged: StagedBatch) -> tuple[Stretch, ...]:
     of_rows: dict[tuple[str, str, int], Tally] = {}
     for one in tallies:
         _add(of_rows, one)
-    return tuple(
+    made_of_rows = (
         Stretch(Range(one.hub, one.partition, one.owner_level, one.first, one.last), 0, one.rows)
         for one in sorted(of_rows.values())
     )
+    return timed(made_of_rows, staged.shape.times or {})
 
 
-_NO_ROWS = pa.array([], pa.uint64())
+_NO_ROWS = pa.nulls(0, pa.uint64())  # not pa.array, which imports pandas: every command would wait for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ Owns the contract of a table with `TableSpec.spread`. A sink with it implements 
 4. Events of an entity are parked in one order over all partitions, that of their commits: those of one commit by
    sequence number. `parked_entities` and `parked_events` leave out what waits behind another partition's event. An
    entity that has parked events is changed by the owner of the first of them alone: all others park behind it. So a
-   batch of parked events compares nothing (`again` is None).
+   batch of parked events compares nothing (`again` is None). Where entities are leased, the holder changes it, and
+   compares (`parking`, rule 4): `first_parked` tells it whose event is the first.
 
 So what takes effect is what one commit after the other would have made of it, however many processes compute from one
 state at once. No commit waits for another one in a circle: watermarks first, by hub and partition, then versions by
@@ -22,6 +23,7 @@ writers until their time-outs (SQLite). Killed there, it has done nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -30,12 +32,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from leasehold.sinks.batch import Batch
+    from leasehold.sinks.fence import Lane
 
-__all__ = ["KeepsVersions", "KnownEntity", "OrderValue", "Versioned", "VersionsEntities"]
+__all__ = ["KeepsVersions", "KnownEntity", "OrderValue", "Versioned", "VersionsEntities", "latest_of"]
 
 Key = tuple[Any, ...]
 OrderValue = int | float | str
 """A value of `sequence_by`, as it is compared (`values.order_values`)."""
+
+
+def latest_of(kept: object) -> OrderValue | None:
+    """What was kept as `latest`, as JSON; None where it says nothing, also what nobody here has written."""
+    try:
+        value = json.loads(kept) if isinstance(kept, str | bytes) else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, int | float | str) and value == value else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,9 @@ class KnownEntity:
     latest: OrderValue | None = None
     state: Mapping[str, Any] | None = None
     waits: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:  # many go between processes, and a dataclass by itself is slow to pickle
+        return KnownEntity, (self.version, self.latest, self.state, self.waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +90,10 @@ class KeepsVersions(Protocol):
 
     def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
         """What is known of each of these: rule 1."""
+        ...
+
+    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
+        """Of those that have parked events, the hub and partition of the first one, and its `next_at`."""
         ...
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from leasehold.entities.given import SetAside
 from leasehold.model import EventRange
 from leasehold.pipeline_file import PipelineFile, TransformSection
 from leasehold.sinks.batch import Batch
@@ -32,7 +33,7 @@ class Lane:
     hub: str
     partition: str
     owner_level: int
-    events: tuple[EventOfPartition, ...] = ()
+    events: tuple[EventOfPartition | SetAside, ...] = ()
     first: int = 0
     end: int = 0
     start: int = 0
@@ -43,7 +44,7 @@ class Lane:
         """The last number of the range, whether there is an event of it or not."""
         return self.end - 1
 
-    def __iter__(self) -> Iterator[EventOfPartition]:
+    def __iter__(self) -> Iterator[EventOfPartition | SetAside]:
         return iter(self.events)
 
     def __bool__(self) -> bool:
@@ -61,22 +62,28 @@ def read_raw(file: PipelineFile) -> PipelineFile:
     return file.model_copy(update={"transform": section})
 
 
-def lanes_of(batch: Batch) -> list[Lane]:
-    """The ranges of a batch with their events."""
-    found: dict[tuple[str, str, int], list[EventOfPartition]] = {}
+def lanes_of(batch: Batch, *, transformed: bool = False) -> list[Lane]:
+    """The ranges of a batch with their events.
+
+    What was set aside before is an event like the others; where they are `transformed`, it stays set aside.
+    """
+    found: dict[tuple[str, str, int], list[EventOfPartition | SetAside]] = {}
     for table in (batch.rows, batch.rejected):
         if table is None:
             continue
         times = table["enqueuedTime"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
         names = ("hub", "partition", "ownerLevel", "sequenceNumber", "body")
         values = [table[name].to_pylist() for name in names]
-        for hub, partition, level, number, body, time in zip(*values, times, strict=True):
+        aside = transformed and table is batch.rejected
+        reasons = table["reason"].to_pylist() if aside else [""] * len(times)
+        for hub, partition, level, number, body, time, reason in zip(*values, times, reasons, strict=True):
             place = found.setdefault((hub, partition, level), [])
-            place.append(EventOfPartition(body, number, time / 1e6))
+            one = EventOfPartition(body, number, (time or 0) / 1e6)
+            place.append(SetAside(*one, reason) if aside else one)
     return [_lane(its, found.get((its.hub, its.partition, its.owner_level), [])) for its in batch.ranges or ()]
 
 
-def _lane(its: EventRange, events: list[EventOfPartition]) -> Lane:
+def _lane(its: EventRange, events: list[EventOfPartition | SetAside]) -> Lane:
     mine = sorted((one for one in events if its.begin <= one.sequence_number < its.end), key=_number)
     start = its.begin if its.left_out_from is None else its.left_out_from
     return Lane(
@@ -84,5 +91,5 @@ def _lane(its: EventRange, events: list[EventOfPartition]) -> Lane:
     )
 
 
-def _number(event: EventOfPartition) -> int:
+def _number(event: EventOfPartition | SetAside) -> int:
     return event.sequence_number

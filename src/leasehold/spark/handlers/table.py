@@ -1,11 +1,25 @@
-"""A table that a handler fills, on Spark: what `leasehold run` has in place of an `EntityTable`.
+"""A table that a handler fills, on Spark: tasks call the handler, the driver commits what it answers.
+
+    orders = HandledOnSpark(order, "postgresql://…", table="orders", pipeline="orders",
+                            schema="order_id STRING, amount LONG", state="order_id STRING, total LONG")
+    with MicroBatches(spark, hub, store=store, pipeline="orders", table=orders) as batches:
+        for batch in batches:
+            orders.apply(batch)
 
 Owns the way of a batch: its events come to the driver, as rows do; it reads each partition's watermark and which
-entities wait; one job, a task for each partition, reads states and calls the handler (`tasks`); then the driver commits
-partition by partition, by the same code as the plain processor (`entities.handled_table`), each with its states,
-watermark, rejected and parked events in one transaction. The next batch is read meanwhile. Where a watermark is not
-what it was before the job (an operator has retried an event, another owner came), the driver reads the states and calls
-the handler again by itself. Parked events are tried again in the driver, also while nothing arrives (`try_parked`).
+entities wait; one job, a task for each partition, reads states and calls the handler (`tasks`; for a spread table a
+task for each share of the entities, `spread_tasks`); then the driver commits partition by partition, by the same code
+as the plain processor (`entities.handled_table`), each with its states, watermark, related rows, outbox, rejected and
+parked events in one transaction. Where a watermark is not what it was before the job (an operator has retried an event,
+another owner came), the driver reads the states and calls the handler again by itself. Parked events are tried again in
+the driver, also while nothing arrives (`try_parked`, for which `loop.between` says when), and what handlers emit is
+sent by a thread beside (`entities.outbox`).
+
+Why a transaction for each partition, and not one for the batch: nothing of a batch has to be seen together, since an
+entity's events are in one partition, or, in a spread table, commits come one after the other by its versions. So an
+outage, a refused row or a watermark that has moved is one partition's, which alone is held up or computed again; and
+what a commit locks is locked for a part of the batch. One transaction would save all commits but one, and would have to
+join what is told by partition today: what is parked, and which versions it was computed from (`Parking`, `Versioned`).
 
 Refuses Spark Connect, a SQLite table unless all tasks are on this machine, and what handlers on Spark have not.
 
@@ -21,147 +35,144 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from leasehold.entities.handled_table import HandledTable
-from leasehold.entities.handlers import Computed
-from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError
-from leasehold.handled.pipeline import made_of
-from leasehold.model import EventRange
+from leasehold.backends import absolute
+from leasehold.entities.handlers import Computed, EntityHandler
+from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError, UsageError
 from leasehold.notices import Notice, TableApplied
-from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
-from leasehold.sinks.parking import Parking
 from leasehold.sinks.staged import StagedBatch
 from leasehold.sinks.table import BatchResult, Totals, counts_of
-from leasehold.spark.handlers.lanes import Lane, events_only, lanes_of
+from leasehold.spark.handlers.committing import CommittingTable, Trusts
+from leasehold.spark.handlers.lanes import COLUMNS, Lane, events_only, lanes_of
+from leasehold.spark.handlers.leased import BatchLeases
+from leasehold.spark.handlers.spread_tasks import answered
 from leasehold.spark.handlers.tasks import Call, Piece
+from leasehold.spark.handlers.transformed import check_rows, rows_of
+from leasehold.spark.loop.batch import MetTable, MicroBatch
 from leasehold.spark.loop.jobs import is_connect
-from leasehold.spark.table.expressions import Prepared
-from leasehold.spark.table.staging import Beside
+from leasehold.spark.table.expressions import with_rejected
 from leasehold.spark.versions import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from leasehold.processor.delivery import EventBatch
-    from leasehold.processor.partition_client import PartitionContext
 
 logger = logging.getLogger(__name__)
 
 _WORKER_ENDED = "Python worker exited unexpectedly"  # Spark's words, in all its releases
+_ROWS = "rows"
 AWAY = 10.0
 """Seconds until parked events are looked at again after an error."""
 
 
-@dataclass(slots=True)
-class _Caller:
-    """What a handled table knows of who calls it."""
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What settings are called where they were given, and what else there is for what Spark has not."""
 
-    start: int
-    due: float = math.inf
-
-    def call_again(self, seconds: float) -> None:
-        self.due = min(self.due, time.monotonic() + seconds)
-
-
-class _Table(HandledTable):
-    """A handled table that is told what tasks have computed, and counts what it commits."""
-
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self._url = arguments[1]
-        self.ahead: dict[str, tuple[Watermark, Computed]] = {}
-        self.result = BatchResult()
-
-    def call(self, rounds: int = 1) -> Call:
-        """How tasks call the handler, if they run in so many rounds, one behind the other."""
-        from pyspark import cloudpickle
-
-        last = 1 if self._on_failure == "discard" else self._retries.deliveries
-        call = Call(self._handler, self._reader, self._state, self._url, self.sink.spec, last)
-        timeout = self._calls.timeout
-        if timeout is None:
-            return call
-        at_most = max(timeout, self._calls.at_most / 2 / rounds)
-        pickled: bytes = cloudpickle.dumps(self._handler)  # type: ignore[no-untyped-call]
-        return replace(call, timeout=timeout, at_most=at_most, pickled=pickled)
-
-    def sharing(self) -> AbstractContextManager[None]:
-        """A block in which what hangs in the driver takes half of a batch's time, all partitions together."""
-        return self._calls.sharing()
-
-    def piece(self, lane: Lane) -> tuple[Watermark, Piece] | None:
-        """What a task is to compute of a partition, and under which watermark; None where there is nothing."""
-        batch = cast("EventBatch", lane)
-        if not self._is_owner(batch):
-            return None
-        mark = self._watermark(batch)
-        new = tuple(event for event in lane if event.sequence_number > mark.sequence_number)
-        if not new:
-            return None
-        waiting = frozenset(self._waiting(batch, mark))
-        return mark, Piece(lane.hub, lane.partition, lane.owner_level, new, waiting)
-
-    def take(self, lane: Lane) -> float:
-        """Commit a partition's events, or try what is parked. When to call again, by the monotonic clock."""
-        caller = _Caller(lane.start)
-        self.on_events(cast("EventBatch", lane), cast("PartitionContext", caller))
-        return caller.due
-
-    def _compute(self, batch: EventBatch, mark: Watermark, again: int) -> Computed:
-        under, done = self.ahead.pop(batch.partition, (None, None))
-        return done if done is not None and under == mark else super()._compute(batch, mark, again)
-
-    def _apply(
-        self,
-        done: Computed,
-        batch: EventBatch,
-        begin: int,
-        end: int,
-        read_under: Watermark | None = None,
-        parking: Parking | None = None,
-    ) -> BatchResult:
-        result = super()._apply(done, batch, begin, end, read_under, parking)
-        if not (result.outdated or result.violations) and read_under is not None and parking is not None:
-            new = sum(event.sequence_number > read_under.sequence_number for event in batch)
-            rejected = len(done.rejected) + len(done.dead)
-            tried = len(parking.removed) if parking.retried else new - len(done.held)
-            before = self.result
-            self.result = BatchResult(
-                applied=before.applied + tried - rejected,
-                replayed=before.replayed + len(tuple(batch)) - new,
-                rejected=before.rejected + rejected,
-            )
-        return result
+    session: str = "spark"
+    url: str = "url"
+    leases: str = "exclusive"
+    plain: str = "let a plain processor run the handler (HandledTable)"
 
 
 class HandledOnSpark:
-    """The table of a pipeline file with a handler, for the loop. Raises `ConfigError` for what does not go together."""
+    """The states of entities in a table, and the handler that tasks call for the events of `MicroBatches`.
 
-    deduplication = None
+    handler     what `entity` has made of a function. Its module goes to the tasks; what that imports has to be there
+    url         of the sink: `postgresql://…`, or `sqlite:///PATH`, which takes a master of this machine
+    arguments   the others of `leasehold.entities.handled_table.HandledTable`, all of them by name: `table`, `pipeline`,
+                `schema`, `state` and so on. `exclusive` is a URL; `level_of` is the loop's. `schema` has the columns
+                that the handler is given in `event.row`
 
-    def __init__(self, file: PipelineFile) -> None:
-        self._file = file
-        for key, value, rule in (
-            ("outbox.hub", file.outbox_url and file.outbox.hub, "on Spark nobody sends what a handler emits"),
-            ("sink.on_failure", file.sink.on_failure == "wait" and "wait", "on Spark no event holds up its partition"),
-            ("sink.related", ", ".join(file.sink.related), "on Spark a handler writes no rows of other tables"),
-            ("sink.exclusive", file.sink.exclusive, "on Spark no entity is leased"),
-            ("sink.spread", file.sink.spread, "on Spark the events of an entity are in one partition"),
-        ):
-            if value:
+    Give it to the loop, as `MicroBatches(…, table=…)`, and apply each batch. Raises `ConfigError` for what does not go
+    together, and for what handlers on Spark have not: `on_failure="wait"`.
+    """
+
+    _named = Named()
+    _learns_schema = False
+
+    def __init__(self, handler: EntityHandler, url: str, **arguments: Any) -> None:
+        base, exclusive = arguments.get("base") or Path.cwd(), arguments.get("exclusive")
+        if arguments.get("on_failure") == "wait":
+            raise ConfigError(
+                "on_failure",
+                "wait",
+                "on Spark no event holds up its partition",
+                f"Leave it out, or {self._named.plain}: it is there",
+            )
+        if arguments.get("schema") is None and not self._learns_schema:
+            raise ConfigError(
+                "schema",
+                None,
+                "a handler is given these columns, of the JSON body or of what a transform makes of events",
+                'Name them: schema="order_id STRING, amount DECIMAL(12,2)"',
+            )
+        if exclusive is not None:
+            if not isinstance(exclusive, str):
                 raise ConfigError(
-                    f"{file.path}: {key}", value, rule, "Leave it out, or run it with --no-spark: it is there"
+                    "exclusive", type(exclusive).__name__, "tasks open the store by its URL", "Give the URL"
                 )
-        self._table = made_of(_Table, file)
+            arguments = {**arguments, "exclusive": absolute(exclusive, base, "exclusive")}
+        self._leases = arguments.get("exclusive")
+        self._url = absolute(url, base, "url")
+        self._table = CommittingTable(handler, self._url, **arguments)
+        if not self._table.leases_in_tasks:
+            raise ConfigError(
+                "exclusive",
+                True,
+                "on Spark tasks take the leases of one batch, and in this store each process has its own",
+                f"Keep leases in aztable://, redis://, postgresql:// or sqlite:///, or {self._named.plain}",
+            )
+        spec = self._table.sink.spec
+        self.met_by_loop = MetTable(spec.name, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks)
+        """Whose it is, for a loop."""
         self._spark: SparkSession | None = None
         self._due: dict[tuple[str, int], float] = {}
         self._totals = Totals()
+
+    def apply(self, batch: MicroBatch, rows: DataFrame | None = None) -> BatchResult:
+        """Call the handler for the events of a batch, and commit what they come to. What has become of them.
+
+        The handler is given the columns of `schema`, read from the events' bodies; with `rows`, which a transform has
+        made of `batch.events`, one row of an event or none, the columns of these rows. They keep hub, partition,
+        sequenceNumber, ownerLevel and enqueuedTime as they are.
+
+        A batch that cannot be read whole, or for which the database, the store of the leases or what the handler calls
+        is away, raises nothing: the result says so with zeros, and the loop gives its events again. Some partitions of
+        it may be committed then; what comes again of them is passed by. Else raises as `EntityTable.apply` does.
+        """
+        if self._spark is None:
+            raise UsageError(
+                f"the loop does not know the table {self.met_by_loop.name}, and has to try its parked events between "
+                "batches: give it MicroBatches(…, table=…)"
+            )
+
+        if rows is None and (missing := [name for name in COLUMNS if name not in batch.events.columns]):
+            raise ConfigError(
+                "columns",
+                ", ".join(batch.events.columns),
+                f"a handler needs {', '.join(COLUMNS)}, and the loop reads no {', '.join(missing)}",
+                "Name them too",
+            )
+
+        def applied() -> BatchResult:
+            events = events_only(batch.events) if rows is None else rows_of(rows, self._table.schema, _ROWS)
+            with batch.computing():
+                read = Batch(to_arrow(events))
+                set_aside = batch.rejected(events, read.rows.num_rows)
+            read = read if set_aside is None else with_rejected(read, set_aside)
+            whole = replace(read, ranges=batch.timed_ranges())
+            result = self.write(whole, batch.level_of, batch.tell, transform="" if rows is None else _ROWS)
+            batch.end_apply(self.met_by_loop)
+            return result
+
+        return batch.with_table(self.met_by_loop, applied) or BatchResult()
 
     @property
     def totals(self) -> Totals:
@@ -177,52 +188,60 @@ class HandledOnSpark:
     def level_of(self, level_of: LevelOf | None) -> None:
         self._table.level_of = level_of
 
-    def check(self, df: DataFrame) -> None:
-        """Take the session of `df`, whose tasks are to call the handler. Raises `ConfigError`."""
-        spark = df.sparkSession
+    @property
+    def trusts(self) -> Trusts:
+        """Whether a partition is held at an owner level at this moment, for what sends the outbox."""
+        return self._table.trusts
+
+    @trusts.setter
+    def trusts(self, trusts: Trusts) -> None:
+        self._table.trusts = trusts
+
+    def take_session(self, spark: SparkSession) -> None:
+        """Take the session whose tasks are to call the handler. Raises `ConfigError` for one whose tasks cannot."""
+        named = self._named
         if is_connect(spark):
-            raise ConfigError(
-                f"{self._file.path}: spark.master", None, "handlers do not run over Spark Connect", "Give --no-spark"
-            )
+            remedy = named.plain[0].upper() + named.plain[1:]
+            raise ConfigError(named.session, None, "handlers do not run over Spark Connect", remedy)
         master = spark.sparkContext.master or ""
-        if self._file.sink_url.startswith("sqlite:") and not (master == "local" or master.startswith("local[")):
-            raise ConfigError(
-                f"{self._file.path}: sink.url",
-                self._file.sink.url,
-                f"tasks read states, and those of {master} have no file of this machine",
-                'Use Postgres, or master = "local[2]"',
-            )
+        here = master == "local" or master.startswith("local[")
+        for key, url, what in ((named.url, self._url, "read states"), (named.leases, self._leases, "take leases")):
+            if (url or "").startswith("sqlite:") and not here:
+                raise ConfigError(
+                    key,
+                    url,
+                    f"tasks {what}, and those of {master} have no file of this machine",
+                    'Use Postgres, or master = "local[2]"',
+                )
         self._ship_module()
         self._spark = spark
 
-    def prepare(self, df: DataFrame) -> Prepared:
-        """The columns that handlers need."""
-        return Prepared(events_only(df), ())
-
-    def evaluate(self, prepared: Prepared) -> Batch:
-        """Read the events: the job that may run ahead of a commit."""
-        return Batch(to_arrow(prepared.df))
-
-    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> None:
-        """Events are not staged: what they come to is not known before the batch before them is committed."""
-
     def write(
-        self, batch: Batch | StagedBatch, level_of: LevelOf | None = None, tell: Callable[[Notice], None] | None = None
+        self,
+        batch: Batch | StagedBatch,
+        level_of: LevelOf | None = None,
+        tell: Callable[[Notice], None] | None = None,
+        *,
+        transform: str = "",
     ) -> BatchResult:
         """Call the handler for the events of a batch, and commit what they come to, partition by partition.
 
-        Raises `HandlerUnavailable` where most calls for a partition fail alike, with the other partitions committed.
+        `transform` is what has made them, where they are not as they were sent. Raises
+        `HandlerUnavailable` where most calls for a partition fail alike, with the other partitions committed.
         """
         assert isinstance(batch, Batch)
         started = time.monotonic()
-        table, lanes = self._table, lanes_of(batch)
+        table, lanes = self._table, lanes_of(batch, transformed=bool(transform))
+        if transform:
+            given = batch.rows.num_rows + (0 if batch.rejected is None else batch.rejected.num_rows)
+            check_rows(lanes, given, transform)
         self.level_of = level_of
         found = {lane.partition: piece for lane in lanes if (piece := table.piece(lane)) is not None}
-        done = self._called([piece for _, piece in found.values()])
-        table.ahead = {name: (mark, one) for (name, (mark, _)), one in zip(found.items(), done, strict=True)}
-        table.result = BatchResult()
         outages: list[HandlerUnavailable] = []
-        with table.sharing():
+        with table.leases(needed=bool(found)) as leases, table.sharing():
+            done = self._called([piece for _, piece in found.values()], leases)
+            table.ahead = {name: (mark, one) for (name, (mark, _)), one in zip(found.items(), done, strict=True)}
+            table.result = BatchResult()
             for lane in lanes:
                 try:
                     self._due[lane.partition, lane.owner_level] = table.take(lane)
@@ -259,22 +278,29 @@ class HandledOnSpark:
         """How far each partition of `hub` has been applied, and the highest owner level that has been there."""
         return self._table.sink.watermarks(hub)
 
+    def leave(self) -> None:
+        """All partitions are about to be given up: what was emitted is sent before that, in up to 5 s."""
+        self._table.leave()
+
     def close(self) -> None:
-        """Close this thread's connection to the database."""
+        """End what sends and what calls, and close this thread's connection to the database."""
         self._table.close()
 
-    def _called(self, pieces: Sequence[Piece]) -> Iterable[Computed]:
-        """What tasks make of these pieces, a task each."""
+    def _called(self, pieces: Sequence[Piece], leases: BatchLeases | None) -> Iterable[Computed]:
+        """What tasks make of these pieces, which have the `leases` of the batch's entities."""
         if not pieces:
             return ()
         assert self._spark is not None
         context = self._spark.sparkContext
 
-        def job(call: Call) -> list[Computed]:
-            answered: list[Computed] = context.parallelize(pieces, len(pieces)).map(call.task()).collect()
-            return answered
+        def job(call: Call) -> Sequence[Computed]:
+            if call.spec.spread:
+                return answered(context, call, [*pieces])
+            found: list[Computed] = context.parallelize(pieces, len(pieces)).map(call.task()).collect()
+            return found
 
-        call = self._table.call(math.ceil(len(pieces) / context.defaultParallelism))
+        rounds = 1 if self._table.sink.spec.spread else math.ceil(len(pieces) / context.defaultParallelism)
+        call = self._table.call(rounds, leases)
         try:
             return job(call)
         except Exception as error:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -27,15 +28,17 @@ from leasehold.entities.calling.limits import TimeLimit, within
 from leasehold.entities.calling.processes import HandlerProcesses
 from leasehold.entities.calling.program import BY_VALUE
 from leasehold.entities.columns import columns_of
-from leasehold.entities.given import given_events
+from leasehold.entities.given import SetAside, given_events
 from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
 from leasehold.formats.bodies import BodyReader
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import KeepsStates
+from leasehold.spark.handlers.leased import BatchLeases
+
+C = TypeVar("C", bound=Computed)
 
 
-@dataclass(frozen=True, slots=True)
-class EventOfPartition:
+class EventOfPartition(NamedTuple):
     """An event as the hub has it; `enqueued_time` in seconds since 1970."""
 
     body: bytes
@@ -50,7 +53,7 @@ class Piece:
     hub: str
     partition: str
     owner_level: int
-    events: tuple[EventOfPartition, ...]
+    events: tuple[EventOfPartition | SetAside, ...]
     waiting: frozenset[Key]
 
 
@@ -58,8 +61,10 @@ class Piece:
 class Call:
     """How tasks call a handler, whatever the batch: `deliveries` is how often an event is tried.
 
-    With a `timeout` a call is interrupted after so many seconds, and what hangs in a task takes `at_most` seconds
-    together. `careful` says that calls are made in processes of their own, with the handler as `pickled`.
+    It `emits` where somebody sends that, and may write rows of the `related` tables. `late` is of spread tables,
+    `leases` of exclusive ones. With a `timeout` a call is interrupted after so many seconds, and what hangs in a task
+    takes `at_most` seconds together. `careful` says that calls are made in processes of their own, with the handler as
+    `pickled`.
     """
 
     handler: EntityHandler
@@ -68,6 +73,10 @@ class Call:
     url: str
     spec: TableSpec
     deliveries: int
+    emits: bool = False
+    related: frozenset[str] = frozenset()
+    late: str = "apply"
+    leases: BatchLeases | None = None
     timeout: float | None = None
     at_most: float = math.inf
     pickled: bytes = b""
@@ -82,14 +91,24 @@ def answers(call: Call, piece: Piece) -> Computed:
     """What the events of a piece come to, from what the table has now. Raises what the sink raises, and no other."""
     given, _ = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events))
     keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
-    states = _states_at(call.url, call.spec).read_states(call.state, keys)
+    states = states_at(call.url, call.spec).read_states(call.state, keys)
+    with calling(call) as computed:
+        return told(computed(states, given, columns_of(call.state), waiting=piece.waiting))
+
+
+@contextmanager
+def calling(
+    call: Call, leased: Callable[[EntityHandler], EntityHandler] = lambda handler: handler
+) -> Iterator[Callable[..., Computed]]:
+    """`compute` with the handler as far as it is `leased`, within the limit of one task."""
     with _limited(call) as handler:
-        done = compute(
-            *(handler, states, given, columns_of(call.state)),
-            waiting=piece.waiting,
-            goes_on=True,
-            deliveries=call.deliveries,
+        yield functools.partial(
+            compute, leased(handler), goes_on=True, deliveries=call.deliveries, emits=call.emits, related=call.related
         )
+
+
+def told(done: C) -> C:
+    """The same, where what was raised can go to another process."""
     done.held = [one if one.error is None else replace(one, error=elsewhere(one.error)) for one in done.held]
     done.dead = [(event, elsewhere(error)) for event, error in done.dead]
     return done
@@ -115,7 +134,7 @@ def _limited(call: Call) -> Iterator[EntityHandler]:
 
 
 @functools.cache
-def _states_at(url: str, spec: TableSpec) -> KeepsStates:
+def states_at(url: str, spec: TableSpec) -> KeepsStates:
     """The table, opened once in a worker."""
     sink = open_sink(url, spec)
     assert isinstance(sink, KeepsStates)  # the driver has looked

@@ -9,11 +9,12 @@ again. That is for what a loop understands (`failures.py`); what the user's code
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -31,6 +32,10 @@ from leasehold.spark.table.foreach import applied_already
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,17 @@ class MicroBatch:
             yield
         finally:
             self._computing = (self._computing or 0.0) + time.monotonic() - started
+
+    def with_table(self, table: MetTable, work: Callable[[], T]) -> T | None:
+        """What `work` does with the batch for a table; None, and no error, where the batch is abandoned."""
+        try:
+            self.begin_apply(table)
+            return work()
+        except Exception as error:
+            if not self.abandon(error):
+                raise
+            logger.info("batch %s is given up and planned again: %s", self.id, self.failure)
+            return None
 
     def begin_apply(self, table: MetTable) -> None:
         """Refuse to apply the batch to a table that has it, or that is not this loop's to fill."""

@@ -40,6 +40,7 @@ from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.bodies import body_reader, body_schema
 from leasehold.spark.endings import raise_again, silence, take_signals
 from leasehold.spark.loop.batch import MetTable, MicroBatch, check_table
+from leasehold.spark.loop.between import Between, take_session
 from leasehold.spark.loop.failures import FailureKind, pause_before_retry
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, check_alive, is_connect, jobs_on
@@ -76,8 +77,9 @@ class MicroBatches:
     pipeline      what the events are for: a consumer group belongs to one pipeline
     schema        of JSON bodies, as Spark writes it: then `batch.events` has its columns before the source's, and the
                   table that the batch is applied to sets aside what does not fit, with the reason
-    table         the `EntityTable` that the batches are applied to: asked where the stores have lost a checkpoint, and
-                  before events count as lost that it holds
+    table         the `EntityTable` or `HandledOnSpark` that the batches are applied to: asked where the stores have
+                  lost a checkpoint, and before events count as lost that it holds. A `HandledOnSpark` has to be named:
+                  what it has parked is tried between batches
     available_now end when all that was in the hub at the start has been consumed, by any instance
     rng           a `random.Random` for jitter; default: a new one
     notices       where notices go; default: its own, which is `batches.notices`
@@ -131,10 +133,12 @@ class MicroBatches:
         read = StructType([*fields, *body_schema(schema_of(source.columns), ()).fields])
         self._jobs: Jobs = jobs_on(spark, spec, read)
         self._table = table
+        take_session(table, spark)
         self._rng = rng or Random()
         self._stop = SignalEvent()
         self._share: Share | None = None
         self._feed: Feed | None = None
+        self._between: Between
         self._pace: Pace
         self._batch: MicroBatch | None = None
         self._watch: threading.Timer | None = None
@@ -162,6 +166,7 @@ class MicroBatches:
             rng=self._rng,
         )
         self._pace = Pace(share.clock)
+        self._between = Between(self._table, share, self._meet)
         say_losses(share.manager.notices)
         share.start()
         try:
@@ -188,7 +193,10 @@ class MicroBatches:
         self._unwatch()
         with suppress(Exception):  # Spark may be gone, and then there is nothing to take back
             self._jobs.end()
-        self._share.close(errors)
+        try:
+            self._between.leave()
+        finally:
+            self._share.close(errors)
         self._share = self._feed = self._batch = None
         if self._give_back is not None:
             self._give_back()
@@ -250,6 +258,7 @@ class MicroBatches:
         while not self._stop.is_set():
             check_alive(self._jobs)
             feed.record()
+            self._between()
             started = share.clock.monotonic()
             with self._pace.looking():
                 ranges = feed.next(self._pace.gathers)

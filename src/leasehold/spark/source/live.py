@@ -2,10 +2,10 @@
 
 Owns the hub, the stores, the partition manager and its thread, in the one long-lived Python process that
 Spark keeps per query. Promises that a range is planned only for a partition that is held and trusted, that a
-checkpoint is written only for what Spark has committed or the tables hold, that a partition which another instance asks
-for is let go as soon as all that was planned of it is in its checkpoint, and that nothing is renewed once the JVM is
-gone or Spark has asked for nothing for the stall timeout: then it says so, and gives up the partitions of the batch at
-hand with that on record.
+checkpoint is written only for what Spark has committed, the tables hold or the hub has lost, that a partition which
+another instance asks for is let go as soon as all that was planned of it is in its checkpoint, and that nothing is
+renewed once the JVM is gone or Spark has asked for nothing for the stall timeout: then it says so, and gives up the
+partitions of the batch at hand with that on record.
 
 What Spark has committed before this process was started is recorded before anything is claimed: afterwards the level
 would be too low. At the end Spark does not say whether the last batch was committed; the tables do, if they are known.
@@ -130,11 +130,13 @@ class LiveStream:
         if planned.losses:  # the table may hold what is gone: the query ended between its commit and the checkpoint
             planned = self._plan(last, held, limit, bounds, self._share.applied(), mean)
         self._report_losses(planned)
+        self._pass_gaps(planned)
         self._position = {one.partition: one.end for one in planned.ranges}
         if not planned.has_news:
             return None
         if not planned.losses and bounds is None and self._too_few(last, planned, held):
             return None
+        planned = replace(planned, ranges=self._scales.timed(planned.ranges, self._clock.monotonic(), self._properties))
         self._last_batch = self._clock.monotonic()
         self._planning = self._last_batch - started
         self._in_flight = tuple(one for one in planned.ranges if len(one))
@@ -171,6 +173,29 @@ class LiveStream:
             self.manager.notices.publish(EventsLost(loss.partition, loss.start, loss.end))
             logger.warning("partition %s: events [%d, %d) are gone from the hub", loss.partition, loss.start, loss.end)
 
+    def _pass_gaps(self, planned: Plan) -> None:
+        """Record at once that what is gone was told: no event of it will ever be in a batch, or in a table.
+
+        Not where a table has every event behind its watermark still to come: it would take the gap for events that it
+        lacks. The batch that follows is the first one of a query then, and says otherwise.
+        """
+        if not planned.losses or is_mixed(self._options.hub):
+            return
+        try:
+            marks = {} if self._tables is None else self._tables.watermarks(self.hub.identity)
+        except LeaseholdError as error:
+            logger.warning("the gap is recorded with the batch: %s", error)
+            return
+        passed = {loss.partition: loss.end for loss in planned.losses}
+        whole = {partition for partition, mark in marks.items() if mark.whole}
+        self._share.record(
+            [
+                replace(one, start=passed[one.partition], end=passed[one.partition], enqueued=None)
+                for one in planned.ranges
+                if one.partition in passed.keys() - whole
+            ]
+        )
+
     def _too_few(self, last: Sequence[ReadRange], planned: Plan, held: Mapping[str, Plannable]) -> bool:
         wanted = self._options.min_events_per_trigger
         if wanted is None or self._clock.monotonic() - self._last_batch >= self._options.max_trigger_delay:
@@ -197,7 +222,8 @@ class LiveStream:
             for one in self._in_flight:
                 mark = marks.get(one.partition)
                 if mark is not None and mark.owner_level == one.owner_level and mark.sequence_number >= one.start:
-                    done.append(replace(one, end=min(one.end, mark.sequence_number + 1)))
+                    end = min(one.end, mark.sequence_number + 1)
+                    done.append(replace(one, end=end, enqueued=one.enqueued if end == one.end else None))
             if self._share.record(done):
                 finished = {one.partition: one.end for one in done}
                 self._in_flight = tuple(one for one in self._in_flight if finished.get(one.partition) != one.end)
@@ -228,7 +254,7 @@ class LiveStream:
         )
         self.manager.hold_no_more(True)
         for one in ranges:
-            self.manager.let_go(one.partition, one.owner_level, error[:_LONGEST_ERROR])
+            self.manager.give_up(one.partition, one.owner_level, error[:_LONGEST_ERROR])
 
     # With an end
 

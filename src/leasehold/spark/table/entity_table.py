@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup, EventRange
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class EntityTable:
@@ -236,7 +234,7 @@ class EntityTable:
             rows = self._evaluated(self.prepare(df), batch)
             return rows, pieces_of(rows, self._sink)
 
-        found = self._with_batch_of_loop(batch, look)
+        found = batch.with_table(self._met_by_loop, look)
         if found is None:
             return Unseen((), BatchResult)
         rows, pieces = found
@@ -250,18 +248,7 @@ class EntityTable:
             batch.end_apply(self._met_by_loop)
             return result
 
-        return self._with_batch_of_loop(batch, apply) or BatchResult()
-
-    def _with_batch_of_loop(self, batch: MicroBatch, work: Callable[[], T]) -> T | None:
-        """What `work` does with a batch of `MicroBatches`; None, and no error, where the batch is abandoned."""
-        try:
-            batch.begin_apply(self._met_by_loop)
-            return work()
-        except Exception as error:
-            if not batch.abandon(error):
-                raise
-            logger.info("batch %s is given up and planned again: %s", batch.id, batch.failure)
-            return None
+        return batch.with_table(self._met_by_loop, apply) or BatchResult()
 
     def _rows(self, df: DataFrame, batch: MicroBatch) -> Batch | StagedBatch:
         """The rows of a batch of `MicroBatches`, staged by its tasks, or here. Raises `StaleBatch`."""

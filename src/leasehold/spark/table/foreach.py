@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import BatchEnded, UsageError
+from leasehold.spark.endings import told_since
 from leasehold.spark.loop.failures import FailureKind, sort_failure
 from leasehold.spark.loop.jobs import is_connect
 
@@ -84,6 +85,9 @@ class AppliedBatches:
                 self._last[run, identity] = batch
 
 
+_NOTICED = 1.0
+"""Seconds in which a signal that others of the group have had reaches this process too."""
+
 APPLIED = AppliedBatches()
 """Of this process: two objects for one table know of each other."""
 
@@ -142,13 +146,15 @@ def watched(df: DataFrame, batch: int, stall_timeout: float) -> Iterator[None]:
         timer.cancel()
 
 
-def say_what_cannot_be_computed(error: Exception, batch: int) -> None:
+def say_what_cannot_be_computed(error: Exception, batch: int, before: int) -> None:
     """What there is to do about rows that cannot be computed: Spark gives the same batch again, and finds none of them.
 
-    The transform may be in the stream's own plan, which runs as a whole: no part of it can be tried by itself.
+    The transform may be in the stream's own plan, which runs as a whole: no part of it can be tried by itself. Nothing
+    is said where the program was told to end since there were `before` signals: one to the whole group ends Spark's
+    processes maybe before this one has noticed.
     """
     failure = sort_failure(error, computing=True)
-    if failure.kind is FailureKind.COMPUTING:
+    if failure.kind is FailureKind.COMPUTING and not told_since(before, _NOTICED):
         logger.error(
             "rows of batch %d cannot be computed: %s. Spark ends the query, and gives the same batch at each start. "
             "Guard against such events in the transform (try_cast, leasehold.spark.read_json), reject them with "

@@ -15,7 +15,7 @@ def table_of(file: PipelineFile) -> EntityTable:
             f"{file.path}: sink.handler",
             sink.handler,
             "only its handler writes to the table",
-            "What the handler has rejected can be dropped (leasehold rejected drop), or sent anew",
+            "leasehold rejected retry has its owners call the handler again",
         )
     with naming(f"{file.path}: sink."):
         return EntityTable(

@@ -18,7 +18,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -28,8 +28,10 @@ from py4j.protocol import Py4JError
 from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
 from leasehold.sinks.batch import Batch, fence_of
+from leasehold.sinks.fence import Lane
 from leasehold.sinks.staged import StagedBatch, tallies_of
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, TableSpec, folded
+from leasehold.spark.endings import signals
 from leasehold.spark.offsets import decode
 from leasehold.spark.table.foreach import APPLIED, STALL, query_of, run_of, say_what_cannot_be_computed, watched
 from leasehold.spark.table.stream_tables import MARK, Origin, check_origin, origin_of
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T", Batch, StagedBatch)
+
+_OURS, _MORE = {"hub", "ranges"}, {"enqueued"}
+"""What an offset of the source has, and what it may have beside."""
 
 _REMEDY = (
     "Nothing of the batch was applied. Carry hub, partition, sequenceNumber and ownerLevel through as the source gives "
@@ -59,15 +64,20 @@ class ReadByQuery:
     @classmethod
     def of(cls, offsets: Sequence[str]) -> ReadByQuery | None:
         """What these offsets of sources say, as JSON. None where none of them is of `format("leasehold")`."""
-        found = [one for one in map(_parsed, offsets) if isinstance(one, dict) and one.keys() == {"hub", "ranges"}]
+        found = [one for one in map(_parsed, offsets) if isinstance(one, dict) and one.keys() - _MORE == _OURS]
         if not found:
             return None
         ranges = tuple(
-            EventRange(one["hub"], it.partition, it.owner_level, it.start, it.end)
+            EventRange(one["hub"], it.partition, it.owner_level, it.start, it.end, enqueued_time=it.enqueued)
             for one in found
             for it in decode(one, one["hub"])
         )
         return cls(ranges, len(found) == len(offsets))
+
+    def times(self) -> dict[Lane, tuple[int, float]]:
+        """By partition the number of the last event that was read, and when it was enqueued, where that is known."""
+        known = ((one, one.enqueued_time) for one in self.ranges)
+        return {(one.hub, one.partition): (one.end - 1, at) for one, at in known if at is not None}
 
     def check(self, table: str, batch: Batch | StagedBatch) -> None:
         """Raise `StaleBatch` if `batch` has rows of other events."""
@@ -118,10 +128,13 @@ class QueryBatch:
         self.done = done
 
     def check(self, batch: T) -> T:
-        """The same rows. Raises `StaleBatch` for those of other events than the query has read."""
-        if self._read is not None:
-            self._read.check(self._table, batch)
-        return batch
+        """The same rows, with `Batch.times`. Raises `StaleBatch` for those of other events than the query has read."""
+        if self._read is None:
+            return batch
+        self._read.check(self._table, batch)
+        if isinstance(batch, StagedBatch):
+            return replace(batch, shape=replace(batch.shape, times=self._read.times()))
+        return replace(batch, times=self._read.times())
 
     @property
     def events(self) -> int:
@@ -162,11 +175,12 @@ class QueryBatches:
             check_marks(self._spec.name, schema)
         elif origin is None:
             origin = next(map(self._checked, _origins_of_query(df)), None)
+        before = signals()
         try:
             with watched(df, batch, STALL if origin is None else origin.stall_timeout):
                 yield QueryBatch(self._spec.name, read, lambda: APPLIED.note(run, identity, batch))
         except Exception as error:
-            say_what_cannot_be_computed(error, batch)
+            say_what_cannot_be_computed(error, batch, before)
             raise
 
 

@@ -15,7 +15,9 @@ from them may be up to a second too high, and `features.clock_granularity` says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from azure.storage.blob import BlobClient, BlobProperties, ContainerClient
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 from leasehold.stores.azure.access import BLOB, Access, read_url
-from leasehold.stores.azure.calls import Calls, Deadline, transport
+from leasehold.stores.azure.calls import Calls, Deadline, Lost, transport
 from leasehold.stores.azure.checkpoints import CheckpointRecords
 from leasehold.stores.azure.dates import http_date
 from leasehold.stores.azure.layout import Properties, Stored
@@ -43,11 +45,16 @@ from leasehold.stores.azure.ownership import OwnershipRecords
 from leasehold.stores.azure.records import ANY, Address, Area, Page, Records
 from leasehold.stores.base import StoreFeatures
 
+logger = logging.getLogger(__name__)
+
 OURS = "~leasehold"
 """The folder of blobs that are ours alone: `~` is in no name of an official processor."""
 
 LARGEST_PAGE = 5_000
 """How many records one answer of the service lists at most."""
+
+_LEASED = "LeaseIdMissing"
+"""What the service answers to a write without the lease id of a blob that is leased."""
 
 
 class BlobRecords(Records):
@@ -57,6 +64,7 @@ class BlobRecords(Records):
         super().__init__(calls)
         self._page = page
         self._as_spelled = access.as_spelled
+        self._told_leased: set[Address] = set()
         self._container = ContainerClient(
             access.endpoint, access.place, credential=access.credential, transport=transport(), retry_total=0
         )
@@ -87,7 +95,7 @@ class BlobRecords(Records):
     def _write(self, address: Address, properties: Properties, etag: str | None, deadline: Deadline) -> Stored:
         blob, metadata = self._blob(address), dict(properties)
         answer: Any  # the SDK says: a dictionary of texts or times
-        with self.calls.asking():
+        with self._telling_of_leases(address):
             if etag is None:
                 answer = blob.upload_blob(b"", metadata=metadata, overwrite=False, **deadline.request())
             else:
@@ -95,8 +103,28 @@ class BlobRecords(Records):
         return Stored(metadata, _plain(answer["etag"]), answer["last_modified"].timestamp())
 
     def _delete(self, address: Address, etag: str, deadline: Deadline) -> None:
-        with self.calls.asking():
+        with self._telling_of_leases(address):
             self._blob(address).delete_blob(**_condition(etag), **deadline.request())
+
+    @contextmanager
+    def _telling_of_leases(self, address: Address) -> Iterator[None]:
+        """As `Calls.asking`, and say once of a blob that somebody has leased that nothing can be written there.
+
+        No processor leases such a blob. To whoever writes, it is a race that is lost again and again.
+        """
+        try:
+            with self.calls.asking():
+                yield
+        except Lost as lost:
+            if str(lost) == _LEASED and address not in self._told_leased:
+                self._told_leased.add(address)
+                logger.warning(
+                    "%s: another program has leased the blob %s: its record cannot be written until that lease ends or "
+                    "somebody breaks it (`az storage blob lease break`)",
+                    self.calls.where,
+                    self._blob(address).blob_name,
+                )
+            raise
 
     def _blob(self, address: Address) -> BlobClient:
         name = self._folder(address.group, address.area) + encode(address.name, LOWER)

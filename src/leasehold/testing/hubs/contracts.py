@@ -22,7 +22,7 @@ import pytest
 
 from leasehold.backends import masked
 from leasehold.errors import ConfigError, HubUnavailable
-from leasehold.hubs.base import HasGaps, Hub, TellsTimes
+from leasehold.hubs.base import HasGaps, Hub, ReadsSamples, TellsTimes
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
 from leasehold.testing.hubs.reading import HubReading
@@ -219,6 +219,27 @@ class HubContract(HubReading):
         with pytest.raises(ValueError, match="committed"):
             hub.resolve("0", COMMITTED)
 
+    # read_sample
+
+    def test_samples_are_what_read_gives_in_any_order(
+        self, hub: Hub, remove_oldest: Callable[[Hub, str], None]
+    ) -> None:
+        if not isinstance(hub, ReadsSamples):
+            return
+        for first in range(0, 100, 10):
+            hub.send(numbered(10, first=first), partition="0")
+        place = hub.partition_properties()["0"]
+        columns = ("sequenceNumber", "body")
+        for start in (*range(place.begin, place.end, 7), place.end - 1, place.begin + 3, place.end - 1):
+            end = min(start + 2, place.end)
+            sample = [row for batch in hub.read_sample("0", start, end, columns=columns) for row in batch.to_pylist()]
+            read = [row for batch in hub.read("0", start, end, columns=columns) for row in batch.to_pylist()]
+            assert sample == read
+            assert len(sample) == end - start
+        assert list(hub.read_sample("0", place.begin, place.begin)) == []
+        remove_oldest(hub, "0")
+        assert list(hub.read_sample("0", place.begin, place.begin + 2)) == []
+
     # enqueued_times, retention
 
     def test_times_are_those_of_the_first_events_from_each_place_on(self, hub: Hub) -> None:
@@ -290,7 +311,7 @@ class HubContract(HubReading):
         assert hub.enqueued_times({"0": begin}, 1.0) == {}
         assert not isinstance(hub, HasGaps) or hub.first_events({"0": begin}, 1.0) == {}
         hub.retention(1.0)  # whatever it is: it is not raised for
-        assert time.monotonic() - began < 6.0, "not much longer than it was given"
+        assert time.monotonic() - began < 15.0, "not much longer than it was given"
 
     # send
 

@@ -73,6 +73,71 @@ class MessagesContract(SinkFixtures):
         assert keeping.apply_message(STATES, change(1, "a", again.version, 3), REMEMBER) is MessageOutcome.APPLIED
         assert contents() == [("a", 3)]
 
+    def test_messages_of_an_entity_are_applied_together(self, keeping: Any, contents: Callable[[], object]) -> None:
+        names = [message(1), message(2), message(3)]
+        read = keeping.read_messages(STATES, ("a",), names)
+        assert [(each.done, each.state, each.late, each.version) for each in read] == [(False, None, False, 0)] * 3
+        changes = [change(1, "a", 0, 5), change(2, "a", 1, None, changes=False), change(3, "a", 2, 7)]
+        assert keeping.apply_messages(STATES, changes, REMEMBER) == [MessageOutcome.APPLIED] * 3
+        assert contents() == [("a", 7)]
+        again = keeping.read_messages(STATES, ("a",), [*names, message(4)])
+        assert [each.done for each in again] == [True, True, True, False]
+        together = [change(4, "a", again[0].version, 9), change(5, "a", again[0].version + 1, None)]
+        assert keeping.apply_messages(STATES, together, REMEMBER) == [MessageOutcome.APPLIED] * 2
+        assert contents() == []
+
+    def test_behind_the_first_that_is_not_applied_nothing_is(
+        self, keeping: Any, contents: Callable[[], object]
+    ) -> None:
+        """Though the version is the one that its change was made for: another's message has made that."""
+        keeping.apply_message(STATES, change(1, "a", 0, 1), REMEMBER)
+        done, left = MessageOutcome.DONE_BEFORE, MessageOutcome.OVERTAKEN
+        assert keeping.apply_messages(STATES, [change(1, "a", 0, 5), change(2, "a", 1, 6)], REMEMBER) == [done, left]
+        assert keeping.apply_messages(STATES, [change(2, "a", 0, 5), change(3, "a", 1, 6)], REMEMBER) == [left, left]
+        three = [change(4, "a", 1, 4), change(1, "a", 2, 8), change(5, "a", 3, 9)]
+        assert keeping.apply_messages(STATES, three, REMEMBER) == [MessageOutcome.APPLIED, done, left]
+        assert contents() == [("a", 4)]
+        assert [each.done for each in keeping.read_messages(STATES, ("a",), [message(n) for n in (2, 3, 4, 5)])] == [
+            *(False, False, True, False)
+        ]
+
+    def test_what_was_sent_twice_is_done_once_among_those_applied_together(
+        self, keeping: Any, contents: Callable[[], object]
+    ) -> None:
+        sent = SentAs("digest", REMEMBER)
+        changes = [
+            MessageChange(MessageName("q", f"{n}@0.0", n, 0.0, sent), ("a",), n, {"entity": "a", "value": n})
+            for n in range(2)
+        ]
+        done = keeping.apply_messages(STATES, changes, REMEMBER)
+        assert done == [MessageOutcome.APPLIED, MessageOutcome.DONE_BEFORE]
+        assert contents() == [("a", 0)]
+
+    def test_a_parked_message_holds_up_those_behind_it_and_not_those_before_it(self, keeping: Any) -> None:
+        assert keeping.parked_messages.park(parked(2, "a"))
+        read = keeping.read_messages(STATES, ("a",), [message(1), message(2), message(3)])
+        assert [each.behind for each in read] == [False, False, True]
+        together = [change(1, "a", 0, 1), change(3, "a", 1, 3)]
+        outcomes = keeping.apply_messages(STATES, together, REMEMBER)
+        assert outcomes == [MessageOutcome.APPLIED, MessageOutcome.OVERTAKEN]
+
+    def test_what_is_parked_of_each_queue_is_counted(self, keeping: Any, open_table: Open) -> None:
+        other: Any = open_table(UPSERT)  # as for a person, who has not looked at the tables before
+        assert other.parked_messages.waiting() == {}
+        for number, queue in ((1, "shop/orders"), (2, "shop/orders"), (1, "shop/returns")):
+            keeping.parked_messages.park(parked(number, "a", queue=queue))
+        waiting = other.parked_messages.waiting()
+        assert {queue: count for queue, (count, _) in waiting.items()} == {"shop/orders": 2, "shop/returns": 1}
+        assert all(oldest > 0 for _, oldest in waiting.values())
+
+    def test_a_state_that_does_not_fit_leaves_all_of_them_undone(
+        self, keeping: Any, contents: Callable[[], object]
+    ) -> None:
+        with pytest.raises(UsageError, match="does not fit"):
+            keeping.apply_messages(STATES, [change(1, "a", 0, 1), change(2, "a", 1, 2**70)], REMEMBER)
+        assert contents() == []
+        assert not keeping.read_message(STATES, ("a",), message(1)).done
+
     def test_a_row_is_deleted_and_its_version_goes_on(self, keeping: Any, contents: Callable[[], object]) -> None:
         keeping.apply_message(STATES, change(1, "a", 0, 1), REMEMBER)
         read = keeping.read_message(STATES, ("a",), message(2))

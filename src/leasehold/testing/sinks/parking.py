@@ -1,7 +1,7 @@
 """The contract of sinks that keep parked events (`KeepsParked`), as tests: at least one for each of its rules.
 
 Subclass it as `SinkContract`, with the fixtures `open_table` and `contents`. A sink that lists parked events for an
-operator (`ListsParked`) is asked for that, too.
+operator (`ListsParked`), or parks rejected ones again (`ParksRejected`), is asked for that, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.parking import KeepsParked, ParkedEvent, Parking
 from leasehold.sinks.parking.listing import ListsParked
-from leasehold.sinks.set_aside import EventId, Selection
+from leasehold.sinks.set_aside import EventId, ParkedAgain, ParksRejected, Selection
 from leasehold.sinks.table import TableSpec
 from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, batch, read
 
@@ -97,6 +97,24 @@ class ParkingContract(SinkFixtures):
         assert (after.sequence_number, after.changes > before.changes) == (2, True)
         assert parking.apply(tried).outdated, "whoever has read it before comes too late"
 
+    def test_what_was_tried_again_and_is_parked_no_more_takes_no_effect(self, parking: Any, contents: Contents) -> None:
+        parking.apply(parks(batch(ranges=[read(0, 2)]), [waiting(0)]))
+        for late in ({"removed": [1]}, {"put": [waiting(1)]}, {"removed": [0], "put": [waiting(1)]}):
+            tried = parks(batch(Row("a", 9, 1), ranges=[read(2, 2)]), retried=True, **late)
+            assert parking.apply(tried).outdated
+        assert contents() == []
+        assert parking.parked_events(HUB, "0", [("a",)], 10) == [waiting(0)]
+
+    def test_a_guest_leaves_what_the_owner_has_computed_as_it_is(self, parking: Any, contents: Contents) -> None:
+        parking.apply(parks(batch(ranges=[read(0, 2)]), [waiting(0), waiting(1, "b")]))
+        before = parking.watermarks(HUB)["0"]
+        its = parks(batch(Row("a", 9, 0), ranges=[read(2, 2)]), removed=[0], retried=True, by_guest=True)
+        its = replace(its, read_under={(HUB, "0"): before})
+        assert not parking.apply(its).outdated
+        assert (contents(), parking.parked_entities(HUB, "0")) == ([("a", 9)], {("b",): SOON + 1})
+        assert parking.watermarks(HUB)["0"] == before
+        assert parking.apply(its).outdated, "another guest comes too late"
+
     def test_a_reset_removes_what_will_be_read_again_and_no_more(self, parking: Any, open_table: Open) -> None:
         parking.apply(parks(batch(ranges=[read(0, 4)]), [waiting(0), waiting(1, "b"), waiting(3)]))
         open_table(UPSERT).set_watermarks(HUB, {"0": Watermark(1, 1, whole=True)})
@@ -110,6 +128,24 @@ class ParkingContract(SinkFixtures):
         assert len(parking.parked_entities(HUB, "0")) == 700
         assert parking.parked_events(HUB, "0", keys, 10_000) == held
         assert parking.parked_events(HUB, "0", keys, 100) == held[:100]
+
+    def test_a_rejected_event_is_parked_again_in_place_of_its_row_and_once(self, parking: Any) -> None:
+        rows: Any = getattr(parking, "rejected_rows", None)
+        parks_again = isinstance(rows, ParksRejected)
+        if not parks_again:
+            pytest.skip("this sink does not park rejected events again")
+        parking.apply(batch(Row("b", 1, 1), rejected=[Row("?", 0, 0), Row("?", 0, 2)], ranges=[read(0, 3)]))
+        before = parking.watermarks(HUB)["0"]
+        found = {row.event.sequence_number: row for row in rows.rows(Selection(), 9)}
+        assert rows.park([(found[0], waiting(0))]) == ParkedAgain(parked=1)
+        assert parking.parked_events(HUB, "0", [("a",)], 9) == [waiting(0)]
+        assert [row.event.sequence_number for row in rows.rows(Selection(), 9)] == [2]
+        after = parking.watermarks(HUB)["0"]
+        assert (after.sequence_number, after.changes > before.changes) == (2, True)
+        assert rows.park([(found[0], waiting(0))]) == ParkedAgain(gone=1)
+        parking.set_watermarks(HUB, {"0": Watermark(1, 1, whole=True)})
+        assert rows.park([(found[2], waiting(2))]) == ParkedAgain(unread=1), "it is going to be read again"
+        assert parking.parked_events(HUB, "0", [("a",)], 9) == [waiting(0)]
 
     def test_an_operator_lists_hurries_and_drops_and_the_owner_notices(self, parking: Any) -> None:
         lists = isinstance(parking, ListsParked)

@@ -375,11 +375,11 @@ class CheckpointStoreContract:
                 started = time.monotonic()
                 with pytest.raises(StoreUnavailable):
                     use(stuck)
-                assert time.monotonic() - started < 3.0
+                assert time.monotonic() - started < 10.0
             started = time.monotonic()
             with suppress(StoreUnavailable):  # some can still be read
                 stuck.list_checkpoints(group)
-            assert time.monotonic() - started < 3.0
+            assert time.monotonic() - started < 10.0
 
 
 def checkpoints(store: CheckpointStore, group: ConsumerGroup) -> dict[str, Checkpoint]:

@@ -141,6 +141,7 @@ class LeaseTimesContract(LeaseFixtures):
         sessions = [store.open_session("me", short) for _ in range(2)]
         held = [store.acquire(session, f"{scope} {n}", keys) for n, session in enumerate(sessions)]
         some = [leases[0] for leases in held]
+        assert store.renew(some) == some  # so many take a busy machine a while
         for _ in range(2):
             wait(0.6 * short)
             assert store.renew(some) == some

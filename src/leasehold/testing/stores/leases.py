@@ -217,11 +217,11 @@ class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract, LeaseListingsCo
                 started = time.monotonic()
                 with pytest.raises(StoreUnavailable):
                     use(store)
-                assert time.monotonic() - started < 3.0
+                assert time.monotonic() - started < 10.0
             started = time.monotonic()
             with suppress(StoreUnavailable):  # some can still be read
                 store.holders(scope, ["a"])
-            assert time.monotonic() - started < 3.0
+            assert time.monotonic() - started < 10.0
 
 
 class LeaseStoreContract(LeaseHoldsContract, LeaseTimesContract):

@@ -359,11 +359,11 @@ class OwnershipStoreContract(KeptOwnershipContract, PresenceContract):
                 started = time.monotonic()
                 with pytest.raises(StoreUnavailable):
                     use(stuck)
-                assert time.monotonic() - started < 3.0
+                assert time.monotonic() - started < 10.0
             started = time.monotonic()
             with suppress(StoreUnavailable):  # some can still be read
                 stuck.list_ownership(group)
-            assert time.monotonic() - started < 3.0
+            assert time.monotonic() - started < 10.0
         assert records(store, group) == {"0": held}
 
     # Tables, and what else must be made

@@ -7,14 +7,16 @@ Owns their SQL (`parked` has what is done with parked messages); they are made a
 Concurrency: any number of threads and processes apply and park messages at once. Those of one entity follow one
 another by the lock on its row of `leasehold_message_entity`, taken first; so a version that was compared stays until
 the end. Two that bring one message under two keys follow one another by the row of `leasehold_message`, which the
-second does not insert; so do two that were sent as one, by that of `leasehold_message_sent`. Nobody takes two locks of
-one kind, so nobody waits in a circle. What is forgotten leaves out what others have locked. A process that stops in
-here keeps those waiting that want its entity, until the server ends its transaction.
+second does not insert; so do two that were sent as one, by that of `leasehold_message_sent`. Who applies one change
+takes no two locks of a kind; those who apply several, with messages that another brings in another order under
+another key, may wait for each other in a circle: then the server undoes one of the two, which is done again. What is
+forgotten leaves out what others have locked. A process that stops in here keeps those waiting that want its entity,
+until the server ends its transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -45,52 +47,74 @@ def queue_of(session: Session) -> str | None:
     return None if found is None else str(found)
 
 
-def read(session: Session, schema: pa.Schema, key: Key, message: MessageName, now: float) -> KnownOfMessage:
-    """What is known of a message and its entity."""
-    version, number, enqueued = _place(session, key, message.queue)
-    return KnownOfMessage(
-        done=is_done(session, message, now),
-        state=states.read(session, schema, [key]).get(key),
-        version=version,
-        late=number > message.sequence_number and enqueued >= message.enqueued_time,
-        behind=_is_behind(session, key, message),
-    )
+def read(
+    session: Session, schema: pa.Schema, key: Key, messages: Sequence[MessageName], now: float
+) -> list[KnownOfMessage]:
+    """What is known of messages of one queue and entity."""
+    version, number, enqueued = _place(session, key, messages[0].queue)
+    state = states.read(session, schema, [key]).get(key)
+    return [
+        KnownOfMessage(
+            done=is_done(session, message, now),
+            state=state,
+            version=version,
+            late=number > message.sequence_number and enqueued >= message.enqueued_time,
+            behind=_is_behind(session, key, message),
+        )
+        for message in messages
+    ]
 
 
 def apply(
-    session: Session, schema: pa.Schema, layout: Layout, change: MessageChange, now: float, remember: float
-) -> MessageOutcome:
-    """Apply a change, unless the message is done or the entity has another version."""
-    message = change.message
-    if is_done(session, message, now):
+    session: Session,
+    schema: pa.Schema,
+    layout: Layout,
+    changes: Sequence[MessageChange],
+    now: float,
+    remember: float,
+) -> list[MessageOutcome]:
+    """Apply changes of one queue and entity up to the first whose message is done, or that finds another version."""
+    key, queue = changes[0].key, changes[0].message.queue
+    if is_done(session, changes[0].message, now):
+        unpark(session, changes[0].message)
+        return [MessageOutcome.DONE_BEFORE, *[MessageOutcome.OVERTAKEN] * (len(changes) - 1)]
+    lock_entity(session, key)
+    version, number, enqueued = _place(session, key, queue)
+    outcomes: list[MessageOutcome] = []
+    last: MessageChange | None = None
+    for change in changes:
+        message = change.message
+        if is_done(session, message, now):  # the first: while this waited for the lock
+            unpark(session, message)
+            outcomes.append(MessageOutcome.DONE_BEFORE)
+            break
+        if version != change.version or _is_behind(session, key, message):
+            break
         unpark(session, message)
-        return MessageOutcome.DONE_BEFORE
-    lock_entity(session, change.key)
-    if is_done(session, message, now):  # while this waited for the lock
-        unpark(session, message)
-        return MessageOutcome.DONE_BEFORE
-    version, number, enqueued = _place(session, change.key, message.queue)
-    if version != change.version or _is_behind(session, change.key, message):
-        return MessageOutcome.OVERTAKEN
-    unpark(session, message)
-    if not note_done(session, message, now):  # under another key
-        return MessageOutcome.DONE_BEFORE
-    if message.sent_as is not None and not _noted_sent(session, message.queue, message.sent_as, now):
-        return MessageOutcome.DONE_BEFORE  # another of its name has come between; that this one is done stays noted
-    if change.changes:
-        states.write(session, schema, layout, change.key, change.state)
-    enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
-    session.run(
-        f"UPDATE {session.names.of(MESSAGE_ENTITY)} SET version = version + 1, queue = %(queue)s, "
-        f"sequence_number = %(number)s, enqueued_time = %(enqueued)s WHERE {_OF_ENTITY}",
-        **mine_of(session),
-        key=rows.key_text(session.spec, change.key),
-        queue=message.queue,
-        number=number,
-        enqueued=enqueued,
-    )
-    _forget_old(session, session.names.of(MESSAGE), now - remember)
-    return MessageOutcome.APPLIED
+        if not note_done(session, message, now):  # under another key
+            outcomes.append(MessageOutcome.DONE_BEFORE)
+            break
+        if message.sent_as is not None and not _noted_sent(session, queue, message.sent_as, now):
+            outcomes.append(MessageOutcome.DONE_BEFORE)
+            break  # another of its name has come between; that this one is done stays noted
+        enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
+        version, last = version + 1, change if change.changes else last
+        outcomes.append(MessageOutcome.APPLIED)
+    if MessageOutcome.APPLIED in outcomes:
+        if last is not None:
+            states.write(session, schema, layout, key, last.state)
+        session.run(
+            f"UPDATE {session.names.of(MESSAGE_ENTITY)} SET version = %(version)s, queue = %(queue)s, "
+            f"sequence_number = %(number)s, enqueued_time = %(enqueued)s WHERE {_OF_ENTITY}",
+            **mine_of(session),
+            key=rows.key_text(session.spec, key),
+            version=version,
+            queue=queue,
+            number=number,
+            enqueued=enqueued,
+        )
+        _forget_old(session, session.names.of(MESSAGE), now - remember, len(outcomes))
+    return outcomes + [MessageOutcome.OVERTAKEN] * (len(changes) - len(outcomes))
 
 
 def lock_entity(session: Session, key: Key) -> None:
@@ -177,13 +201,13 @@ def _noted_sent(session: Session, queue: str, sent_as: SentAs, now: float) -> bo
     return noted > 0
 
 
-def _forget_old(session: Session, table: str, before: float) -> None:
+def _forget_old(session: Session, table: str, before: float, messages: int = 1) -> None:
     session.run(
         f"DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {_OF_TABLE} "
         "AND done_at < %(before)s ORDER BY done_at LIMIT %(at_most)s FOR UPDATE SKIP LOCKED))",
         **mine_of(session),
         before=before,
-        at_most=rows.FORGOTTEN_AT_ONCE,
+        at_most=rows.FORGOTTEN_AT_ONCE * messages,
     )
 
 

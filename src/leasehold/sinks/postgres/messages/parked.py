@@ -13,8 +13,9 @@ from typing import Any
 from leasehold.sinks.messages import MessageName, rows
 from leasehold.sinks.messages.parking import ParkedMessage
 from leasehold.sinks.ordering import Key
-from leasehold.sinks.parking.keys import key_of
+from leasehold.sinks.parking import reading
 from leasehold.sinks.postgres import messages, rejected
+from leasehold.sinks.postgres.catalog import kind_of_relation
 from leasehold.sinks.postgres.names import MESSAGE_PARKED
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.transaction import PostgresTransaction
@@ -50,7 +51,7 @@ class PostgresParkedMessages:
             with self._claimed() as transaction:
                 session = transaction.session
                 found = session.rows(
-                    "SELECT message, sequence_number, enqueued_time, key, body, about, deliveries, next_at, error FROM "
+                    "SELECT message, sequence_number, enqueued_time, body, about, deliveries, next_at, error FROM "
                     f"{session.names.of(MESSAGE_PARKED)} WHERE {_QUEUE} AND key = %(key)s "
                     "ORDER BY enqueued_time, sequence_number LIMIT %(at_most)s",
                     **messages.mine_of(session),
@@ -59,9 +60,8 @@ class PostgresParkedMessages:
                     at_most=at_most,
                 )
                 return [
-                    ParkedMessage(MessageName(queue, *named), key_of(session.spec, text), body, *others)
-                    for *named, text, body, about, deliveries, next_at, error in found
-                    for others in [(about, deliveries, next_at, error)]
+                    reading.message(MessageName(queue, name, number, at), key, *others)
+                    for name, number, at, *others in found
                 ]
 
         found: list[ParkedMessage] = self._again(read)
@@ -75,18 +75,37 @@ class PostgresParkedMessages:
                 session = transaction.session
                 table = session.names.of(MESSAGE_PARKED)
                 found = session.rows(
-                    f"SELECT key FROM {table} AS p WHERE {_QUEUE} AND next_at <= %(now)s AND NOT EXISTS (SELECT 1 FROM "
+                    f"SELECT key FROM {table} AS p WHERE {_QUEUE} AND next_at <= %(now)s AND "
+                    "(enqueued_time, sequence_number) = (SELECT b.enqueued_time, b.sequence_number FROM "
                     f"{table} AS b WHERE b.pipeline = p.pipeline AND b.entity_table = p.entity_table AND b.queue = "
-                    "p.queue AND b.key = p.key AND (b.enqueued_time, b.sequence_number) < (p.enqueued_time, "
-                    "p.sequence_number)) ORDER BY next_at LIMIT %(at_most)s",
+                    "p.queue AND b.key = p.key ORDER BY b.enqueued_time, b.sequence_number LIMIT 1) "
+                    "ORDER BY next_at LIMIT %(at_most)s",
                     **messages.mine_of(session),
                     queue=queue,
                     now=self._wall(),
                     at_most=at_most,
                 )
-                return [key_of(session.spec, text) for (text,) in found]
+                return [key for key, _ in reading.entities(session.spec, ((text, 0.0) for (text,) in found))]
 
         found: list[Key] = self._again(read)
+        return found
+
+    def waiting(self) -> dict[str, tuple[int, float]]:
+        """See `ParkedMessages`."""
+
+        def read() -> dict[str, tuple[int, float]]:
+            with self._claimed() as transaction:
+                session = transaction.session
+                if not kind_of_relation(session, MESSAGE_PARKED):
+                    return {}
+                found = session.rows(
+                    f"SELECT queue, count(*), min(parked_at) FROM {session.names.of(MESSAGE_PARKED)} "
+                    "WHERE pipeline = %(pipeline)s AND entity_table = %(name)s GROUP BY queue ORDER BY queue",
+                    **messages.mine_of(session),
+                )
+                return {queue: (count, reading.seconds(oldest)) for queue, count, oldest in found}
+
+        found: dict[str, tuple[int, float]] = self._again(read)
         return found
 
     def remove(self, message: ParkedMessage) -> None:

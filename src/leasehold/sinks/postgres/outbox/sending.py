@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from leasehold.sinks.outbox import OutboxCounts, WaitingEvent, waiting_event
+from leasehold.sinks.outbox.listing import RefusedEvent, refused_event
 from leasehold.sinks.postgres.names import OUTBOX
 from leasehold.sinks.postgres.outbox.table import MINE, counts, named
 from leasehold.sinks.postgres.transaction import PostgresTransaction
@@ -49,6 +50,18 @@ class PostgresOutbox:
             )
         return [waiting_event(*row) for row in rows]
 
+    def lanes(self) -> list[tuple[str, str]]:
+        """See `Outbox`."""
+        with self._claimed() as transaction:
+            transaction.need(OUTBOX)
+            session = transaction.session
+            rows = session.rows(
+                f"SELECT DISTINCT hub, partition FROM {session.names.of(OUTBOX)} WHERE {MINE} AND refused IS NULL "
+                "ORDER BY 1, 2",
+                **named(session),
+            )
+        return [(hub, partition) for hub, partition in rows]
+
     def remove(self, hub: str, partition: str, owner_level: int, numbers: Collection[int]) -> bool:
         """See `Outbox`."""
         return self._changed(
@@ -66,10 +79,49 @@ class PostgresOutbox:
             reason=reason.replace("\0", "\\0"),
         )
 
+    def refused(self, limit: int, after: int = 0) -> list[RefusedEvent]:
+        """See `ListsRefused`."""
+        with self._claimed() as transaction:
+            if not transaction.has(OUTBOX):
+                return []
+            session = transaction.session
+            rows = session.rows(
+                "SELECT hub, partition, emitted_at, refused, number, sequence_number, place, key, body, properties "
+                f"FROM {session.names.of(OUTBOX)} WHERE {MINE} AND refused IS NOT NULL AND number > %(after)s "
+                "ORDER BY number LIMIT %(limit)s",
+                **named(session),
+                after=after,
+                limit=limit,
+            )
+        return [refused_event(*row) for row in rows]
+
+    def send_again(self, numbers: Collection[int]) -> int:
+        """See `ListsRefused`."""
+        return self._refused_changed("UPDATE {} SET refused = NULL", numbers)
+
+    def drop_refused(self, numbers: Collection[int]) -> int:
+        """See `ListsRefused`."""
+        return self._refused_changed("DELETE FROM {}", numbers)
+
     def counts(self) -> OutboxCounts:
         """See `Outbox`."""
         with self._claimed() as transaction:
             return counts(transaction.session) if transaction.has(OUTBOX) else OutboxCounts()
+
+    def _refused_changed(self, statement: str, numbers: Collection[int]) -> int:
+        def once() -> int:
+            with self._claimed() as transaction:
+                if not transaction.has(OUTBOX):
+                    return 0
+                session = transaction.session
+                return session.run(
+                    f"{statement.format(session.names.of(OUTBOX))} WHERE number = ANY(%(numbers)s::bigint[]) "
+                    f"AND {MINE} AND refused IS NOT NULL",
+                    **named(session),
+                    numbers=[*numbers],
+                )
+
+        return int(self._again(once))
 
     def _changed(self, hub: str, partition: str, owner_level: int, statement: str, **values: Any) -> bool:
         def once() -> bool:

@@ -16,7 +16,7 @@ from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import STAGED
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staged.cells import body_from
-from leasehold.sinks.postgres.staging import STAGE, Staging
+from leasehold.sinks.postgres.staging import STAGE, Filled
 from leasehold.sinks.rejected import Rejected
 from leasehold.sinks.staged import StagedBatch, StagedKept, StagedRowsGone, attempts_of
 
@@ -34,11 +34,6 @@ _DROPPED = (
     "NOT EXISTS (SELECT 1 FROM unnest(%(dropped_hubs)s::text[], %(dropped_partitions)s::text[], "
     "%(dropped_numbers)s::bigint[]) AS d(hub, partition, number) WHERE d.hub = s.hub AND d.partition = s.partition "
     "AND d.number = s.sequence_number)"
-)
-_MEMORY = "64MB"
-_SORTING = (
-    "SELECT set_config('work_mem', %(memory)s, true) "
-    "WHERE pg_size_bytes(current_setting('work_mem')) < pg_size_bytes(%(memory)s)"
 )
 
 
@@ -70,12 +65,11 @@ class StagedRows:
             hubs, partitions, numbers = map(list, zip(*sorted(kept.dropped), strict=True))
             self._values |= {"dropped_hubs": hubs, "dropped_partitions": partitions, "dropped_numbers": numbers}
 
-    def fill(self, staging: Staging, bookkeeping: Bookkeeping) -> int:
-        """Bring those that can be stored into the temporary table; returns how many. Raises `StagedRowsGone`."""
+    def fill(self, bookkeeping: Bookkeeping) -> Filled:
+        """Bring those that can be stored into the temporary table. Raises `StagedRowsGone`."""
         self._check()
         self._values |= _admitted(self._kept.plan, bookkeeping)
         session, layout = self._session, self._layout
-        session.run(_SORTING, memory=_MEMORY)
         keys = ", ".join(f's.cells[{place + 1}] COLLATE "C"' for place in layout.keys)
         kid = f"dense_rank() OVER (ORDER BY {keys})" if keys else "1"
         cells = ", ".join(
@@ -89,8 +83,7 @@ class StagedRows:
             f"FROM {self._table} AS s JOIN {_RANGES} ON {_WITHIN} WHERE {self._new} AND s.reason IS NULL) AS k",
             **self._values,
         )
-        staging.analyze()
-        return count
+        return Filled(count, self._session.one(f"SELECT max(kid) + 1 FROM {STAGE}") or 0)
 
     def _check(self) -> None:
         """What is there has to be what the receipts say: a crash of the server, or a clearing, leaves less."""

@@ -14,6 +14,7 @@ import psycopg
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.messages import rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
@@ -38,9 +39,16 @@ def read(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, 
     by_name = {folded(name): place for place, name in enumerate(spec.keys)}
     order = [by_name[folded(name)] for name in ordered_keys(spec)]
     values = {f"k{place}": [key[at] for key in wanted] for place, at in enumerate(order)}
-    stored = session.rows(
-        f"SELECT {columns} FROM unnest({given}) AS w({names}) JOIN {session.names.table} AS t ON {match}", **values
-    )
+    try:
+        stored = session.rows(
+            f"SELECT {columns} FROM unnest({given}) AS w({names}) JOIN {session.names.table} AS t ON {match}", **values
+        )
+    except psycopg.DataError as error:
+        if error.sqlstate is not None:  # the server's
+            raise
+        if len(wanted) > 1:
+            return {key: state for one in wanted for key, state in read(session, schema, [one]).items()}
+        return {wanted[0]: SpoiledState(str(error))}
     of_key = [layout.columns.index(_written(layout, name)) for name in spec.keys]
     found: dict[Key, dict[str, Any]] = {}
     for row in stored:

@@ -14,12 +14,22 @@ import pyarrow as pa
 
 from leasehold.errors import UsageError
 from leasehold.sinks.postgres import states
-from leasehold.sinks.postgres.catalog import Relation, check_tables, kind_of_relation, relation
+from leasehold.sinks.postgres.catalog import Relation, UniqueIndex, check_tables, kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
 from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
-from leasehold.sinks.related import EntityStep, Gone, Row, check_names, missing, no_unique_index, wrong_columns
+from leasehold.sinks.related import (
+    EntityStep,
+    Gone,
+    RelatedTable,
+    Row,
+    check_names,
+    missing,
+    no_unique_index,
+    wrong_columns,
+)
 
+RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _MISFIT = ("42804", "42846", "42883", "428C9")
 """A value for a column of another type, one that cannot be cast or compared, and one for a column that is computed."""
 
@@ -31,6 +41,21 @@ def check(session: Session, tables: Collection[str], shown: str) -> None:
         if kind_of_relation(session, name) is None:
             raise missing(session.spec, name)
     check_tables(session, [*tables], shown)
+
+
+def shown(session: Session, name: str, place: str) -> RelatedTable:
+    """See `ShowsRelated`."""
+    check(session, [name], place)
+    its = relation(session, name)
+    return RelatedTable(
+        tuple(column.name for column in its.columns if not column.computed),
+        tuple(tuple(sorted(index.columns)) for index in its.unique if _names_rows(index)),
+        tuple(session.missing_rights(name, RIGHTS)),
+    )
+
+
+def _names_rows(index: UniqueIndex) -> bool:
+    return index.plain and index.immediate
 
 
 class Steps:
@@ -70,7 +95,7 @@ class Steps:
             terms = " AND ".join(f"{name} = {cast}" for name, cast in zip(names, casts, strict=True))
             self._session.run(f"DELETE FROM {table} WHERE {terms}", **values)
             return
-        if not any(index.plain and index.immediate and index.columns == set(row.keys) for index in its.unique):
+        if not any(_names_rows(index) and index.columns == set(row.keys) for index in its.unique):
             raise UsageError(no_unique_index(row))
         others = [quoted(name) for name in row.values if name not in row.keys]
         sets = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"

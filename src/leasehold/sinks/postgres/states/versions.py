@@ -20,7 +20,7 @@ from leasehold.sinks.parking.keys import text_of, texts_of
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.names import ENTITY, PARKED
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.versions import Key, KnownEntity, OrderValue
+from leasehold.sinks.versions import Key, KnownEntity, OrderValue, latest_of
 
 _OF_TABLE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
 _OF_KEYS = f"{_OF_TABLE} AND key = ANY(%(keys)s::text[])"
@@ -49,15 +49,16 @@ def known(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key,
     named = _named(session, keys)
     query = f"SELECT key, version, latest FROM {session.names.of(ENTITY)} WHERE {_OF_KEYS}"
     entities = {text: (version, latest) for text, version, latest in session.rows(query, **named)}
-    query = f"SELECT DISTINCT key FROM {session.names.of(PARKED)} WHERE {_OF_KEYS}"
+    query = (  # one row of each, however many are parked
+        "SELECT its.key FROM unnest(%(keys)s::text[]) AS its(key) CROSS JOIN LATERAL "
+        f"(SELECT 1 FROM {session.names.of(PARKED)} AS p WHERE {_OF_TABLE} AND p.key = its.key LIMIT 1) AS one"
+    )
     waiting = {text for (text,) in session.rows(query, **named)}
     there = states.read(session, schema, keys)
     found = {}
     for key in keys:
         version, latest = entities.get(text := text_of(session.spec, key), (0, None))
-        found[key] = KnownEntity(
-            version, None if latest is None else json.loads(latest), there.get(key), text in waiting
-        )
+        found[key] = KnownEntity(version, latest_of(latest), there.get(key), text in waiting)
     return found
 
 

@@ -1,0 +1,175 @@
+"""`leasehold outbox`: the emitted events that their hub has refused are listed, sent again or dropped.
+
+Owns what is shown; `operations.refused` has the rules. `leasehold outbox PIPELINE.toml` is `outbox list`.
+"""
+
+from __future__ import annotations
+
+import base64
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from leasehold.cli.options.selection import ListedByDefault, file_and_settings
+from leasehold.cli.output import Column, Output, Result, Table, counted, short, utc
+from leasehold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from leasehold.pipeline_file import PipelineFile
+    from leasehold.sinks.outbox.listing import ListsRefused, RefusedEvent
+
+F = TypeVar("F", bound=Any)
+
+ROWS = (
+    Column("number", "Number", right=True, text=str),
+    Column("id", "Id", text=short),
+    Column("key", "Key", text=short),
+    Column("emittedAt", "Emitted at"),
+    Column("reason", "Refused since", text=short),
+    Column("hub", "Hub", hidden=True),
+    Column("partition", "Partition", hidden=True),
+    Column("properties", "Properties", hidden=True),
+    Column("body", "Body", hidden=True),
+    Column("bodyEncoding", "Encoding", hidden=True),
+)
+
+
+def _chosen(command: F) -> F:
+    """The options that choose events; the command gets them as `numbers` and `reason_has`."""
+    reason = click.option("--reason-has", metavar="TEXT", help="Those with this text in their reason.")
+    number = click.option("--number", "numbers", type=int, multiple=True, help="This one. May be given more than once.")
+    return number(reason(command))
+
+
+_everything = click.option("--all", "everything", is_flag=True, help="All refused events.")
+
+
+@click.group(
+    cls=ListedByDefault, short_help="List the emitted events that their hub refuses, send them again, or drop them."
+)
+def outbox() -> None:
+    """List the emitted events that their hub refuses, send them again, or drop them.
+
+    They were emitted by a handler, and their hub, or queue, refuses them for good, for example for their size. The file
+    names the table that the handler fills, as `name`, `[source] hub` and `[sink]`. Instances may be running.
+
+    \b
+    Example:
+      leasehold outbox orders.toml
+      leasehold outbox retry orders.toml --reason-has "too large"
+      leasehold outbox drop orders.toml --number 1042
+    """
+
+
+@outbox.command("list")
+@_chosen
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many events.")
+@file_and_settings
+def list_(
+    file: Path, numbers: tuple[int, ...], reason_has: str | None, limit: int, settings: tuple[str, ...], output: Output
+) -> None:
+    """List refused events, the oldest first. What this shows first, `list`, may be left out.
+
+    With --json they are shown whole, with body and properties.
+    """
+    from leasehold.operations.refused import each
+
+    pipeline, refused = _opened(file, settings)
+    listed = [_record(one) for one in islice(each(refused, numbers, reason_has), limit)]
+    table = Table("refused", ROWS, [[record[column.key] for column in ROWS] for record in listed])
+    none = "no such event is refused" if numbers or reason_has else "nothing in the outbox is refused"
+    summary = f"{counted(len(listed), 'refused event')} of {pipeline.name}" if listed else none
+    summary += f"; the first {limit} are listed" if len(listed) == limit else ""
+    output.show(Result(summary, {"pipeline": pipeline.name}, table))
+
+
+@outbox.command()
+@_chosen
+@_everything
+@file_and_settings
+def retry(
+    file: Path,
+    numbers: tuple[int, ...],
+    reason_has: str | None,
+    everything: bool,
+    settings: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Have refused events sent again, under the ids that they had.
+
+    The owner of their partition sends them before what waits there, within 10 seconds if events come in it, and else
+    within a minute. What was sent of their key meanwhile has come before them.
+    """
+    from leasehold.operations.refused import changed, each
+
+    _check_chosen(numbers, reason_has, everything)
+    _, refused = _opened(file, settings)
+    count = changed(refused.send_again, each(refused, numbers, reason_has))
+    output.show(Result(summary=f"{counted(count, 'refused event')} to be sent again", facts={"retried": count}))
+
+
+@outbox.command()
+@_chosen
+@_everything
+@file_and_settings
+def drop(
+    file: Path,
+    numbers: tuple[int, ...],
+    reason_has: str | None,
+    everything: bool,
+    settings: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Drop refused events for good. Nothing is kept of them: `outbox list --json` prints them whole."""
+    from leasehold.operations.refused import changed, each
+
+    _check_chosen(numbers, reason_has, everything)
+    _, refused = _opened(file, settings)
+    count = changed(refused.drop_refused, each(refused, numbers, reason_has))
+    output.show(Result(summary=f"{counted(count, 'refused event')} dropped", facts={"dropped": count}))
+
+
+def _check_chosen(numbers: tuple[int, ...], reason_has: str | None, everything: bool) -> None:
+    if everything == bool(numbers or reason_has):
+        raise ConfigError(
+            "--all" if everything else "--number",
+            None,
+            "say either which events, or that all are meant",
+            "Give --number or --reason-has; or --all alone",
+        )
+
+
+def _opened(file: Path, settings: tuple[str, ...]) -> tuple[PipelineFile, ListsRefused]:
+    from leasehold.operations.refused import refused_of
+    from leasehold.operations.rejected import check_there
+    from leasehold.pipeline_file import read_pipeline_file
+    from leasehold.pipeline_values import parse_settings
+    from leasehold.sinks import open_sink
+
+    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
+    sink = open_sink(pipeline.sink_url, pipeline.table_spec())
+    check_there(sink)
+    return pipeline, refused_of(sink)
+
+
+def _record(one: RefusedEvent) -> dict[str, object]:
+    """An event as JSON has it."""
+    encoding = "text"
+    try:
+        body = one.event.body.decode()
+    except UnicodeDecodeError:
+        body, encoding = base64.b64encode(one.event.body).decode(), "base64"
+    return {
+        "number": one.event.number,
+        "id": one.event.id,
+        "key": one.event.key,
+        "emittedAt": utc(one.emitted_at),
+        "reason": one.reason,
+        "hub": one.hub,
+        "partition": one.partition,
+        "properties": dict(one.event.properties),
+        "body": body,
+        "bodyEncoding": encoding,
+    }

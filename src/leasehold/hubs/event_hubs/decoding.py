@@ -1,0 +1,55 @@
+"""What an event is, of the bytes in which the service sends it, whatever its producer has put into them.
+
+Owns what becomes of sections that cannot be decoded (`azure.sections`): they are set aside. Of a body the bytes are
+given as they came, and the annotation `UNREADABLE` names each such section, in base64 where it is no body.
+
+Refuses, with `ValueError`, what has no annotations of the service: where such an event belongs nobody can tell.
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any, cast
+
+from azure.eventhub._pyamqp._decode import _DECODE_BY_CONSTRUCTOR
+from azure.eventhub._pyamqp.message import Header, Properties
+from azure.eventhub._pyamqp.message import Message as ClientMessage
+
+from leasehold.azure import sections
+from leasehold.hubs.event_hubs.events import Message
+
+UNREADABLE = "amqp-unreadable"
+"""The annotation of an event of which a section cannot be read: a JSON object of sections, with their bytes."""
+
+_READER = sections.SectionReader(
+    _DECODE_BY_CONSTRUCTOR,
+    header=Header,
+    properties=Properties,
+    unused=(sections.HEADER, sections.DELIVERY, sections.FOOTER),
+)
+
+
+def decode(payload: bytes | bytearray | memoryview) -> Message:
+    """The message in these bytes, as the client has it: text is UTF-8, and what is not there is None."""
+    found, unreadable = _READER.read(payload)
+    named = {sections.NAMES[code]: _shown(code, content) for code, content in unreadable}
+    if sections.ANNOTATIONS not in found:
+        raise ValueError("the service has sent an event without annotations: its place is not known")
+    if named:
+        found[sections.ANNOTATIONS][UNREADABLE.encode()] = json.dumps(named).encode()
+    made: Any = ClientMessage(  # its types say more than what comes
+        message_annotations=found[sections.ANNOTATIONS],
+        properties=found.get(sections.PROPERTIES),
+        application_properties=found.get(sections.STATED),
+        data=found.get(sections.DATA),
+        sequence=found.get(sections.SEQUENCE),
+        value=found.get(sections.VALUE),
+    )
+    return cast(Message, made)
+
+
+def _shown(code: int, content: memoryview) -> str:
+    is_body = code == sections.NONE or code in sections.BODIES
+    return "see the body" if is_body else b64encode(content).decode()

@@ -1,0 +1,103 @@
+"""Parked events of a hub that the pipeline does not read any more: a person has them tried at once.
+
+A hub that was made anew, or another one in its place, leaves its parked events without an owner of their partition;
+those of the new hub take care of them after a while (`entities.parking.left_behind`). Owns which
+events are meant, and that they are tried as an owner would try them: by the same code, each in one transaction with its
+effect, for the events that are due.
+
+Concurrency: beside running instances, and beside others who do the same. The owner level of the old hub's partitions
+stays as it is, so that an instance which reads that hub after all goes on: each commit of parked events raises the
+watermark's count of changes, and whoever has read before it computes again. So a handler may be called for an event
+by two at once, and only one of the calls has an effect. Stopped for a minute, or killed, at any line: what was
+committed is done, the rest is parked as before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from leasehold.entities.handled_table import HandledTable
+from leasehold.errors import KeyFromTwoPartitions
+from leasehold.operations.parked import each
+from leasehold.processor.delivery import EventBatch
+from leasehold.processor.stopping import StopReason
+from leasehold.sinks.fence import Lane
+from leasehold.sinks.parking.listing import ListsParked
+from leasehold.sinks.set_aside import EventId, Selection
+
+if TYPE_CHECKING:
+    from leasehold.processor.partition_client import PartitionContext
+
+
+@dataclass(frozen=True, slots=True)
+class LeftParked:
+    """Which events of a selection are of another hub than the pipeline's, and what became of them.
+
+    `errors` are what the handler raised, `refused` why the events of a partition cannot be applied.
+    """
+
+    tried: int
+    still_parked: int
+    errors: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Caller:
+    """A partition of the old hub, as a handled table and its outbox know who calls."""
+
+    hub: str
+    partition: str
+    owner_level: int
+    start: int = 0
+    trusted: bool = True
+    due: float = math.inf
+
+    def call_again(self, seconds: float) -> None:
+        self.due = min(self.due, seconds)
+
+
+def left_of(parked: ListsParked, selection: Selection, hub: str) -> list[EventId]:
+    """The parked events of a selection that are of another hub than `hub`."""
+    return [row.id for row in each(parked, selection) if row.id.hub != hub]
+
+
+def try_left(table: HandledTable, parked: ListsParked, selection: Selection, events: Sequence[EventId]) -> LeftParked:
+    """Try what is due of the partitions of these events, until nothing changes any more.
+
+    What raises again stays parked, counted in `still_parked` with what is behind it. So does what is parked of a
+    partition of which this table has no watermark, as of one that another consumer group has read; others go on.
+    """
+    lanes = sorted({(one.hub, one.partition) for one in events})
+    wanted = frozenset(events)
+    before = None
+    while True:
+        refused = dict.fromkeys(why for lane in lanes if (why := _tried(table, lane)) is not None)
+        left = [row for row in each(parked, selection) if row.id in wanted]
+        if not left or len(left) == before:
+            break
+        before = len(left)  # what has gone may have been before another partition's
+    errors = dict.fromkeys(row.event.error.partition("\n")[0] for row in left if row.event.error)
+    return LeftParked(len(events), len(left), tuple(errors), tuple(refused))
+
+
+def _tried(table: HandledTable, lane: Lane) -> str | None:
+    """Try what is due of a partition; why it cannot be applied, if it cannot."""
+    hub, partition = lane
+    mark = table.sink.watermarks(hub).get(partition)
+    if mark is None or mark.disputed:
+        return f"the watermark of partition {partition} of hub {hub} does not let them be applied"
+    caller = _Caller(hub, partition, mark.owner_level, due=0.0)
+    context = cast("PartitionContext", caller)
+    try:
+        while caller.due <= 0:
+            caller.due = math.inf
+            table.on_events(EventBatch(hub, partition, mark.owner_level), context)
+    except KeyFromTwoPartitions as error:
+        return str(error)
+    finally:
+        table.on_partition_stop(context, StopReason.SHUTDOWN)
+    return None

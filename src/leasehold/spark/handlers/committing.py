@@ -1,0 +1,181 @@
+"""The driver's side of a handled table on Spark: it is told what tasks have computed, and commits it.
+
+Owns what a task is to compute of a partition, and that its answer is taken only for the watermark that it was computed
+under; else the driver computes by itself, as a plain process does, and so the later partitions of a spread table's
+batch. Counts what it commits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from leasehold.entities.handled_table import HandledTable
+from leasehold.entities.handlers import Computed
+from leasehold.entities.outbox import LEAVE
+from leasehold.entities.spread import check_spread
+from leasehold.formats.bodies import BodyReader
+from leasehold.sinks.fence import Watermark
+from leasehold.sinks.parking import Parking
+from leasehold.sinks.table import BatchResult
+from leasehold.spark.handlers.lanes import Lane
+from leasehold.spark.handlers.leased import BatchLeases, batch_leases
+from leasehold.spark.handlers.tasks import Call, Piece
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from leasehold.processor.delivery import EventBatch
+    from leasehold.processor.partition_client import PartitionContext
+
+
+Trusts = Callable[[str, int], bool]
+"""Whether a partition is held at an owner level, at this moment."""
+
+
+@dataclass(slots=True)
+class Caller:
+    """What a handled table knows of who calls it: the owner of a partition."""
+
+    hub: str
+    partition: str
+    owner_level: int
+    start: int
+    trusts: Trusts
+    due: float = math.inf
+
+    @property
+    def trusted(self) -> bool:
+        return self.trusts(self.partition, self.owner_level)
+
+    def call_again(self, seconds: float) -> None:
+        self.due = min(self.due, time.monotonic() + seconds)
+
+
+class CommittingTable(HandledTable):
+    """A handled table that is told what tasks have computed, and counts what it commits."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._url, self._late = arguments[1], more.get("late", "apply")
+        self._lease_store, self._scope = more.get("exclusive"), f"{more['pipeline']}/{more['table']}"
+        self._owned: dict[str, Caller] = {}
+        self.trusts: Trusts = lambda partition, owner_level: True
+        self.ahead: dict[str, tuple[Watermark, Computed]] = {}
+        self.result = BatchResult()
+
+    def read_by(self, reader: BodyReader) -> None:
+        """Give the handler the columns that `reader` finds in bodies. Raises `ConfigError` if they do not fit."""
+        spec = self.sink.spec
+        check_spread(spec.spread, spec.sequence_by, self._late, reader.schema)
+        self._read_by(reader)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that the handler is given."""
+        return self._reader.schema
+
+    @property
+    def leases_in_tasks(self) -> bool:
+        """Whether tasks can take leases for a batch, if any are taken."""
+        return self._exclusive is None or self._exclusive.takes_many
+
+    def leases(self, *, needed: bool) -> AbstractContextManager[BatchLeases | None]:
+        """A block in which a batch is computed and committed, with the session of its leases, if any are `needed`."""
+        return batch_leases(self._lease_store if needed else None, self._scope)
+
+    def call(self, rounds: int = 1, leases: BatchLeases | None = None) -> Call:
+        """How tasks call the handler, if they run in so many rounds, one behind the other."""
+        from pyspark import cloudpickle
+
+        last = 1 if self._on_failure == "discard" else self._retries.deliveries
+        call = Call(
+            *(self._handler, self._reader, self._state, self._url, self.sink.spec, last),
+            emits=self._sender is not None,
+            related=self._related,
+            late=self._late,
+            leases=leases,
+        )
+        timeout = self._calls.timeout
+        if timeout is None:
+            return call
+        at_most = max(timeout, self._calls.at_most / 2 / rounds)
+        pickled: bytes = cloudpickle.dumps(self._handler)  # type: ignore[no-untyped-call]
+        return replace(call, timeout=timeout, at_most=at_most, pickled=pickled)
+
+    def sharing(self) -> AbstractContextManager[None]:
+        """A block in which what hangs in the driver takes half of a batch's time, all partitions together."""
+        return self._calls.sharing()
+
+    def piece(self, lane: Lane) -> tuple[Watermark, Piece] | None:
+        """What a task is to compute of a partition, and under which watermark; None where there is nothing."""
+        batch = cast("EventBatch", lane)
+        if not self._is_owner(batch):
+            return None
+        mark = self._watermark(batch)
+        new = tuple(event for event in lane if event.sequence_number > mark.sequence_number)
+        if not new:
+            return None
+        waiting = frozenset(self._waiting(batch, mark) if self._spread is None else ())
+        return mark, Piece(lane.hub, lane.partition, lane.owner_level, new, waiting)
+
+    def take(self, lane: Lane) -> float:
+        """Commit a partition's events, or try what is parked. When to call again, by the monotonic clock."""
+        caller = Caller(lane.hub, lane.partition, lane.owner_level, lane.start, self.trusts)
+        self._owned[lane.partition] = caller
+        try:
+            self.on_events(cast("EventBatch", lane), cast("PartitionContext", caller))
+        except BaseException:
+            self._not_as_computed()
+            raise
+        if self.ahead and self._spread is not None:
+            mark = self._watermark(cast("EventBatch", lane))
+            if mark.owner_level != lane.owner_level or mark.sequence_number < lane.last:
+                self._not_as_computed()
+        return caller.due
+
+    def leave(self) -> None:
+        """What was emitted is sent, for a moment, before the partitions are given up."""
+        until = time.monotonic() + LEAVE
+        while self._owned and self._sender is not None:
+            _, owner = self._owned.popitem()
+            self._sender.leave(owner, max(0.0, until - time.monotonic()))
+
+    def _compute(self, batch: EventBatch, mark: Watermark, again: int) -> Computed:
+        under, done = self.ahead.pop(batch.partition, (None, None))
+        if done is not None and under == mark:
+            return done
+        if batch.last > mark.sequence_number:
+            self._not_as_computed()
+        return super()._compute(batch, mark, again)
+
+    def _not_as_computed(self) -> None:
+        """A partition's events are not committed as tasks have computed them: rule 5 of `entities.spread`."""
+        if self._spread is not None:
+            self.ahead.clear()
+
+    def _apply(
+        self,
+        done: Computed,
+        batch: EventBatch,
+        begin: int,
+        end: int,
+        read_under: Watermark | None = None,
+        parking: Parking | None = None,
+    ) -> BatchResult:
+        result = super()._apply(done, batch, begin, end, read_under, parking)
+        if not (result.outdated or result.violations) and read_under is not None and parking is not None:
+            new = sum(event.sequence_number > read_under.sequence_number for event in batch)
+            rejected = len(done.rejected) + len(done.dead)
+            tried = len(parking.removed) if parking.retried else new - len(done.held)
+            before = self.result
+            self.result = BatchResult(
+                applied=before.applied + tried - rejected,
+                replayed=before.replayed + len(tuple(batch)) - new,
+                rejected=before.rejected + rejected,
+            )
+        return result

@@ -1,0 +1,90 @@
+"""What tasks do where an entity's events are in several partitions: they sort them by entity, and compute them.
+
+Owns the shuffle. A task for each partition reads its bodies and sorts the events by the entity's key. Then each task
+has all events of its entities, of all partitions of the batch, and computes them partition by partition, each from what
+the ones before it leave (`entities.spread`, rule 5). As with other tables nothing is written here, and a task may run
+twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from leasehold.clock import SystemClock
+from leasehold.entities.columns import columns_of
+from leasehold.entities.given import Given, given_events
+from leasehold.entities.spread import SpreadComputed, SpreadEntities, joined
+from leasehold.sinks.versions import KeepsVersions, OrderValue
+from leasehold.spark.handlers.leased import TaskLeases
+from leasehold.spark.handlers.tasks import Call, Piece, calling, states_at, told
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+
+@dataclass(slots=True)
+class _Portion:
+    """Of the piece at a place in the batch, the events of some entities in order, with their `sequence_by`."""
+
+    place: int
+    given: list[Given] = field(default_factory=list)
+    values: dict[int, OrderValue] = field(default_factory=dict)
+
+
+def answered(context: SparkContext, call: Call, pieces: list[Piece]) -> list[SpreadComputed]:
+    """What the events of each piece come to, if the pieces are committed in this order."""
+    tasks = min(context.defaultParallelism, sum(len(piece.events) for piece in pieces))
+    portions = context.parallelize(list(enumerate(pieces)), len(pieces)).flatMap(functools.partial(_split, call, tasks))
+    parts: list[list[SpreadComputed]] = [[] for _ in pieces]
+    for place, done in portions.partitionBy(tasks, int).mapPartitions(functools.partial(_computed, call)).collect():
+        parts[place].append(done)
+    return [joined(each) for each in parts]
+
+
+def _split(call: Call, tasks: int, numbered: tuple[int, Piece]) -> Iterable[tuple[int, _Portion]]:
+    """The portions of a piece, each with the number of the task that computes it."""
+    place, piece = numbered
+    given, rows = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events))
+    valued, values = _entities(call).valued(given, rows)
+    found: dict[int, _Portion] = {}
+    for one in valued:
+        key, event, _ = one
+        portion = found.setdefault(zlib.crc32(repr(key).encode(errors="replace")) % tasks, _Portion(place))
+        portion.given.append(one)
+        if event.sequence_number in values:
+            portion.values[event.sequence_number] = values[event.sequence_number]
+    return found.items()
+
+
+def _computed(call: Call, portions: Iterable[tuple[int, _Portion]]) -> Iterator[tuple[int, SpreadComputed]]:
+    """What the events of a task's portions come to, each with its piece's place."""
+    mine = sorted((portion for _, portion in portions), key=attrgetter("place"))
+    if not mine:
+        return
+    lanes = [(one.given, one.values) for one in mine]
+    if call.leases is None:
+        with calling(call) as compute:
+            found = _entities(call).computed_in_turn(lanes, compute)
+    else:
+        leases = TaskLeases(call.leases)
+        with leases.living_on(), calling(call, leases.within) as compute:
+            found = _entities(call).computed_in_turn(lanes, compute, leases.take)
+    yield from ((portion.place, told(done)) for portion, done in zip(mine, found, strict=True))
+
+
+def _entities(call: Call) -> SpreadEntities:
+    sink = states_at(call.url, call.spec)
+    assert isinstance(sink, KeepsVersions)  # the driver has looked
+    assert call.spec.sequence_by is not None
+    return SpreadEntities(
+        *(sink, call.state, columns_of(call.state)),
+        sequence_by=call.spec.sequence_by,
+        late=call.late,
+        exclusive=call.leases is not None,
+        clock=SystemClock(),
+    )

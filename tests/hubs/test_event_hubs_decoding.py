@@ -1,0 +1,119 @@
+"""What producers put into events: all of it is delivered, or set aside and named; nothing ends a partition."""
+
+from __future__ import annotations
+
+import json
+import logging
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("azure.eventhub")
+
+from azure.eventhub._pyamqp._decode import decode_payload
+
+from leasehold.emulators.amqp.messages import Message as Sent
+from leasehold.emulators.amqp.types import Described, Symbol, ULong, encode
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold.hubs import Hub, open_hub
+from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.hubs.event_hubs.decoding import UNREADABLE, decode
+from leasehold.hubs.event_hubs.events import batch_of
+from leasehold.hubs.event_hubs.url import VARIABLE
+from leasehold.testing.hubs.fixtures import rows_of
+from tests.hubs.unreadable import (
+    ANNOTATIONS,
+    BEFORE_A_BODY,
+    BODIES,
+    BODY,
+    NO_SECTIONS,
+    OTHERS,
+    SERVICE,
+    STATED,
+    VALUE,
+    VALUES,
+    broken,
+)
+
+logging.getLogger("azure").setLevel(logging.CRITICAL)
+
+
+@pytest.fixture
+def memory() -> MemoryHub:
+    return MemoryHub(1)
+
+
+@pytest.fixture
+def hub(memory: MemoryHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with EventHubsServer({"hub": memory}) as server:
+        monkeypatch.setenv(VARIABLE, server.connection_string())
+        hub = open_hub(f"eventhubs://{server.namespace}/hub")
+        yield hub
+        hub.close()
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning")
+def test_a_partition_goes_on_behind_every_event(memory: MemoryHub, hub: Hub) -> None:
+    bodies = [*BODIES.values(), *NO_SECTIONS.values(), *BEFORE_A_BODY]
+    memory.append("0", [Sent(one) for body in bodies for one in (body, BODY)])
+    rows = rows_of(hub, "0")
+    assert len(rows) == 2 * len(bodies)
+    assert all(row["body"] == b"body" for row in rows[1::2])
+
+
+@pytest.mark.parametrize("bare", BODIES.values(), ids=BODIES)
+def test_of_a_body_that_cannot_be_read_the_bytes_are_given(bare: bytes) -> None:
+    row = _row(SERVICE + bare)
+    assert row["body"] == bare[3:]
+    (name,) = json.loads(dict(row["systemProperties"])[UNREADABLE])
+    assert name in ("data", "amqp-sequence", "amqp-value")
+    assert (row["sequenceNumber"], row["offset"]) == (7, "700")
+
+
+@pytest.mark.parametrize("bare", NO_SECTIONS.values(), ids=NO_SECTIONS)
+def test_what_is_no_section_is_given_as_a_body(bare: bytes) -> None:
+    assert _row(SERVICE + bare)["body"] == bare
+
+
+@pytest.mark.parametrize(("name", "bare"), [(name, each) for name, some in OTHERS.items() for each in some])
+def test_another_section_that_cannot_be_read_is_kept_with_the_event(name: str, bare: bytes) -> None:
+    row = _row(SERVICE + bare + BODY)
+    assert row["body"] == b"body"
+    said = dict(row["systemProperties"] or {})
+    if name == "header":  # nothing of it is given
+        assert not said
+    else:
+        assert {name: bare[3:]} == {key: b64decode(text) for key, text in json.loads(said[UNREADABLE]).items()}
+
+
+def test_a_producer_does_not_override_what_the_service_says() -> None:
+    forged = encode(Described(ULong(ANNOTATIONS), {Symbol("x-opt-sequence-number"): 99, Symbol("mine"): "too"}))
+    row = _row(SERVICE + forged + BODY)
+    assert row["sequenceNumber"] == 7
+    assert dict(row["systemProperties"]) == {"mine": "too"}
+
+
+def test_an_event_without_annotations_of_the_service_has_no_place() -> None:
+    with pytest.raises(ValueError, match="annotations"):
+        decode(BODY)
+
+
+@given(value=VALUES, stated=st.dictionaries(st.text(), VALUES, max_size=4))
+def test_what_the_client_can_read_is_read_as_by_the_client(value: object, stated: dict[str, object]) -> None:
+    payload = SERVICE + encode(Described(ULong(STATED), stated)) + encode(Described(ULong(VALUE), value))
+    known: object = decode_payload(memoryview(payload))
+    assert decode(payload) == known
+
+
+@given(bare=broken())
+def test_no_bytes_raise(bare: bytes) -> None:
+    assert _row(SERVICE + bare)["sequenceNumber"] == 7
+
+
+def _row(payload: bytes) -> dict[str, Any]:
+    (row,) = batch_of([decode(payload)], EVENT_COLUMNS, "0", "hub").to_pylist()
+    return dict(row)

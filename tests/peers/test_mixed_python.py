@@ -1,0 +1,48 @@
+"""Python's official event processor and ours in one consumer group, on Azurite and the local server, watched."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
+
+from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from tests.faults.mixed_worker import HUB, NAMESPACE
+from tests.peers.watched_fleet import PARTITIONS, WatchedFleet
+from tests.stores.azurite import Azurite
+
+logging.getLogger("azure").setLevel(logging.CRITICAL)
+pytestmark = [
+    # The official client leaves its socket to the garbage collector when it reconnects.
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def fleet(request: pytest.FixtureRequest, tmp_path: Path, azurite: Azurite) -> Iterator[WatchedFleet]:
+    default_times: bool = getattr(request, "param", False)
+    with EventHubsServer({HUB: MemoryHub(PARTITIONS)}) as server:
+        fleet = WatchedFleet(tmp_path, server, azurite, namespace=NAMESPACE, default_times=default_times)
+        yield fleet
+        fleet.close()
+    gc.collect()
+
+
+@pytest.mark.peers
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("order", [("ours", "official"), ("official", "ours")], ids="-then-".join)
+def test_one_joins_the_other_and_each_outlives_the_other(fleet: WatchedFleet, order: tuple[str, str]) -> None:
+    fleet.join_and_outlive(*order)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fleet", [True], indirect=True)
+@pytest.mark.parametrize("order", [("ours", "official"), ("official", "ours")], ids="-then-".join)
+def test_at_everybodys_default_times(fleet: WatchedFleet, order: tuple[str, str]) -> None:
+    fleet.join_and_rest(*order)

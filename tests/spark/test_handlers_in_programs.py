@@ -1,0 +1,345 @@
+"""Handlers in programs of `MicroBatches`: what `apply` does, what is tried between batches, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from leasehold.entities.handled_table import Retries
+from leasehold.entities.handlers import EntityEvent, Reject, entity
+from leasehold.errors import ConfigError, StoreUnavailable, UsageError
+from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event
+from leasehold.sinks.table import BatchResult
+from leasehold.spark import EntityTable, HandledOnSpark, MicroBatches
+from leasehold.spark.loop.between import Between
+from leasehold.stores.memory import MemoryLeaseStore
+from tests.handled.test_pipeline import PATIENT, ROOT, rows, until
+from tests.sinks.conftest import place as postgres_place
+from tests.sinks.conftest import postgres_server
+from tests.sinks.postgres import Place
+from tests.spark.test_micro_batches import FENCE, QUICK
+
+__all__ = ["postgres_place", "postgres_server"]
+
+pytestmark = pytest.mark.timeout(240)
+GIVEN: dict[str, Any] = {
+    "table": "orders",
+    "pipeline": "orders",
+    "schema": "order_id STRING, amount BIGINT",
+    "state": "order_id STRING, total BIGINT, bodies STRING",
+}
+
+
+def handler(folder: Path) -> Any:
+    """Adds up, and keeps what was sent; 13 raises until there is the file `mended`, and 0 is rejected."""
+    mended = str(folder / "mended")
+
+    @entity(keys=["order_id"])
+    def order(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
+        if event.row["amount"] == 13 and not Path(mended).exists():
+            raise ConnectionError("away")
+        if event.row["amount"] == 0:
+            raise Reject("nothing")
+        before = state or {"total": 0, "bodies": ""}
+        return {"total": before["total"] + event.row["amount"], "bodies": before["bodies"] + event.body.decode()}
+
+    return order
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    LogHub.create(tmp_path / "hub.db", partitions=2).close()
+    return tmp_path
+
+
+@pytest.fixture
+def table(folder: Path) -> Iterator[HandledOnSpark]:
+    retries = Retries(first=0.05, longest=0.2)
+    made = HandledOnSpark(handler(folder), "sqlite:///entities.db", base=folder, retries=retries, **GIVEN)
+    yield made
+    made.close()
+
+
+def send(folder: Path, *amounts: tuple[str, int]) -> None:
+    with closing(LogHub(folder / "hub.db")) as hub:
+        hub.send(Event(json.dumps({"order_id": key, "amount": n}).encode(), partition_key=key) for key, n in amounts)
+
+
+def batches(spark: SparkSession, folder: Path, table: Any, **options: Any) -> MicroBatches:
+    given = {**QUICK, "pipeline": "orders", "available_now": True, "table": table, **options}
+    return MicroBatches(spark, f"log:////{folder}/hub.db", store=f"sqlite:////{folder}/stores.db", **given)
+
+
+def totals(folder: Path) -> dict[str, int]:
+    return dict(rows(folder, "SELECT order_id, total FROM orders"))
+
+
+def test_a_batch_is_handled_and_one_that_comes_again_is_passed_by(
+    folder: Path, table: HandledOnSpark, spark: SparkSession
+) -> None:
+    send(folder, ("a", 1), ("b", 2), ("a", 3), ("b", 0))
+    results: list[BatchResult] = []
+    for _ in range(2):
+        with batches(spark, folder, table) as loop:
+            results += [table.apply(batch) for batch in loop]
+            with closing(sqlite3.connect(folder / "stores.db")) as connection:
+                connection.execute("UPDATE leasehold_checkpoint SET sequence_number = -1")
+                connection.commit()
+    assert totals(folder) == {"a": 4, "b": 2}
+    assert rows(folder, "SELECT reason FROM orders_rejected") == [("nothing",)]
+    assert (table.totals.applied, table.totals.rejected, table.totals.replayed) == (3, 1, 4)
+    assert sum(one.applied for one in results) == 3
+
+
+def test_a_parked_event_is_tried_again_while_nothing_arrives_also_by_a_loop_that_gets_no_batch(
+    folder: Path, table: HandledOnSpark, spark: SparkSession
+) -> None:
+    send(folder, ("a", 1), ("b", 13), ("b", 2))
+    with batches(spark, folder, table) as loop:
+        for batch in loop:
+            table.apply(batch)
+    assert totals(folder) == {"a": 1}
+    assert len(rows(folder, "SELECT 1 FROM leasehold_parked")) == 2
+    with batches(spark, folder, table, available_now=False) as loop:
+
+        def mend_and_stop() -> None:
+            until(lambda: _is_held(folder))
+            (folder / "mended").touch()
+            until(lambda: totals(folder) == {"a": 1, "b": 15})
+            loop.stop()
+
+        beside = threading.Thread(target=mend_and_stop)
+        beside.start()
+        assert list(loop) == []
+        beside.join(PATIENT)
+    assert totals(folder) == {"a": 1, "b": 15}
+    assert rows(folder, "SELECT 1 FROM leasehold_parked") == []
+
+
+def _is_held(folder: Path) -> bool:
+    with closing(sqlite3.connect(folder / "stores.db")) as connection:
+        return bool(connection.execute("SELECT 1 FROM leasehold_ownership WHERE owner_id <> ''").fetchall())
+
+
+def test_the_handler_is_given_what_a_transform_has_made(
+    folder: Path, table: HandledOnSpark, spark: SparkSession
+) -> None:
+    send(folder, ("a", 1), ("b", 2), ("skipped", 5))
+    other = EntityTable(f"sqlite:////{folder}/entities.db", "plain", mode="append", pipeline="orders")
+    with batches(spark, folder, table, schema="order_id STRING, amount BIGINT") as loop:
+        for batch in loop:
+            made = batch.events.where("order_id <> 'skipped'").selectExpr(
+                "order_id", "10 * amount AS amount", "'beside' AS more", *FENCE, "enqueuedTime"
+            )
+            table.apply(batch, made)
+            other.apply(batch.events.select("order_id", *FENCE), batch)
+    assert totals(folder) == {"a": 10, "b": 20}
+    assert rows(folder, "SELECT bodies FROM orders WHERE order_id = 'a'") == [('{"order_id":"a","amount":10}',)]
+    assert len(rows(folder, "SELECT 1 FROM plain")) == 3
+
+
+def test_columns_that_a_handler_needs_and_the_loop_does_not_read_are_named(
+    folder: Path, table: HandledOnSpark, spark: SparkSession
+) -> None:
+    send(folder, ("a", 1))
+    with batches(spark, folder, table, columns=["body", *FENCE]) as loop:
+        for batch in loop:
+            with pytest.raises(ConfigError, match=r"columns.*no enqueuedTime"):
+                table.apply(batch)
+            break
+
+
+def test_an_outage_of_what_the_handler_calls_gives_the_batch_again(
+    folder: Path, table: HandledOnSpark, spark: SparkSession
+) -> None:
+    send(folder, *((f"k{number}", 13) for number in range(40)))
+    given_up = 0
+    with batches(spark, folder, table) as loop:
+        for batch in loop:
+            result = table.apply(batch)
+            if batch.failure is not None:
+                assert (batch.failure.kind, result) == ("away", BatchResult())
+                given_up += 1
+                (folder / "mended").touch()
+    assert given_up == 1
+    assert totals(folder) == {f"k{number}": 13 for number in range(40)}
+    assert rows(folder, "SELECT 1 FROM leasehold_parked") == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["order_id", "amount", *FENCE], "rows.*its rows have no enqueuedTime"),
+        (["order_id", *FENCE, "enqueuedTime"], "rows.*here is no amount"),
+        (["order_id", "int(amount) AS amount", *FENCE, "enqueuedTime"], "amount.*int32, and schema says int64"),
+        (["order_id", "amount", *FENCE, "enqueuedTime", "explode(array(1, 2)) AS n"], "rows: it makes 2 rows of"),
+    ],
+)
+def test_rows_that_a_handler_cannot_be_given_are_refused_before_it_is_called(
+    folder: Path, table: HandledOnSpark, spark: SparkSession, columns: list[str], said: str
+) -> None:
+    send(folder, ("a", 1))
+    with batches(spark, folder, table, schema="order_id STRING, amount BIGINT") as loop:
+        for batch in loop:
+            with pytest.raises((ConfigError, UsageError), match=said):
+                table.apply(batch, batch.events.selectExpr(*columns))
+            loop.stop()
+    assert totals(folder) == {}
+
+
+def test_a_loop_that_was_not_given_the_table_and_one_of_another_pipeline(
+    folder: Path, table: HandledOnSpark, spark: SparkSession
+) -> None:
+    send(folder, ("a", 1))
+    with batches(spark, folder, None) as loop:
+        for batch in loop:
+            with pytest.raises(UsageError, match=r"MicroBatches\(…, table=…\)"):
+                table.apply(batch)
+            break
+    with batches(spark, folder, table, pipeline="others") as loop, pytest.raises(ConfigError, match="pipeline"):
+        next(loop)
+    assert totals(folder) == {}
+
+
+EXCLUSIVE = {"schema": "order_id STRING, amount BIGINT, at BIGINT", "spread": True, "sequence_by": "at"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"on_failure": "wait"}, "on_failure.*plain processor"),
+        ({"schema": None}, "schema.*these columns"),
+        ({**EXCLUSIVE, "exclusive": MemoryLeaseStore()}, "exclusive = 'MemoryLeaseStore'.*by its URL"),
+        ({"shema": ""}, "shema"),
+    ],
+)
+def test_what_handlers_on_spark_have_not_is_refused_by_name(folder: Path, more: dict[str, Any], said: str) -> None:
+    with pytest.raises((ConfigError, TypeError), match=said):
+        HandledOnSpark(handler(folder), "sqlite:///entities.db", base=folder, **{**GIVEN, **more})
+
+
+@pytest.mark.parametrize(
+    ("url", "exclusive", "key"),
+    [
+        ("sqlite:///entities.db", "redis://h", "url"),
+        ("postgresql://h/d", "sqlite:///stores.db", "exclusive"),
+    ],
+)
+def test_files_of_this_machine_are_none_for_the_tasks_of_a_cluster(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, url: str, exclusive: str, key: str
+) -> None:
+    given = {**GIVEN, **EXCLUSIVE, "exclusive": f"sqlite:////{folder}/stores.db"}
+    with closing(HandledOnSpark(handler(folder), f"sqlite:////{folder}/entities.db", **given)) as table:
+        monkeypatch.setattr(table, "_url", url)
+        monkeypatch.setattr(table, "_leases", exclusive)
+        monkeypatch.setattr(spark.sparkContext, "master", "spark://host:7077")
+        with pytest.raises(ConfigError, match=rf"^{key} = .*spark://host:7077 have no file of this machine"):
+            batches(spark, folder, table)
+
+
+def test_spark_connect_is_refused_by_name(folder: Path, table: HandledOnSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leasehold.spark.handlers.table.is_connect", lambda session: True)
+    with pytest.raises(ConfigError, match=r"spark: handlers do not run over Spark Connect.*plain processor"):
+        table.take_session(SimpleNamespace())  # type: ignore[arg-type]
+
+
+def test_a_store_that_is_away_between_batches_ends_nothing(table: HandledOnSpark) -> None:
+    """The consumer group is tied to the table before the first parked event is tried."""
+    asked: list[str] = []
+
+    def tie(met: Any) -> None:
+        asked.append(met.name)
+        if len(asked) == 1:
+            raise StoreUnavailable("away")
+        raise UsageError("another table's")
+
+    share: Any = SimpleNamespace(
+        held=lambda asked: {"0": SimpleNamespace(owner_level=1)}, trusts=lambda partition, level: True, level_of=None
+    )
+    between = Between(table, share, tie)
+    between()
+    with pytest.raises(UsageError, match="another table's"):
+        between()
+    assert asked == ["orders", "orders"]
+
+
+def check_two_processes(folder: Path, url: str, look: Callable[[str], list[Any]]) -> None:
+    """Two instances share the partitions; one is killed; the other applies all, and tries what both have parked."""
+    LogHub.create(folder / "sent.db", partitions=1).close()
+    events = [(f"o{number % 10}", 13 if number in (30, 31) else 100 + number) for number in range(200)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+
+    def owners() -> set[str]:
+        with closing(sqlite3.connect(folder / "stores.db")) as connection:
+            try:
+                found = connection.execute("SELECT owner_id FROM leasehold_ownership").fetchall()
+            except sqlite3.OperationalError:
+                return set()
+        return {str(owner)[:2] for (owner,) in found if owner}
+
+    def totals() -> dict[str, int]:
+        return dict(look("SELECT order_id, total FROM orders"))
+
+    def sent() -> dict[str, list[int]]:
+        found = defaultdict(list)
+        with closing(LogHub(folder / "sent.db")) as hub:
+            end = hub.partition_properties()["0"].end
+            for part in hub.read("0", 0, end, columns=["body"]):
+                for one in map(json.loads, part.column(0).to_pylist()):
+                    found[one["order_id"]].append(one["total"])
+        return dict(found)
+
+    def steps(amounts: list[tuple[str, int]]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for key, amount in amounts:
+            found[key].append(amount + (found[key][-1] if found[key] else 0))
+        return dict(found)
+
+    with ExitStack() as stack:
+        running = []
+        for name in ("p0", "p1"):
+            command = [sys.executable, "-m", "tests.spark.handled_program", url, name]
+            running.append(subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL))
+            stack.callback(running[-1].wait)
+            stack.callback(running[-1].kill)
+        until(lambda: owners() == {"p0", "p1"})
+        send(folder, *events[:100])
+        until(lambda: sum(map(len, sent().values())) > 20)
+        running[0].kill()
+        send(folder, *events[100:])
+        apart = [(key, amount) for key, amount in events if key not in ("o0", "o1")]
+        until(lambda: {key: total for key, total in totals().items() if key not in ("o0", "o1")} == last(steps(apart)))
+        until(lambda: look("SELECT count(*) FROM leasehold_parked WHERE error <> ''") == [(2,)])
+        (folder / "mended").touch()
+        until(lambda: totals() == last(steps(events)) and sent() == steps(events))
+        assert look("SELECT 1 FROM leasehold_parked") == []
+        until(lambda: look("SELECT 1 FROM leasehold_outbox") == [])  # a sender removes after it has sent
+        running[1].send_signal(signal.SIGTERM)
+        assert running[1].wait(PATIENT) == -signal.SIGTERM
+
+
+def last(steps: dict[str, list[int]]) -> dict[str, int]:
+    return {key: found[-1] for key, found in steps.items()}
+
+
+def test_two_programs_of_which_one_is_killed_on_sqlite(folder: Path) -> None:
+    check_two_processes(folder, "sqlite:///entities.db", lambda query: rows(folder, query))
+
+
+def test_two_programs_of_which_one_is_killed_on_postgres(folder: Path, postgres_place: Place) -> None:
+    check_two_processes(folder, postgres_place.url, postgres_place.look)
