@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
 
 from leasehold.cli.app import app
 from leasehold.cli.status import describe
@@ -56,6 +57,24 @@ def transaction(producer: Producer, topic: str, *bodies: bytes) -> None:
     producer.begin_transaction()
     for body in bodies:
         producer.produce(topic, body, partition=0)
+
+
+def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(
+    one_broker: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_broker.create(topic, 2)
+    ask = AdminClient.describe_topics
+    asked: list[str] = []
+
+    def behind(client: AdminClient, topics: TopicCollection, **options: float) -> object:
+        """The first broker that is asked for the topic's id is asked for a topic that it does not know."""
+        asked.append(topic)
+        return ask(client, topics if len(asked) > 1 else TopicCollection(["not-known-yet"]), **options)
+
+    monkeypatch.setattr(AdminClient, "describe_topics", behind)
+    hub = open_hub(one_broker.url(topic))
+    assert hub.partition_ids() == ("0", "1")
+    assert len(asked) > 1
 
 
 def test_only_committed_transactions_are_read_and_an_open_one_holds_back_what_follows(

@@ -4,8 +4,8 @@ Owns the process's admin client. Ends are those that a reader of committed messa
 transaction has written is not there yet. Promises an answer or an error within about `request_timeout`, and that what
 the cluster answers never ends the process: librdkafka (2.16) aborts it when it asks for a topic's id and gets an
 answer without brokers and topics, so that is asked only of a cluster which has just described the topic. A broker that
-has only just come back may not know a topic that the others know: what one does not know is asked for again, for a
-second, before it is believed.
+has only just come back may not know a topic that the others know: when one answers that there is no such topic, the
+topic is asked for again, for `_BEHIND` seconds, before that is believed.
 
 Concurrency: any threads.
 """
@@ -32,7 +32,7 @@ OffsetSpec: Any = _OffsetSpec  # its methods have no types
 NO_SUCH_TIME = -1
 """What the cluster answers when no message of a partition is as late as the time asked for."""
 _MOVING_PAUSE = 0.1
-_BEHIND = 1.0
+_BEHIND = 3.0
 """Seconds for which a broker may be behind the others."""
 
 
@@ -66,9 +66,14 @@ class Topic:
         Raises `HubError` if that is not the id that the topic had when it was opened.
         """
         asked = time.monotonic()
-        partitions, topic_id = self._known(), None
-        if self._settings.topic_identity == "id":
-            partitions, topic_id = self._described()
+        while True:
+            try:
+                partitions, topic_id = self._looked_up()
+                break
+            except ConfigError:  # there is no such topic, as the broker that was asked knows
+                if time.monotonic() + _MOVING_PAUSE > asked + _BEHIND:
+                    raise
+                time.sleep(_MOVING_PAUSE)
         if not partitions:
             raise HubUnavailable(f"{self._settings.url}: the topic has no partitions yet. Try again")
         if None not in (topic_id, self.expected) and topic_id != self.expected:
@@ -123,22 +128,14 @@ class Topic:
         except KafkaException as error:
             raise self.client.failure(error.args[0], "asking for the topic") from error
 
-    def _known(self) -> list[int]:
-        """The partitions, as the metadata has them."""
-        deadline = time.monotonic() + _BEHIND
-        while True:
-            try:
-                found = self._metadata().topics.get(self._settings.topic)
-                if found is None:
-                    raise HubUnavailable(f"{self._settings.url}: the cluster says nothing on the topic. Try again")
-                if found.error is not None and not found.partitions:
-                    raise self.client.failure(found.error, "asking for the topic")
-            except ConfigError:  # there is no such topic
-                if time.monotonic() + _MOVING_PAUSE > deadline:
-                    raise
-                time.sleep(_MOVING_PAUSE)
-            else:
-                return sorted(found.partitions)
+    def _looked_up(self) -> tuple[list[int], str | None]:
+        """The partitions, and the topic's id where it is wanted, as the brokers that are asked know them."""
+        found = self._metadata().topics.get(self._settings.topic)
+        if found is None:
+            raise HubUnavailable(f"{self._settings.url}: the cluster says nothing on the topic. Try again")
+        if found.error is not None and not found.partitions:
+            raise self.client.failure(found.error, "asking for the topic")
+        return self._described() if self._settings.topic_identity == "id" else (sorted(found.partitions), None)
 
     def _described(self) -> tuple[list[int], str | None]:
         topic = self._settings.topic
