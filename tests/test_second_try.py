@@ -1,0 +1,107 @@
+"""What failed runs once more: what passes then is flaky, what fails again is a failure, and so are too many."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+PASSES = "def test_that_passes(): pass\n"
+FAILS = "def test_that_fails(): raise ValueError('it is broken')\n"
+FAILS_ONCE = """
+from pathlib import Path
+import pytest
+
+@pytest.fixture(scope="session")
+def number():
+    made = Path("made")
+    made.write_text(made.read_text() + "x" if made.exists() else "x")
+    return len(made.read_text())
+
+def test_that_fails_once(number):
+    assert number > 1, "the first time"
+"""
+DIES_ONCE = """
+import os
+from pathlib import Path
+
+def test_whose_worker_dies():
+    if not Path("died").exists():
+        Path("died").touch()
+        os._exit(3)
+"""
+
+
+@pytest.fixture
+def outcome(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[int, str]:
+    """The exit code and the output of a run over the files that the test's parameter has."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    for name, text in request.param.items():
+        (tmp_path / name).write_text(text)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.second_try", "-n", "1", "-p", "no:cacheprovider", "--color=no"],
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("outcome", [{"test_a.py": PASSES}], indirect=True)
+def test_a_run_without_failures(outcome: tuple[int, str]) -> None:
+    code, output = outcome
+    assert code == 0
+    assert "once more" not in output
+
+
+@pytest.mark.parametrize("outcome", [{"test_a.py": PASSES + FAILS, "test_b.py": FAILS_ONCE}], indirect=True)
+def test_what_fails_again_is_a_failure(outcome: tuple[int, str]) -> None:
+    code, output = outcome
+    assert code == 1
+    assert "failed twice: test_a.py::test_that_fails\n    ValueError: it is broken\n" in output
+    assert "flaky: test_b.py::test_that_fails_once\n" in output
+
+
+@pytest.mark.parametrize("outcome", [{"test_a.py": PASSES, "test_b.py": FAILS_ONCE}], indirect=True)
+def test_what_fails_once_is_flaky_and_runs_with_new_fixtures(outcome: tuple[int, str]) -> None:
+    code, output = outcome
+    assert code == 0
+    assert output.rstrip().splitlines()[-2:] == [
+        "flaky: test_b.py::test_that_fails_once",
+        "    AssertionError: the first time",
+    ]
+
+
+@pytest.mark.parametrize(
+    "outcome", [{f"test_{one}.py": FAILS_ONCE.replace("made", f"made_{one}") for one in range(6)}], indirect=True
+)
+def test_six_failures_are_not_tried_again(outcome: tuple[int, str]) -> None:
+    code, output = outcome
+    assert code == 1
+    assert "6 tests failed. At most 5 would have run once more." in output
+    assert "alone:" not in output
+
+
+@pytest.mark.parametrize("outcome", [{"test_a.py": FAILS_ONCE, "test_b.py": "import no_such_module\n"}], indirect=True)
+def test_a_file_that_cannot_be_imported_is_a_failure_at_once(outcome: tuple[int, str]) -> None:
+    code, output = outcome
+    assert code != 0
+    assert "no_such_module" in output
+    assert "alone:" not in output
+
+
+@pytest.mark.parametrize("outcome", [{"test_a.py": DIES_ONCE + PASSES}], indirect=True)
+def test_a_worker_that_dies_counts_as_its_tests_failure(outcome: tuple[int, str]) -> None:
+    code, output = outcome
+    assert code == 0
+    assert "flaky: test_a.py::test_whose_worker_dies\n" in output
+    assert "crashed" in output.rstrip().splitlines()[-1]
