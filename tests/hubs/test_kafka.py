@@ -290,9 +290,14 @@ for line in sys.stdin:
 
 
 @pytest.mark.parametrize(
-    "code", [KafkaError.UNKNOWN, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART]
+    ("code", "times"),
+    [
+        (KafkaError.UNKNOWN, 20),
+        (KafkaError.LEADER_NOT_AVAILABLE, 20),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, 60),  # which is asked again, ten times a second, for three
+    ],
 )
-def test_metadata_that_fails_ends_no_process(cluster: Cluster, topic: str, code: int) -> None:
+def test_metadata_that_fails_ends_no_process(cluster: Cluster, topic: str, code: int, times: int) -> None:
     """In a process of its own, since librdkafka would abort it."""
     command = [sys.executable, "-c", ASKING, cluster.url(topic)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
@@ -305,7 +310,7 @@ def test_metadata_that_fails_ends_no_process(cluster: Cluster, topic: str, code:
             return peer.stdout.readline().strip()
 
         assert asked() == "0 1 2"
-        cluster.fail(METADATA, *[code] * 20)
+        cluster.fail(METADATA, *[code] * times)
         assert asked() in ("HubUnavailable", "HubError", "ConfigError")
         while (answer := asked()) != "0 1 2":
             assert answer, "the process has ended"
