@@ -35,18 +35,18 @@ smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
 	for command in '' $$commands; do "$$folder/bin/leasehold" $$command --help > /dev/null; done; \
 	echo 'the bare install runs'
 
-# What fails, here and in `peers`, runs once more at the end, alone: tests/second_try.py.
+# What fails, here and in `peers`, runs once more at the end, alone: tests/gate.py.
 pytest: .venv/.classes.jsa ## the tests alone: make pytest ARGS="tests/cli -k send"
-	$(BIN)/python -m tests.second_try -m 'not soak and not peers' -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m tests.gate 'not soak and not peers' --dist loadfile --no-loadscope-reorder $(ARGS)
 
 spark: .venv/.classes.jsa ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
 
 peers: .venv/.classes.jsa ## the tests beside real parts from the system's packages, as far as they can be had
-	$(BIN)/python -m tests.second_try -m peers -n 1 $(ARGS)
+	$(BIN)/python -m tests.gate peers -n 1 $(ARGS)
 
 soak: .venv/.classes.jsa ## the slow campaigns
-	$(BIN)/pytest -m soak $(ARGS)
+	$(BIN)/pytest -m soak --hypothesis-profile='new examples' $(ARGS)
 
 cover: .venv/.classes.jsa ## branch coverage of src, with the processes that tests start (goal: 92 %): make cover ARGS=tests/sinks
 	@$(BIN)/coverage erase

@@ -25,8 +25,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent))
 
 from tests.hubs.kafka_cluster import Cluster
-from tests.peers.maven import java_program
-from tests.peers.test_mixed_java import JARS
+from tests.peers.maven import EVENT_HUBS_PROCESSOR, java_program
 from tests.stores.azurite import Azurite
 
 from leasehold.hubs import open_hub
@@ -182,7 +181,7 @@ def _java() -> list[str]:
     """The command of Java's side, as its virtual machine is by default; none where it cannot be had."""
     try:
         _, *_, path_option, path, name = java_program(
-            "Java's event processor", "event-hubs-processor", JARS, _HERE / "JavaProcessor.java"
+            "Java's event processor", "event-hubs-processor", EVENT_HUBS_PROCESSOR, _HERE / "JavaProcessor.java"
         )
     except (pytest.skip.Exception, pytest.fail.Exception) as left_out:
         print(left_out, file=sys.stderr)

@@ -20,8 +20,7 @@ sys.path.append(str(Path(__file__).parent.parent))
 
 from confluent_kafka import Producer
 from tests.peers.kafka_broker import Cluster
-from tests.peers.maven import jars
-from tests.peers.test_spark_kafka import COORDINATES
+from tests.peers.maven import SPARK_KAFKA, jars
 from tests.versions.conftest import Interpreter
 from tests.versions.environments import python_with
 
@@ -49,7 +48,7 @@ def run(quick: bool) -> list[Row]:
             full, live = cluster.create("full", PARTITIONS), cluster.create("live", PARTITIONS)
             _fill(cluster.servers, full, events)
             interpreter = Interpreter(python_with(str(FIRST_WITH_SOURCE)), FIRST_WITH_SOURCE)
-            libraries = jars("spark-kafka", COORDINATES, alone=True)
+            libraries = jars("spark-kafka", SPARK_KAFKA, alone=True)
             side = Path(__file__).with_name("kafka_source_side.py")
             given = [cluster.servers, full, live, str(events), str(turns), str(libraries), folder]
             ran = interpreter.run(side, *given, timeout=_PATIENCE)

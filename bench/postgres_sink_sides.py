@@ -7,8 +7,6 @@ key stays in its partition. The same rows can be had as Arrow, and in Spark from
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 import warnings
@@ -27,6 +25,7 @@ import pyarrow.compute as pc
 sys.path.append(str(Path(__file__).parents[1]))
 
 from tests.node_packages import locked
+from tests.ports import free_port
 from tests.stores.servers import PostgresServer
 
 HUB = "6f1b6a1e-6c2f-4b7e-9f0c-0c9d1b0f6a3e"
@@ -52,25 +51,16 @@ def served(folder: Path) -> Iterator[str]:
 
     No vacuum of its own: the benchmark has one between the rounds. No checkpoint within a side's turn.
     """
-    made = PostgresServer(folder)
-    made.end()
-    server, data = made._server, folder / "data"
-    with (data / "postgresql.conf").open("a") as settings:
-        settings.write(_SETTINGS)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    user = server.system_user if os.geteuid() == 0 else None
-    control = [str(server.bin_path / "pg_ctl"), "-w", "-D", str(data), "-l", str(data / "log")]
-
-    def run(*given: str) -> None:
-        subprocess.run([*control, *given], check=True, stdout=subprocess.DEVNULL, timeout=120, user=user)
-
-    run("-o", f"-h 127.0.0.1 -p {port} -k {data}", "start")
+    server = PostgresServer(folder)
+    server.end()
+    server.port = free_port()
+    with (folder / "data" / "postgresql.conf").open("a") as settings:
+        settings.write(f"{_SETTINGS}\nlisten_addresses = '127.0.0.1'\nport = {server.port}\n")
+    server.start()
     try:
-        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        yield f"postgresql://postgres@127.0.0.1:{server.port}/postgres"
     finally:
-        run("-m", "fast", "stop")
+        server.end()
 
 
 def adbc() -> ModuleType | None:

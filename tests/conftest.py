@@ -1,15 +1,30 @@
-"""What holds for all tests: where their files are, their order, Ctrl-C, and processes and Javas that start quickly."""
+"""What holds for all tests: where their files are, their order, Ctrl-C, servers, and Javas that start quickly."""
 
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import class_archive, temporary_folder
 
+if TYPE_CHECKING:
+    from tests.sinks.postgres import Place
+    from tests.stores.azurite import Azurite
+    from tests.stores.servers import PostgresServer, RedisServer
+
 temporary_folder.settle()
+
+# Properties are about what comes out, not about how long a shared core took; and the gate tries the same examples in
+# each run. `make soak` draws new ones.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("repeatable", _PATIENT, derandomize=True, database=None)
+settings.register_profile("new examples", _PATIENT)
+settings.load_profile("repeatable")
 
 # A process that a test starts would compile the whole package anew, and each worker all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -39,3 +54,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rest = [file for file in files if file not in busy]
     turns = [(place / len(kind), file) for kind in (busy, rest) for place, file in enumerate(kind)]
     items[:] = [item for _, file in sorted(turns) for item in files[file]]
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator["PostgresServer"]:
+    """The Postgres server that all workers share, with a database of this worker's own."""
+    from tests.stores.servers import postgres_for_all
+
+    with postgres_for_all() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator["RedisServer"]:
+    """The Redis server that all workers share. A test takes keys of its own."""
+    from tests.stores.servers import redis_for_all
+
+    with redis_for_all() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator["Azurite"]:
+    """The Azurite that all workers share. A test makes a container, a table or a group of its own."""
+    from tests.stores.azurite import azurite_for_all
+
+    with azurite_for_all() as server:
+        yield server
+
+
+@pytest.fixture
+def place(postgres_server: "PostgresServer") -> Iterator["Place"]:
+    """A schema of the test's own on that Postgres server."""
+    from tests.sinks.postgres import place_on
+
+    with place_on(postgres_server.url) as made:
+        yield made

@@ -257,9 +257,9 @@ def test_backends_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (info / "entry_points.txt").write_text("[leasehold.stores]\ntheirs = theirs:Theirs\n")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
-    store = open_store("theirs://x", base=BASE, timeout=1.5)
+    store = open_store("theirs://x", base=BASE, timeout=31.5)
     assert isinstance(store, MemoryStore)
-    assert vars(store)["opened"] == ("theirs://x", "/base", 1.5)
+    assert vars(store)["opened"] == ("theirs://x", "/base", 31.5)
     with pytest.raises(ConfigError, match=r"memory://, .*sqlite://, theirs://"):
         open_store("nosuch://x")
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from leasehold.azure.handshakes import prompt
 
 
 class Handler:
-    """Is ready after so many steps, each of which takes so many seconds."""
+    """Is ready after so many steps, each of which takes so many seconds of a clock of its own."""
 
     def __init__(self, steps: int, seconds: float = 0.0) -> None:
-        self.left, self._seconds = steps, seconds
+        self.left, self.now, self._seconds = steps, 0.0, seconds
 
     def client_ready(self) -> bool:
-        time.sleep(self._seconds)
+        self.now += self._seconds
         self.left -= 1
         return self.left < 0
 
@@ -35,7 +33,7 @@ def test_a_handler_that_is_ready_is_asked_once() -> None:
 
 def test_a_step_for_which_the_service_is_waited_for_is_told_to_the_client() -> None:
     handler = Handler(1_000, seconds=0.06)
-    assert not prompt(handler).client_ready()
+    assert not prompt(handler, lambda: handler.now).client_ready()
     assert handler.left == 999
 
 

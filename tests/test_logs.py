@@ -18,7 +18,8 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.logs import JsonFormatter, about, action_of, at, log_notices, working_as
 from leasehold.model import Event
 from leasehold.notices import CheckpointUpdated, Measurement, Notice, Notices, OwnershipLost
-from tests.test_notices import ALL
+from tests.every_notice import ALL
+from tests.waiting import PATIENCE
 
 ACTIONS = [
     "ownership-claimed",
@@ -169,7 +170,7 @@ def test_a_run_of_the_plain_processor(tmp_path: Path) -> None:
         hub.send([Event(b"x")] * 20, partition=partition)
     urls = [f"log:///{tmp_path}/hub.db", f"sqlite:///{tmp_path}/store.db"]
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *urls], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", PROGRAM, *urls], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert ran.returncode == 0, ran.stderr
     lines = lines_of(ran.stderr)
@@ -199,7 +200,7 @@ def test_errors_of_commands(words: list[str], form: str, tmp_path: Path) -> None
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE,
         )
         assert (ran.returncode, ran.stdout) == (1, "")
         return ran.stderr

@@ -17,6 +17,8 @@ from leasehold.processor import EventProcessor
 from leasehold.stores import open_store
 from leasehold.testing.clock import ManualClock
 from leasehold.waiting import sentence, when_there
+from tests.processor.plain import LeadingClock
+from tests.waiting import NEVER
 
 
 class Away:
@@ -115,11 +117,12 @@ def test_a_file_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_processor_waits_for_its_hub_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     notices = Notices()
     heard: list[StartDelayed] = []
+    clock = LeadingClock()
     notices.subscribe(heard.append, StartDelayed)
+    notices.subscribe(lambda delayed: clock.advance(NEVER), StartDelayed)
+    nobody = "kafka://127.0.0.1:1/topic?request_timeout=0.5s"
     with pytest.raises(HubUnavailable):
-        EventProcessor(
-            "kafka://127.0.0.1:1/topic?request_timeout=0.5s", "memory://waits", print, patience=0.5, notices=notices
-        )
+        EventProcessor(nobody, "memory://waits", print, patience=NEVER, notices=notices, clock=clock)
     assert [type(one.error) for one in heard] == [HubUnavailable]
     assert "Waiting for it" in caplog.records[-1].message
     assert caplog.records[-1].levelno == logging.WARNING

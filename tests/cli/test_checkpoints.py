@@ -320,7 +320,7 @@ def test_a_mistyped_store_is_refused_and_not_made(tmp_path: Path, words: tuple[s
 
 
 def test_a_store_that_cannot_be_looked_at_is_said(tmp_path: Path) -> None:
-    said = refused("export", f"sqlite:///{tmp_path}/{'x' * 300}.db", *NAMED)
+    said = refused("export", f"sqlite:///{tmp_path}/{'x' * 300}.db", *NAMED, "--wait", "0")
     assert "File name too long (check its name" in said
     assert "foreseen" not in said
 

@@ -15,7 +15,7 @@ from leasehold.pipeline_file import read_pipeline_file
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.forgetting import Retention
 from leasehold.sinks.sqlite import SqliteSink
-from tests.cli.test_rejected import PIPELINE
+from tests.cli.set_aside import PIPELINE
 
 
 def test_an_entity_is_forgotten_by_its_key(tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from leasehold.cli.app import app
 from leasehold.entities import EntityLeases
-from leasehold.errors import LeaseBusy
-
-PATIENT = 60.0
+from tests.waiting import NEVER, PATIENCE, until
 
 
 def leases(*arguments: str) -> Result:
@@ -26,25 +25,29 @@ def url(tmp_path: Path) -> str:
 
 
 def test_what_is_held_is_listed_with_who_waits(url: str) -> None:
-    billing = EntityLeases(url, scope="billing", holder="billing-1")
-    other = EntityLeases(url, scope="billing", holder="billing-2")
-    with billing.hold("order-42") as lease, EntityLeases(url, scope="s", holder="x").hold("k"):
+    billing = EntityLeases(url, scope="billing", holder="billing-1", duration=NEVER)
+    other = EntityLeases(url, scope="billing", holder="billing-2", duration=NEVER)
 
-        def wait() -> None:
-            with pytest.raises(LeaseBusy):
-                other.acquire("order-42", 5.0)
+    def wait() -> None:
+        with other.hold("order-42", NEVER):
+            pass
 
-        waiting = threading.Thread(target=wait)
+    def listed() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(leases("list", url, "--scope", "billing", "--json").stdout)["leases"]
+        return found
+
+    waiting = threading.Thread(target=wait)
+    with billing.hold("order-42") as lease, EntityLeases(url, scope="s", holder="x", duration=NEVER).hold("k"):
         waiting.start()
-        while len(rows := json.loads(leases("list", url, "--scope", "billing", "--json").stdout)["leases"]) < 2:
-            assert waiting.is_alive()
+        until(lambda: len(listed()) == 2, "the one that waits")
+        rows = listed()
         held, waits = sorted(rows, key=lambda row: str(row["waits"]))
         assert (held["key"], held["holder"], held["fence"]) == ("order-42", "billing-1", lease.fence)
-        assert 0 < held["remaining"] <= 30
+        assert 0 < held["remaining"] <= NEVER
         assert (waits["key"], waits["waits"]) == ("order-42", "billing-2")
         assert len(json.loads(leases("list", url, "--json").stdout)["leases"]) == 3
         assert "only the first 1" in leases("list", url, "--most", "1").output
-        waiting.join()
+    waiting.join()
     shown = leases("list", url)
     assert (shown.exit_code, "0 leases held" in shown.output) == (0, True)
     billing.close()
@@ -52,14 +55,14 @@ def test_what_is_held_is_listed_with_who_waits(url: str) -> None:
 
 
 def test_a_broken_lease_is_free_and_its_holder_finds_out(url: str) -> None:
-    mine = EntityLeases(url, scope="billing", holder="billing-1", duration=2)
+    mine = EntityLeases(url, scope="billing", holder="billing-1", duration=12.0)
     with mine.hold("order-42") as lease:
         said = leases("break", url, "--scope", "billing", "order-42", "order-43")
         assert said.exit_code == 0
         assert "1 lease broken; nobody held 'order-43'" in said.output
         with EntityLeases(url, scope="billing").hold("order-42") as taken:
             assert taken.fence > lease.fence
-            assert lease.lost.wait(PATIENT)
+            assert lease.lost.wait(PATIENCE)
         assert "broke" in lease.lost.reason
     mine.close()
 

@@ -6,11 +6,10 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
@@ -19,8 +18,10 @@ from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.outbox import EmittedEvent
 from leasehold.sinks.sqlite_beside import outbox
 from leasehold.stores.sqlite.store import SqliteStore
-from tests.cli.test_rejected import PIPELINE
+from tests.cli.set_aside import PIPELINE, Command
 from tests.sinks.events import SCHEMA
+
+invoke = Command("outbox")
 
 
 @pytest.fixture
@@ -47,19 +48,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def invoke(place: Path, *arguments: str) -> Result:
-    first, *rest = arguments
-    words = [first, str(place / "flights.toml")] if first else [str(place / "flights.toml")]
-    return CliRunner().invoke(app, ["outbox", *words, *rest])
-
-
-def document(place: Path, *arguments: str) -> dict[str, Any]:
-    said = invoke(place, *arguments, "--json")
-    assert said.exit_code == 0, said.output
-    found: dict[str, Any] = json.loads(said.stdout)
-    return found
-
-
 def test_events_are_listed_with_and_without_the_word(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refused, "AT_A_TIME", 1)
     said = invoke(place, "").stdout
@@ -67,7 +55,7 @@ def test_events_are_listed_with_and_without_the_word(place: Path, monkeypatch: p
     assert "4 refused events of flights" in said
     assert "\x1b" not in said
     assert max(map(len, said.splitlines())) < 300
-    rows = document(place, "")["refused"]
+    rows = invoke.document(place, "")["refused"]
     assert [(row["id"], row["key"], row["reason"]) for row in rows[:3]] == [
         (f"h/0/7/{at}", f"k\n{at}", f"too large: {at}\x1b") for at in (1, 2, 3)
     ]
@@ -81,14 +69,15 @@ def test_events_are_listed_with_and_without_the_word(place: Path, monkeypatch: p
 
 
 def test_events_are_sent_again_or_dropped(place: Path) -> None:
-    first, second, *_ = [row["number"] for row in document(place, "")["refused"]]
+    first, second, *_ = [row["number"] for row in invoke.document(place, "")["refused"]]
     for word in ("retry", "drop"):
         for wrong in ([], ["--all", "--number", "1"]):
             assert "say either which events" in invoke(place, word, *wrong).stderr
-        assert document(place, word, "--number", str(first - 1)) == {"retried" if word == "retry" else "dropped": 0}
-    assert document(place, "drop", "--number", str(first), "--number", str(second)) == {"dropped": 2}
-    assert document(place, "retry", "--reason-has", ": 3") == {"retried": 1}
-    assert document(place, "drop", "--all") == {"dropped": 1}
+        done = "retried" if word == "retry" else "dropped"
+        assert invoke.document(place, word, "--number", str(first - 1)) == {done: 0}
+    assert invoke.document(place, "drop", "--number", str(first), "--number", str(second)) == {"dropped": 2}
+    assert invoke.document(place, "retry", "--reason-has", ": 3") == {"retried": 1}
+    assert invoke.document(place, "drop", "--all") == {"dropped": 1}
     assert "nothing in the outbox is refused" in invoke(place, "").stdout
     found = json.loads(CliRunner().invoke(app, ["status", str(place / "flights.toml"), "--json"]).stdout)
     assert (found["outbox"], found["refusedInOutbox"]) == (2, 0)
@@ -98,4 +87,4 @@ def test_a_table_without_an_outbox_has_nothing_refused(place: Path) -> None:
     with closing(sqlite3.connect(place / "entities.db")) as connection:
         connection.execute("DROP TABLE leasehold_outbox")
     assert "nothing in the outbox is refused" in invoke(place, "").stdout
-    assert document(place, "drop", "--all") == {"dropped": 0}
+    assert invoke.document(place, "drop", "--all") == {"dropped": 0}

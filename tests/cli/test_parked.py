@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from leasehold.cli.app import app
 from leasehold.entities.handled_table import HandledTable
@@ -26,8 +26,8 @@ from leasehold.sinks.outbox import EmittedEvent
 from leasehold.sinks.sqlite_beside import outbox
 from leasehold.sinks.table import TableSpec
 from leasehold.stores.sqlite.store import SqliteStore
-from tests.cli.test_rejected import PIPELINE
-from tests.entities.test_handled_table import given
+from tests.cli.set_aside import PIPELINE, Command
+from tests.entities.batches import given
 
 
 @entity(keys=["id"])
@@ -35,6 +35,9 @@ def failing(state: Any, event: EntityEvent) -> Any:
     if event.row["n"] is not None:
         raise RuntimeError("\x1b[1maway")
     return {}
+
+
+invoke = Command("parked")
 
 
 @pytest.fixture
@@ -51,25 +54,12 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def invoke(place: Path, *arguments: str) -> Result:
-    first, *rest = arguments
-    words = [first, str(place / "flights.toml")] if first else [str(place / "flights.toml")]
-    return CliRunner().invoke(app, ["parked", *words, *rest])
-
-
-def document(place: Path, *arguments: str) -> dict[str, Any]:
-    said = invoke(place, *arguments, "--json")
-    assert said.exit_code == 0, said.output
-    found: dict[str, Any] = json.loads(said.stdout)
-    return found
-
-
 def test_events_are_listed_with_and_without_the_word(place: Path) -> None:
     assert invoke(place, "").stdout == invoke(place, "list").stdout
     said = invoke(place, "").stdout
     assert "3 parked events of flights" in said
     assert "\x1b" not in said
-    rows = document(place, "")["parked"]
+    rows = invoke.document(place, "")["parked"]
     assert [(row["sequenceNumber"], row["key"], row["tries"], row["next"] is None) for row in rows] == [
         (0, ["a"], 1, False),
         (1, ["b"], 1, False),
@@ -127,19 +117,19 @@ def test_events_are_exported_whole_a_line_each(place: Path, monkeypatch: pytest.
     said = invoke(place, "export")
     assert said.exit_code == 0, said.output
     rows = [json.loads(line) for line in said.stdout.splitlines()]
-    assert rows == document(place, "")["parked"]
+    assert rows == invoke.document(place, "")["parked"]
     assert [
         json.loads(line)["sequenceNumber"] for line in invoke(place, "export", "--event", "0:1").stdout.splitlines()
     ] == [1]
     assert invoke(place, "export", "--event", "0:9").stdout == ""
-    assert len(document(place, "")["parked"]) == 3, "they stay parked"
+    assert len(invoke.document(place, "")["parked"]) == 3, "they stay parked"
 
 
 def test_events_are_to_be_tried_at_once(place: Path) -> None:
-    before = document(place, "")["parked"][1]["next"]
-    assert document(place, "retry", "--event", "0:1") == {"retried": 1}
-    assert document(place, "")["parked"][1]["next"] < before
-    assert document(place, "retry", "--all") == {"retried": 3}
+    before = invoke.document(place, "")["parked"][1]["next"]
+    assert invoke.document(place, "retry", "--event", "0:1") == {"retried": 1}
+    assert invoke.document(place, "")["parked"][1]["next"] < before
+    assert invoke.document(place, "retry", "--all") == {"retried": 3}
     for wrong in ([], ["--all", "--event", "0:1"]):
         assert "say either which events" in invoke(place, "retry", *wrong).stderr
 
@@ -148,10 +138,10 @@ def test_events_are_dropped_for_a_reason(place: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(operations.pieces, "__defaults__", (1,))
     assert invoke(place, "drop", "--all").exit_code == 2
     assert "not empty" in invoke(place, "drop", "--all", "--because", " ").stderr
-    assert document(place, "drop", "--reason-has", "away", "--because", "a test") == {"dropped": 2}
-    (left,) = document(place, "")["parked"]
+    assert invoke.document(place, "drop", "--reason-has", "away", "--because", "a test") == {"dropped": 2}
+    (left,) = invoke.document(place, "")["parked"]
     assert (left["sequenceNumber"], left["next"] is None) == (2, False), "it is the first now"
-    assert document(place, "drop", "--all", "--because", "a test") == {"dropped": 1}
+    assert invoke.document(place, "drop", "--all", "--because", "a test") == {"dropped": 1}
     assert "nothing is parked" in invoke(place, "").stdout
     said = CliRunner().invoke(app, ["rejected", "dropped", str(place / "flights.toml"), "--json"])
     assert [row["sequenceNumber"] for row in json.loads(said.stdout)["dropped"]] == [2, 1, 0]
@@ -187,5 +177,5 @@ def test_of_messages_of_queues_it_says_how_many_wait(tmp_path: Path) -> None:
     sink.close()
     said = invoke(tmp_path, "list")
     assert re.search(r"nothing is parked\n2 messages of the queue shop/orders, the oldest since 2\S+Z", said.output)
-    (queue,) = document(tmp_path, "list")["queues"]
+    (queue,) = invoke.document(tmp_path, "list")["queues"]
     assert (queue["queue"], queue["messages"]) == ("shop/orders", 2)

@@ -7,25 +7,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from leasehold.cli.app import app
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.table import TableSpec
+from tests.cli.set_aside import PIPELINE, Command
 
-PIPELINE = """
-name = "flights"
-[source]
-hub = "log:///hub.db"
-[ownership]
-store = "sqlite:///leasehold.db"
-[sink]
-url = "sqlite:///entities.db"
-table = "flights"
-keys = ["id"]
-"""
 BODIES = (b'{"id": 1', b"\x1b[2J\xe2\x80\xae", b"\xff")
+
+
+invoke = Command("rejected")
 
 
 @pytest.fixture
@@ -47,19 +40,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def invoke(place: Path, *arguments: str) -> Result:
-    first, *rest = arguments
-    words = [first, str(place / "flights.toml")] if first else [str(place / "flights.toml")]
-    return CliRunner().invoke(app, ["rejected", *words, *rest])
-
-
-def document(place: Path, *arguments: str) -> dict[str, object]:
-    said = invoke(place, *arguments, "--json")
-    assert said.exit_code == 0, said.output
-    found: dict[str, object] = json.loads(said.stdout)
-    return found
-
-
 def test_rows_and_reasons_are_listed_with_and_without_the_word(place: Path) -> None:
     assert invoke(place, "").stdout == invoke(place, "list").stdout
     said = invoke(place, "")
@@ -68,8 +48,8 @@ def test_rows_and_reasons_are_listed_with_and_without_the_word(place: Path) -> N
     assert "\x1b" not in said.stdout
     assert "‮" not in said.stdout
     assert r"\x1b[2J\u202e" in said.stdout
-    listed = document(place, "")
-    assert [(one["reason"], one["rows"]) for one in listed["reasons"]] == [("not JSON", 2), ("not \x1b[1mUTF-8", 1)]  # type: ignore[attr-defined]
+    listed = invoke.document(place, "")
+    assert [(one["reason"], one["rows"]) for one in listed["reasons"]] == [("not JSON", 2), ("not \x1b[1mUTF-8", 1)]
     rows = listed["rejected"]
     assert isinstance(rows, list)
     assert [(row["partition"], row["sequenceNumber"], row["place"], row["hub"]) for row in rows] == [
@@ -84,7 +64,7 @@ def test_rows_and_reasons_are_listed_with_and_without_the_word(place: Path) -> N
 
 
 def test_a_choice_is_listed_alone(place: Path) -> None:
-    chosen = document(place, "", "--event", "3:1", "--event", "3:2", "--reason-has", "JSON")["rejected"]
+    chosen = invoke.document(place, "", "--event", "3:1", "--event", "3:2", "--reason-has", "JSON")["rejected"]
     assert isinstance(chosen, list)
     assert [row["sequenceNumber"] for row in chosen] == [1]
     assert "no such event is rejected" in invoke(place, "", "--hub", "another").stdout
@@ -101,17 +81,17 @@ def test_a_body_is_shown_whole_and_printable(place: Path) -> None:
     assert said.stdout.splitlines()[0] == "partition 3, event 1, row 0"
     assert r"body: \x1b[2J\u202e" in said.stdout
     assert '"publisher":"p"' in said.stdout
-    assert document(place, "show", "--event", "3:2")["body"] == "/w=="
+    assert invoke.document(place, "show", "--event", "3:2")["body"] == "/w=="
 
 
 def test_rows_are_dropped_with_a_reason_that_is_kept(place: Path) -> None:
     assert "say either which events" in invoke(place, "drop", "--because", "no").stderr
     assert "say either which events" in invoke(place, "drop", "--because", "no", "--all", "--event", "3:1").stderr
     assert invoke(place, "drop", "--event", "3:1").exit_code == 2  # without a reason
-    assert document(place, "drop", "--event", "3:1", "--event", "9:9", "--because", "a test")["dropped"] == 1
+    assert invoke.document(place, "drop", "--event", "3:1", "--event", "9:9", "--because", "a test")["dropped"] == 1
     assert "2 rejected rows dropped" in invoke(place, "drop", "--all", "--because", "too old").stdout
     assert "nothing is rejected" in invoke(place, "").stdout
-    noted = document(place, "dropped")["dropped"]
+    noted = invoke.document(place, "dropped")["dropped"]
     assert isinstance(noted, list)
     assert sorted((one["sequenceNumber"], one["droppedFor"]) for one in noted) == [
         (0, "too old"),

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +11,10 @@ from click.testing import CliRunner
 
 from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
+from tests.cli.served import serving
 
 eventhub: Any = pytest.importorskip("azure.eventhub")
 servicebus: Any = pytest.importorskip("azure.servicebus")
-
-
-@contextmanager
-def serving(*arguments: str, warning: str = "") -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-W", "error", "-m", "leasehold.cli.app", "serve", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert errors.endswith("leasehold: interrupted\n")
-    assert warning in errors
-    assert bool(warning) == (errors != "leasehold: interrupted\n")
 
 
 def test_a_log_is_served_until_ctrl_c(tmp_path: Path) -> None:
@@ -43,7 +24,8 @@ def test_a_log_is_served_until_ctrl_c(tmp_path: Path) -> None:
         said = json.loads(process.stdout.readline())
         assert said["name"] == "orders"
         with eventhub.EventHubProducerClient.from_connection_string(
-            said["connectionString"], socket_timeout=0.02
+            said["connectionString"],
+            socket_timeout=0.02,  # impatient: how long the client sleeps between two looks
         ) as client:
             assert client.get_partition_ids() == ["0", "1"]
             client.send_event(eventhub.EventData("sent"), partition_id="1")
@@ -61,7 +43,8 @@ def test_queues_are_served_until_ctrl_c_and_again(tmp_path: Path) -> None:
             assert said["entities"] == ["jobs", "news", "news/all", "news/some", "orders"]
             with (
                 servicebus.ServiceBusClient.from_connection_string(
-                    said["connectionString"], socket_timeout=0.02
+                    said["connectionString"],
+                    socket_timeout=0.02,  # impatient: how long the client sleeps between two looks
                 ) as client,
                 client.get_queue_sender("orders") as sender,
                 client.get_queue_receiver("orders") as receiver,

@@ -24,6 +24,7 @@ from leasehold.cli.status_screen import Looked, Screen, bars
 from leasehold.operations.progress import GroupProgress
 from tests.dashboard.looks import group, row
 from tests.dashboard.serving import Place
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_on_a_terminal_moves_are_shown_as_they_happen(place: Place) -> None:
         assert b"\x1b[31mgreen" not in seen
         process.send_signal(signal.SIGINT)
         read_until(b"leasehold: interrupted")
-        assert process.wait(30) == 130
+        assert process.wait(PATIENCE) == 130
     finally:
         process.kill()
         process.wait()

@@ -8,15 +8,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.cli.options import waiting
+from leasehold.cli.options import logs, waiting
 from leasehold.cli.options.waiting import patiently, said_when_slow
 from leasehold.errors import StoreUnavailable
 from leasehold.hubs.event_hubs.url import VARIABLE
@@ -24,6 +23,7 @@ from leasehold.model import Checkpoint
 from leasehold.stores import open_store
 from leasehold.testing.stores.groups import new_group
 from tests.stores.servers import RedisServer
+from tests.waiting import NEVER, PATIENCE, until
 
 
 @pytest.fixture
@@ -33,27 +33,39 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
     server.end()
 
 
-def test_a_store_that_comes_back_is_waited_for(server: RedisServer) -> None:
+def heard(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
+    """Do something each time when a command has said what it waits for. A slow answer alone is no word."""
+
+    def told() -> Callable[[str], None]:
+        remark = logs.remark_from_any_thread()
+
+        def say(text: str) -> None:
+            remark(text)
+            then()
+
+        return say
+
+    monkeypatch.setattr(waiting, "remark_from_any_thread", told)
+    monkeypatch.setattr(waiting, "SILENT", NEVER)
+
+
+def test_a_store_that_comes_back_is_waited_for(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     group = new_group()
     open_store(server.url).raise_owner_level([Checkpoint(group, "0", 4, 1)])
     server.kill()
-    again = threading.Timer(1.5, server.start)
-    again.start()
-    outcome = CliRunner().invoke(app, ["checkpoints", "export", server.url, "--group", str(group), "--wait", "60"])
-    again.join()
+    heard(monkeypatch, server.start)
+    outcome = CliRunner().invoke(app, ["checkpoints", "export", server.url, "--group", str(group), "--wait", "600"])
     assert outcome.exit_code == 0, outcome.stderr
     assert json.loads(outcome.stdout)["sequenceNumber"] == 4
     [line] = outcome.stderr.splitlines()
     assert line.startswith(f"leasehold: {server.url}: ")
-    assert line.endswith("Waiting for it, 60 s at most")
+    assert line.endswith("Waiting for it, 600 s at most")
 
 
 def test_a_store_that_hangs_ends_a_command_without_a_promise(server: RedisServer) -> None:
     group = str(new_group())
     with server.frozen():
-        started = time.monotonic()
         outcome = CliRunner().invoke(app, ["checkpoints", "export", server.url, "--group", group, "--wait", "1"])
-        assert time.monotonic() - started < 30.0
     assert outcome.exit_code == 1
     assert "no answer within 3 s" in outcome.stderr.splitlines()[-1]
     assert "again" not in outcome.stderr
@@ -78,29 +90,36 @@ def test_a_command_says_after_two_seconds_what_it_waits_for(tmp_path: Path) -> N
                 sending.kill()
 
 
-def test_what_is_waited_for_is_said_once_and_not_beside_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_waited_for_is_said_once_and_not_beside_what_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = threading.Event()
+    heard(monkeypatch, said.set)
+
     def slow() -> int:
-        time.sleep(0.3)
+        assert said.wait(PATIENCE)
         return 7
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(waiting, "SILENT", 0.05)
-        assert patiently(slow, 1.0, "redis://db") == 7
+        assert patiently(slow, NEVER, "redis://db") == 7
         assert capsys.readouterr().err == "leasehold: waiting for an answer of redis://db\n"
-        tries: list[int] = []
-
-        def away_first() -> int:
-            tries.append(1)
-            if len(tries) == 1:
-                raise StoreUnavailable("redis://db: connection refused")
-            return slow()
-
-        assert patiently(away_first, 1.0) == 7
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.endswith("Waiting for it, 1 s at most")
+        said.clear()
         with said_when_slow("\x1b[31mred") as answered:
-            time.sleep(0.2)
+            until(said.is_set, "the word")
             answered()
         assert "\x1b" not in capsys.readouterr().err
-    assert patiently(lambda: 8, 1.0) == 8
+    tries, before = list[int](), set(threading.enumerate())
+
+    def away_first() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            raise StoreUnavailable("redis://db: connection refused")
+        until(lambda: not set(threading.enumerate()) - before, "the end of what would say another word")
+        return 7
+
+    assert patiently(away_first, NEVER) == 7
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("Waiting for it, 600 s at most")
+    assert patiently(lambda: 8, NEVER) == 8
     assert capsys.readouterr().err == ""

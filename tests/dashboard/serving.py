@@ -9,8 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ from leasehold.sinks.set_aside import DroppedRow, Selection
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.table import TableSpec
 from leasehold.stores.sqlite.store import SqliteStore
+from tests.waiting import PATIENCE
 
-PATIENCE = 120.0
 FENCE = {"hub": pa.string(), "partition": pa.string(), "sequenceNumber": pa.int64(), "ownerLevel": pa.int64()}
 PIPELINE = """\
 name = "{name}"
@@ -38,7 +37,7 @@ hub = "log:///hub.db"
 store = "sqlite:///store.db"
 load_balancing_interval = "500ms"
 partition_expiration = "{expiration}"
-request_timeout = "1s"
+request_timeout = "{timeout}"
 margin = "200ms"
 [transform]
 schema = "id STRING"
@@ -53,22 +52,22 @@ master = "local[1]"
 """
 
 
-def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Wait until a condition is true; fail with its name."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {patience:g} s for {what}"
-        time.sleep(0.02)
-
-
 class Place:
     """A folder with a log, a store and a pipeline file. What owns a partition on record expires after `expiration`."""
 
-    def __init__(self, folder: Path, partitions: int = 2, name: str = "flights", *, expiration: str = "600s") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        partitions: int = 2,
+        name: str = "flights",
+        *,
+        expiration: str = "600s",
+        timeout: str = "60s",
+    ) -> None:
         self.folder = folder
         self.name = name
         self.file = folder / "p.toml"
-        self.file.write_text(PIPELINE.format(name=name, expiration=expiration))
+        self.file.write_text(PIPELINE.format(name=name, expiration=expiration, timeout=timeout))
         self.hub = LogHub.create(folder / "hub.db", partitions=partitions)
         self.store = SqliteStore(folder / "store.db")
         self.group = self.hub.consumer_group("$Default")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from leasehold.dashboard.actions import MOST_EVENTS, Action, Actions, BadRequest
-from tests.dashboard.serving import Place, serving, until
+from tests.dashboard.serving import Place, Served, serving
+from tests.waiting import PATIENCE, until
 
 TOKEN = "sixteen letters!"  # noqa: S105 -- of a test
 GOOD = {"action": "drop", "hub": "h", "events": [["0", 3]], "because": "a test"}
@@ -59,66 +61,61 @@ def test_what_is_no_request_is_refused(text: str) -> None:
         Action.parse(text)
 
 
-def test_an_event_is_dropped_with_the_token_and_left_alone_without(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory.mktemp("actions"))
     place.own("0", "blue/1")
     place.send("0", *[b"x"] * 5)
     place.reject("0", 2, b"{", "not JSON")
-    wish = json.dumps({**GOOD, "hub": place.hub.identity, "events": [["0", 2]]})
+    place.park("1", 2, b"{}", "RuntimeError: away", 9e9)
+    yield place
+    place.close()
+
+
+@pytest.fixture(scope="module")
+def served(place: Place) -> Iterator[Served]:
     with serving(place, "--allow-actions", LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
-        here, known = served.url.rstrip("/"), {"Authorization": f"Bearer {TOKEN}"}
-
-        def rejected() -> object:
-            return json.loads(served.ask("/now", **known)[2])[0].get("rejected")
-
-        until(lambda: rejected() == 1, "the rejected row")
-        assert json.loads(served.ask("/now", **known)[2])[0]["actions"] is True
-        assert served.ask("/actions/flights", "POST", wish, Origin=here)[0] == 401
-        assert served.ask("/actions/flights", "POST", wish, Origin="http://evil.example", **known)[0] == 403
-        assert served.ask("/actions/flights", "POST", wish, **known)[0] == 403
-        assert served.ask("/actions/other", "POST", wish, Origin=here, **known)[0] == 403
-        assert served.ask("/actions/flights", "POST", "x" * 100_000, Origin=here, **known)[0] == 400
-        assert rejected() == 1
-        status, _, told = served.ask("/actions/flights", "POST", wish, Origin=here, **known)
-        assert (status, json.loads(told)) == (200, {"result": {"dropped": 1}})
-        until(lambda: rejected() == 0, "the end of the row")
-        [dropped] = place.dropped()
-        assert (dropped.event.sequence_number, dropped.dropped_for) == (2, "a test")
-    place.close()
+        yield served
 
 
-def test_a_parked_event_is_to_be_tried_at_once_by_whoever_has_the_token(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.own("0", "blue/1")
-    place.park("0", 2, b"{}", "RuntimeError: away", 9e9)
-    wish = json.dumps({"action": "retry", "of": "parked", "hub": place.hub.identity, "events": [["0", 2]]})
-    with serving(place, "--allow-actions", LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
-        here, known = served.url.rstrip("/"), {"Authorization": f"Bearer {TOKEN}"}
-        assert served.ask("/actions/flights", "POST", wish, Origin=here)[0] == 401
-        assert [row.event.next_at for row in place.parked()] == [9e9]
-        status, _, told = served.ask("/actions/flights", "POST", wish, Origin=here, **known)
-        assert (status, json.loads(told)) == (200, {"result": {"retried": 1}})
-        assert [row.event.next_at for row in place.parked()] == [0]
-
-        def following() -> float:
-            return float(json.loads(served.ask("/now", **known)[2])[0].get("nextRetry") or 9e9)
-
-        until(lambda: following() < 9e9, "the new time of the next try")
-    place.close()
+KNOWN = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def test_without_the_option_nothing_can_be_done(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.own("0", "blue/1")
-    place.reject("0", 2, b"{", "not JSON")
+def test_an_event_is_dropped_with_the_token_and_left_alone_without(place: Place, served: Served) -> None:
     wish = json.dumps({**GOOD, "hub": place.hub.identity, "events": [["0", 2]]})
-    with serving(place, LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
-        status, _, said = served.ask(
-            "/actions/flights", "POST", wish, Origin=served.url.rstrip("/"), Authorization=f"Bearer {TOKEN}"
-        )
-        assert (status, "--allow-actions" in said) == (403, True)
-    assert place.dropped() == []
-    place.close()
+    here = served.url.rstrip("/")
+
+    def rejected() -> object:
+        return json.loads(served.ask("/now", **KNOWN)[2])[0].get("rejected")
+
+    until(lambda: rejected() == 1, "the rejected row")
+    assert json.loads(served.ask("/now", **KNOWN)[2])[0]["actions"] is True
+    assert served.ask("/actions/flights", "POST", wish, Origin=here)[0] == 401
+    assert served.ask("/actions/flights", "POST", wish, Origin="http://evil.example", **KNOWN)[0] == 403
+    assert served.ask("/actions/flights", "POST", wish, **KNOWN)[0] == 403
+    assert served.ask("/actions/other", "POST", wish, Origin=here, **KNOWN)[0] == 403
+    assert served.ask("/actions/flights", "POST", "x" * 100_000, Origin=here, **KNOWN)[0] == 400
+    assert (rejected(), place.dropped()) == (1, [])
+    status, _, told = served.ask("/actions/flights", "POST", wish, Origin=here, **KNOWN)
+    assert (status, json.loads(told)) == (200, {"result": {"dropped": 1}})
+    until(lambda: rejected() == 0, "the end of the row")
+    [dropped] = place.dropped()
+    assert (dropped.event.sequence_number, dropped.dropped_for) == (2, "a test")
+
+
+def test_a_parked_event_is_to_be_tried_at_once_by_whoever_has_the_token(place: Place, served: Served) -> None:
+    wish = json.dumps({"action": "retry", "of": "parked", "hub": place.hub.identity, "events": [["1", 2]]})
+    here = served.url.rstrip("/")
+    assert served.ask("/actions/flights", "POST", wish, Origin=here)[0] == 401
+    assert [row.event.next_at for row in place.parked()] == [9e9]
+    status, _, told = served.ask("/actions/flights", "POST", wish, Origin=here, **KNOWN)
+    assert (status, json.loads(told)) == (200, {"result": {"retried": 1}})
+    assert [row.event.next_at for row in place.parked()] == [0]
+
+    def following() -> float:
+        return float(json.loads(served.ask("/now", **KNOWN)[2])[0].get("nextRetry") or 9e9)
+
+    until(lambda: following() < 9e9, "the new time of the next try")
 
 
 @pytest.fixture
@@ -149,7 +146,7 @@ def test_two_actions_on_a_pipeline_are_not_done_at_once(unread: Path) -> None:
         finally:
             os.write(writer, b"no pipeline file")
             os.close(writer)
-        code, said = first.result(60)
+        code, said = first.result(PATIENCE)
         assert code == 422
         assert "p.toml" in said["error"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 import uvicorn
@@ -16,15 +15,21 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from leasehold.dashboard.connections import BoundedHttp
-from tests.dashboard.serving import until
+from tests.waiting import NEVER, PATIENCE, until
 
-PATIENCE = 0.5
+SOON = 0.5
 LARGE = b"x" * 1_000_000
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-class Bounded(BoundedHttp):
-    most, patience = 3, PATIENCE
+def bounds(patience: float) -> type[BoundedHttp]:
+    """Three connections at most, each of which may keep the server waiting for so long."""
+
+    class Bounded(BoundedHttp):
+        most = 3
+
+    Bounded.patience = patience
+    return Bounded
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,13 +43,13 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 async def _much() -> AsyncIterator[bytes]:
     while True:
         yield LARGE
-        await asyncio.sleep(0)  # as whoever waits for news: others have their turn
+        await asyncio.sleep(0)  # by hand: no time at all, others have their turn, as beside whoever waits for news
 
 
 @contextmanager
-def served() -> Iterator[tuple[uvicorn.Server, int]]:
+def served(http: type[BoundedHttp]) -> Iterator[tuple[uvicorn.Server, int]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(app, http=Bounded, ws="none", lifespan="off", log_config=None, timeout_keep_alive=60)
+        config = uvicorn.Config(app, http=http, ws="none", lifespan="off", log_config=None, timeout_keep_alive=600)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -58,7 +63,7 @@ def served() -> Iterator[tuple[uvicorn.Server, int]]:
 
 @contextmanager
 def connected(port: int) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
         yield connection
 
 
@@ -80,53 +85,71 @@ def is_hung_up_on(connection: socket.socket) -> bool:
     ids=["nothing", "half a head", "half a body"],
 )
 def test_who_never_ends_a_request_is_hung_up_on(begun: bytes) -> None:
-    with served() as (_, port), connected(port) as slow:
-        slow.sendall(begun)
+    with served(bounds(SOON)) as (_, port), connected(port) as slow:
+        with suppress(ConnectionError):  # hung up on already
+            slow.sendall(begun)
         assert is_hung_up_on(slow)
 
 
 def test_a_byte_now_and_then_buys_no_time() -> None:
-    with served() as (_, port), connected(port) as slow:
-        started, ended = time.monotonic(), False
+    with served(bounds(SOON)) as (_, port), connected(port) as slow:
         slow.settimeout(0.05)
-        while not ended and time.monotonic() < started + 60:
+
+        def ended() -> bool:
             try:
                 slow.sendall(b"G")
-                ended = slow.recv(1) == b""
+                return slow.recv(1) == b""
             except TimeoutError:
-                continue
+                return False
             except ConnectionError:
-                ended = True
-        assert ended
+                return True
+
+        until(ended, "the end")
 
 
 def test_a_second_request_has_the_same_time() -> None:
-    with served() as (_, port), connected(port) as slow:
+    http = bounds(NEVER)
+    with served(http) as (_, port), connected(port) as slow:
         slow.sendall(REQUEST % b"")
         answer = b""
         while not answer.endswith(b"done"):
             answer += slow.recv(1_000)
+        http.patience = SOON
         slow.sendall(b"GET / HT")
         assert is_hung_up_on(slow)
 
 
 def test_who_reads_nothing_is_hung_up_on() -> None:
-    with served() as (server, port), connected(port) as idle:
-        idle.sendall(REQUEST % b"stream")
+    http = bounds(NEVER)
+    with served(http) as (server, port), connected(port) as idle:
         until(lambda: server.server_state.connections, "the connection")
+        http.patience = SOON
+        idle.sendall(REQUEST % b"stream")
         until(lambda: not server.server_state.connections, "the end of it")
 
 
 def test_who_reads_is_served_for_as_long_as_they_like() -> None:
-    with served() as (_, port), connected(port) as reader:
+    paused, http = list[asyncio.TimerHandle | None](), bounds(NEVER)
+
+    class Noting(http):  # type: ignore[misc, valid-type]
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            paused.append(self._taken_by)
+
+    with served(Noting) as (_, port), connected(port) as reader:
         reader.sendall(REQUEST % b"stream")
-        ends = time.monotonic() + 3 * PATIENCE
-        while time.monotonic() < ends:
+
+        def read() -> bool:
             assert reader.recv(1_000_000)
+            return len(paused) >= 10
+
+        until(read, "some pauses", pause=0.0)
+    assert all(timer is not None and timer.cancelled() for timer in paused[:-1]), "each time they have as long anew"
+    assert len(set(map(id, paused))) == len(paused)
 
 
 def test_one_too_many_is_hung_up_on_and_the_others_are_served() -> None:
-    with served() as (server, port), ExitStack() as open_ones:
+    with served(bounds(NEVER)) as (server, port), ExitStack() as open_ones:
         readers = [open_ones.enter_context(connected(port)) for _ in range(3)]
         for one in readers:
             one.sendall(REQUEST % b"stream")

@@ -16,6 +16,7 @@ from leasehold.dashboard.view import Seen
 from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import UsageError
 from tests.dashboard.looks import group, row
+from tests.waiting import PATIENCE
 
 FORMAT_1 = """
 CREATE TABLE samples (pipeline TEXT NOT NULL, step INTEGER NOT NULL, slot INTEGER NOT NULL, number INTEGER NOT NULL,
@@ -63,9 +64,9 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     seen = Seen(3_700.0, group(row()))
     watch = PipelineWatch("p", lambda: seen, ring, every=0.01, clock=SystemClock(), changed=looked.set)
     watch.start()  # in a thread that reads the past first
-    assert looked.wait(30)
+    assert looked.wait(PATIENCE)
     watch.stop()
-    watch.join(30)
+    watch.join(PATIENCE)
     ring.close()
 
 
@@ -106,9 +107,9 @@ def test_a_look_that_fails_in_an_unforeseen_way_is_logged_and_the_next_one_is_ma
 
     watch = PipelineWatch("p", look, ring, every=0.01, clock=SystemClock(), changed=looked.set)
     watch.start()
-    assert looked.wait(30)
+    assert looked.wait(PATIENCE)
     watch.stop()
-    watch.join(30)
+    watch.join(PATIENCE)
     assert "a look at p failed in an unexpected way" in caplog.text
     assert "nobody thought of it" in caplog.text, "with its traceback"
     assert watch.latest[1]["at"] == 3_700.0

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import leasehold.dashboard
-from tests.dashboard.serving import Place, Served, serving, until
+from leasehold.cli.app import app
+from tests.dashboard.serving import Place, Served, serving
+from tests.waiting import PATIENCE, until
 
 PAGE = Path(leasehold.dashboard.__file__).parent / "page"
 TOKEN = "sixteen letters!"  # noqa: S105 -- of a test
@@ -130,20 +130,16 @@ def test_parked_events_and_their_next_try_are_shown(place: Place, served: Served
     }
 
 
-def test_a_hub_that_goes_away_is_told_beside_what_was_known(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.own("0", "blue/1")
-    with serving(place) as served:
-        until(lambda: served.now()[0]["partitions"], "the first look")
-        (tmp_path / "hub.db").rename(tmp_path / "moved.db")
-        until(lambda: "hub.db" in served.now()[0]["error"], "the error")
-        assert len(served.now()[0]["partitions"]) == 2
-        (tmp_path / "moved.db").rename(tmp_path / "hub.db")
-        until(lambda: not served.now()[0]["error"], "the end of the error")
-    place.close()
+def test_a_hub_that_goes_away_is_told_beside_what_was_known(place: Place, served: Served) -> None:
+    hub, moved = place.folder / "hub.db", place.folder / "moved.db"
+    hub.rename(moved)
+    until(lambda: "hub.db" in served.now()[0]["error"], "the error")
+    assert len(served.now()[0]["partitions"]) == 2
+    moved.rename(hub)
+    until(lambda: not served.now()[0]["error"], "the end of the error")
 
 
-def test_a_token_is_asked_for(place: Place) -> None:
+def test_a_token_is_asked_for_and_does_not_allow_actions(place: Place) -> None:
     with serving(place, LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
         assert [served.ask(path)[0] for path in ("/now", "/events", "/page.js")] == [401, 401, 401]
         status, headers, _ = served.ask("/")
@@ -161,15 +157,18 @@ def test_a_token_is_asked_for(place: Place) -> None:
         assert served.ask("/now", Cookie=cookie.partition(";")[0])[0] == 200
         assert served.ask("/now", Authorization=f"Bearer {TOKEN}")[0] == 200
         assert served.ask("/now", Authorization="Bearer wrong")[0] == 401
+        wish = json.dumps({"action": "drop", "hub": place.hub.identity, "events": [["0", 2]], "because": "a test"})
+        status, _, said = served.ask("/actions/flights", "POST", wish, Origin=here, Authorization=f"Bearer {TOKEN}")
+        assert (status, "--allow-actions" in said) == (403, True)
 
 
-def test_what_strangers_send_is_no_line_of_the_log(place: Place) -> None:
-    with serving(place) as served:  # what it says at its end is looked at
-        assert served.ask("/now", Upgrade="websocket", Connection="Upgrade")[0] == 200
-        host, _, port = served.at.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=60) as stranger:
-            stranger.sendall(b"\0\1\2 nothing\r\n\r\n")
-            assert b"400" in stranger.recv(100)
+def test_what_strangers_send_is_no_line_of_the_log(served: Served) -> None:
+    """What it has said is looked at when it has ended: see `serving`."""
+    assert served.ask("/now", Upgrade="websocket", Connection="Upgrade")[0] == 200
+    host, _, port = served.at.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as stranger:
+        stranger.sendall(b"\0\1\2 nothing\r\n\r\n")
+        assert b"400" in stranger.recv(100)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +182,9 @@ def test_what_strangers_send_is_no_line_of_the_log(place: Place) -> None:
     ],
 )
 def test_what_is_refused_at_the_start(words: list[str], token: str, said: str, place: Place) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "leasehold", "dashboard", str(place.file), "--listen", "127.0.0.1:0", *words],
-        env={**os.environ, "LEASEHOLD_DASHBOARD_TOKEN": token, "XDG_STATE_HOME": str(place.folder / "state")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    ran = CliRunner(env={"LEASEHOLD_DASHBOARD_TOKEN": token, "XDG_STATE_HOME": str(place.folder / "state")}).invoke(
+        app, ["dashboard", str(place.file), "--listen", "127.0.0.1:0", *words]
     )
-    assert (ran.returncode, ran.stdout) == (1, "")
+    assert (ran.exit_code, ran.stdout) == (1, "")
     assert said in ran.stderr
     assert "not an error that was foreseen" not in ran.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 from leasehold import DeliverySettings, EventProcessor, OwnershipSettings
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityEvent, Reject, Skip, entity
+from tests.waiting import NEVER
 
-OFTEN = OwnershipSettings(load_balancing_interval=0.3, partition_expiration=12, settle_delay=0.1)
+EXPIRATION = float(os.environ.get("PARTITION_EXPIRATION", NEVER))
+"""Seconds, given where a process is paused past it. One that is killed is followed by one of its name, at once."""
+OFTEN = OwnershipSettings(load_balancing_interval=0.3, partition_expiration=EXPIRATION, settle_delay=0.1)
 
 
 @entity(keys=["account"])

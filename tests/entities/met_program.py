@@ -9,6 +9,7 @@ from typing import Any
 from leasehold import EventProcessor, OwnershipSettings
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityEvent, entity
+from tests.waiting import NEVER
 
 
 @entity(keys=["account"])
@@ -42,7 +43,7 @@ if __name__ == "__main__":
         on_partition_start=accounts.on_partition_start,
         table=accounts.sink,
         name=sys.argv[2],
-        ownership=OwnershipSettings(load_balancing_interval=0.3, partition_expiration=60, settle_delay=0.1),
+        ownership=OwnershipSettings(load_balancing_interval=0.3, partition_expiration=NEVER, settle_delay=0.1),
     )
     accounts.level_of = made.recorded_owner_level
     made.run()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,6 +14,10 @@ from typing import Any
 
 from leasehold.entities.answers import Effects, Emit, Gone, Row
 from leasehold.entities.handlers import Delete, EntityEvent, Reject, Retry, Skip, entity
+from tests.waiting import NEVER, take, until
+
+STARTED = ["sleep", "1234.5"]
+"""The command that the account `starts` has run beside."""
 
 
 class NoPlainValue:
@@ -22,10 +25,12 @@ class NoPlainValue:
 
 
 def hang() -> None:
-    """Wait for ever, and let nobody interrupt it."""
+    """Wait for ever, and let nobody interrupt it; a file says so (`timed_calls`)."""
+    if "CALLS" in os.environ:
+        Path(f"{os.environ['CALLS']}-hanging-{os.getpid()}").touch()
     while True:
         with suppress(BaseException):
-            time.sleep(1_000)
+            take(NEVER)
 
 
 @entity(keys=["account"])
@@ -37,13 +42,12 @@ def told(state: Any, event: EntityEvent) -> Any:
     if does == "hangs":
         hang()
     if does == "slow":  # until somebody has seen that others went on
-        while not Path(os.environ["CALLS"] + "-seen").exists():
-            time.sleep(0.01)
+        until(Path(os.environ["CALLS"] + "-seen").exists, "somebody who has seen it", NEVER)
     if does == "sleeps":
-        time.sleep(1_000)
+        take(NEVER)
     if does == "swallows":
         with suppress(BaseException):
-            time.sleep(1_000)
+            take(NEVER)
     if does == "stops":
         os.kill(os.getpid(), signal.SIGSTOP)
     if does == "dies":
@@ -57,7 +61,7 @@ def told(state: Any, event: EntityEvent) -> Any:
     if does == "rejects":
         raise Reject("never")
     if does == "starts":  # a program that outlives it, unless it is ended too
-        subprocess.Popen(["sleep", "1234.5"])
+        subprocess.Popen(STARTED)
         hang()
     if does == "deletes":
         return Delete()

@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from leasehold import DeliverySettings, EventProcessor, OwnershipSettings
+from leasehold import DeliverySettings, EventProcessor
 from leasehold.entities.handled_table import HandledTable, Retries
 from leasehold.entities.handlers import EntityEvent, Reject, entity
-
-OFTEN = OwnershipSettings(load_balancing_interval=0.3, partition_expiration=12, settle_delay=0.1)
+from tests.entities.handler_program import OFTEN
 
 
 @entity(keys=["account"])

@@ -16,8 +16,7 @@ from leasehold.clock import SystemClock
 from leasehold.errors import LeaseBusy, LeaseLost, UsageError
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from tests.entities.conftest import WayTo
-
-PATIENT = 60.0
+from tests.waiting import PATIENCE
 
 
 @asynccontextmanager
@@ -27,6 +26,14 @@ async def opened(store: Any, holder: str = "me") -> AsyncIterator[aio.EntityLeas
         yield leases
     finally:
         await leases.close()
+
+
+async def turn() -> None:
+    """Let all other tasks that are ready have their turn."""
+    loop = asyncio.get_running_loop()
+    after = loop.create_future()
+    loop.call_soon(after.set_result, None)
+    await after
 
 
 @pytest.fixture
@@ -71,10 +78,10 @@ def test_tasks_come_in_turn_and_never_two_at_once(store: MemoryLeaseStore) -> No
 
         async def take(number: int) -> None:
             nonlocal inside
-            async with mine.hold("a", wait=PATIENT):
+            async with mine.hold("a", wait=PATIENCE):
                 inside += 1
                 assert inside == 1
-                await asyncio.sleep(0)
+                await turn()
                 order.append(number)
                 inside -= 1
 
@@ -89,10 +96,10 @@ def test_losing_wakes_the_task_that_waits_for_it(store: MemoryLeaseStore) -> Non
     async def run() -> None:
         async with opened(store) as mine, mine.hold("a") as lease:
             waiting = asyncio.create_task(lease.lost.wait())
-            await asyncio.sleep(0)
+            await turn()
             store.break_leases("tests", ["a"])
             await asyncio.to_thread(mine._leases._keeper.renew)
-            assert await asyncio.wait_for(waiting, PATIENT)
+            assert await asyncio.wait_for(waiting, PATIENCE)
             with pytest.raises(LeaseLost, match="broke"):
                 lease.check()
 
@@ -106,14 +113,14 @@ def test_a_task_cancelled_while_the_store_hangs_gives_back_what_it_wins(store: M
             await (await mine.acquire("first")).release()
             way.open.clear()
             way.waiting.clear()
-            task = asyncio.create_task(mine.acquire("a", wait=PATIENT))
-            await asyncio.to_thread(way.waiting.wait, PATIENT)
+            task = asyncio.create_task(mine.acquire("a", wait=PATIENCE))
+            await asyncio.to_thread(way.waiting.wait, PATIENCE)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             way.open.set()
-            await (await other.acquire("a", wait=PATIENT)).release()
-            await (await mine.acquire("a", wait=PATIENT)).release()
+            await (await other.acquire("a", wait=PATIENCE)).release()
+            await (await mine.acquire("a", wait=PATIENCE)).release()
 
     asyncio.run(run())
 
@@ -125,7 +132,7 @@ def test_what_is_won_after_the_loop_has_ended_is_given_back_too(store: MemoryLea
     async def run() -> None:
         (await leases.acquire("warm")).check()
         way.open.clear()
-        taking = asyncio.create_task(leases.acquire("a", wait=PATIENT))
+        taking = asyncio.create_task(leases.acquire("a", wait=PATIENCE))
         await asyncio.to_thread(way.waiting.wait)
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):

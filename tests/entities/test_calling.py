@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -21,29 +23,23 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from leasehold.entities.answers import Effects
-from leasehold.entities.calling import processes
+from leasehold.entities.calling import interrupting, processes
 from leasehold.entities.calling.calls import HandlerCalls
 from leasehold.entities.calling.crossing import answer_of, call_of, packed, read_answer, read_call, unpacked
 from leasehold.entities.calling.interrupting import Interrupting
 from leasehold.entities.calling.limits import TimeLimit
 from leasehold.entities.calling.processes import HandlerProcesses, named
 from leasehold.entities.calling.raised import NotCalled, RaisedElsewhere, timed_out
-from leasehold.entities.handled_table import HandledTable, Retries
+from leasehold.entities.handled_table import Retries
 from leasehold.entities.handlers import Delete, EntityEvent, EntityHandler, HandlerFailed, Reject, Skip, entity
 from leasehold.errors import ConfigError, HandlerUnavailable, UsageError
-from leasehold.processor.stopping import StopReason
-from leasehold.testing.clock import ManualClock
-from tests.entities.slow_handlers import NoPlainValue, of_a_class, told
-from tests.entities.test_handled_table import ROOT, body, given, rows, until
+from tests.entities.batches import rows
+from tests.entities.processes import ROOT
+from tests.entities.slow_handlers import STARTED, NoPlainValue, of_a_class, told
+from tests.entities.timed_calls import NO_ANSWER, SHORT, Giving, event, is_gone, made, numbers, timed
+from tests.waiting import NEVER, PATIENCE, until
 
-SHORT = 0.7
-NO_ANSWER = f"HandlerTimeout: no answer within {SHORT:g} s"
-PATIENT = 60.0  # a time-out that no call of a good handler meets
-
-
-def event(key: str, number: int = 0, **more: Any) -> EntityEvent:
-    return EntityEvent(key, b"\x00\xff", {"account": key}, "h", "0", number, 9.5, 3, **more)
-
+__all__ = ["timed"]
 
 # What crosses
 
@@ -155,12 +151,8 @@ def process_of(calls: Path) -> int:
     return int(calls.read_text().splitlines()[-1].split()[-1])
 
 
-def is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_call_in_a_process_answers_as_one_here(calls: Path) -> None:
-    with closing(opened(PATIENT)) as processes:
+    with closing(opened(NEVER)) as processes:
         assert processes(None, event("a", 4)) == Effects({"seen": "4"}, [])
         first = process_of(calls)
         assert processes({"account": "a", "seen": "4"}, event("a", 5)) == Effects({"seen": "4,5"}, [])
@@ -178,55 +170,54 @@ def test_a_call_in_a_process_answers_as_one_here(calls: Path) -> None:
         with pytest.raises(RaisedElsewhere, match="seen is a NoPlainValue"):
             processes(None, event("wrong"))
         assert process_of(calls) == first, "one process, as long as it answers"
-    until(lambda: is_gone(first))
+    until(lambda: is_gone(first), "the end of a process")
 
 
 def test_states_of_a_class_are_made_over_there() -> None:
-    with closing(opened(PATIENT, of_a_class)) as processes:
+    with closing(opened(NEVER, of_a_class)) as processes:
         assert processes(None, event("a")).state == {"account": "a", "seen": "new"}
         assert processes({"account": "a", "seen": "new"}, event("a")).state == {"account": "a", "seen": "new+"}
 
 
-def test_what_hangs_is_ended_with_what_it_has_started_and_says_where_it_was(calls: Path) -> None:
-    with closing(opened(PATIENT)) as processes:
-        processes(None, event("a"))
+@pytest.mark.usefixtures("timed")
+def test_what_hangs_is_ended_with_what_it_has_started_and_says_where_it_was(
+    calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(opened(SHORT)) as calling:
+        calling(None, event("a"))
         first = process_of(calls)
-        processes._timeout = SHORT
         with pytest.raises(RaisedElsewhere) as raised:
-            processes(None, event("starts"))
-        assert (raised.value.name, raised.value.described) == (
-            "HandlerTimeout",
-            NO_ANSWER,
-        )
+            calling(None, event("starts"))
+        assert (raised.value.name, raised.value.described) == ("HandlerTimeout", NO_ANSWER)
         assert "in hang" in raised.value.traced
-        until(lambda: is_gone(first))
-        until(
-            lambda: (
-                not any(
-                    "1234.5" in one.info["cmdline"] for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"]
-                )
-            )
-        )
+        until(lambda: is_gone(first), "the end of the process")
+        until(lambda: not runs(*STARTED), "the end of what it has started")
+        monkeypatch.setattr(processes, "_LOOKING", 0.1)  # impatient: a process that is stopped never says where
         with pytest.raises(RaisedElsewhere, match="no answer"):  # not even a place
-            processes(None, event("stops"))
-        processes._timeout = PATIENT
-        assert processes(None, event("a", 1)).state == {"seen": "1"}
+            calling(None, event("stops"))
+        assert calling(None, event("a", 1)).state == {"seen": "1"}
         assert process_of(calls) != first
 
 
+def runs(*command: str) -> bool:
+    """Whether a process with such a command runs."""
+    return any([*command] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
+
+
 @pytest.mark.parametrize(("account", "how"), [("dies", "by SIGSEGV"), ("exits", "with exit code 3")])
+@pytest.mark.usefixtures("timed")
 def test_a_process_that_ends_in_a_call_is_told_as_an_exception(account: str, how: str) -> None:
-    with closing(opened(PATIENT)) as processes, pytest.raises(RaisedElsewhere) as raised:
+    with closing(opened(NEVER)) as processes, pytest.raises(RaisedElsewhere) as raised:
         processes(None, event(account))
     assert raised.value.described == f"HandlerDied: its process ended {how}"
 
 
 def test_a_process_that_ended_between_two_calls_is_nobodys_failure(calls: Path) -> None:
-    with closing(opened(PATIENT)) as processes:
+    with closing(opened(NEVER)) as processes:
         processes(None, event("a"))
         first = process_of(calls)
         os.kill(first, signal.SIGKILL)
-        until(lambda: is_gone(first))
+        until(lambda: is_gone(first), "the end of a process")
         assert processes(None, event("a", 1)).state == {"seen": "1"}
 
 
@@ -234,8 +225,8 @@ CALLER = """
 import sys
 from leasehold.entities.calling.processes import HandlerProcesses, named
 from tests.entities.slow_handlers import told
-from tests.entities.test_calling import event
-HandlerProcesses("told", named(told), 1000.0)(None, event("hangs"))
+from tests.entities.timed_calls import event
+HandlerProcesses("told", named(told), 1_000.0)(None, event("hangs"))
 """
 
 
@@ -243,13 +234,13 @@ def test_who_calls_is_killed_and_its_processes_end_with_it(calls: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     caller = subprocess.Popen([sys.executable, "-c", CALLER], env=environment)
     try:
-        until(lambda: calls.exists() and calls.read_text().endswith("\n"))
+        until(lambda: calls.exists() and calls.read_text().endswith("\n"), "a call that is noted")
         called = process_of(calls)
         assert not is_gone(called)
     finally:
         caller.kill()
         caller.wait()
-    until(lambda: is_gone(called))
+    until(lambda: is_gone(called), "the end of a process")
 
 
 def test_handlers_that_another_process_cannot_find_are_refused_by_name(tmp_path: Path) -> None:
@@ -261,9 +252,10 @@ def test_handlers_that_another_process_cannot_find_are_refused_by_name(tmp_path:
         made(tmp_path, inner)
 
 
+@pytest.mark.usefixtures("timed")
 def test_a_process_that_does_not_start_is_an_outage() -> None:
     with pytest.raises(HandlerUnavailable, match="told has not started: it ended with exit code 1"):
-        HandlerProcesses("told", b"nno_such_module:told", 1.0)(None, event("a"))
+        HandlerProcesses("told", b"nno_such_module:told", NEVER)(None, event("a"))
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, float("inf"), 10.1])
@@ -275,28 +267,40 @@ def test_time_outs_that_make_no_sense(tmp_path: Path, timeout: float) -> None:
 # Interrupted in this process
 
 
-def test_a_call_is_interrupted_and_says_where_it_was() -> None:
-    former = signal.getsignal(signal.SIGALRM)
-    with Interrupting(told, PATIENT) as answers:
+def test_a_call_is_interrupted_and_says_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupting, "GRACE", NEVER)  # else a pause of this process would end it
+    former, main = signal.getsignal(signal.SIGALRM), threading.current_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        """As the time-out does, once the handler sleeps."""
+        until(lambda: SLEEPS in "".join(traceback.format_stack(sys._current_frames()[main])), "a handler that sleeps")
+        signal.pthread_kill(main, signal.SIGALRM)
+
+    with Interrupting(told, NEVER) as answers, ThreadPoolExecutor(1) as beside:
         assert answers(None, event("a", 4)) == Effects({"seen": "4"}, [])
         with pytest.raises(ValueError, match="no good"):
             answers(None, event("raises"))
-        answers._timeout = SHORT
+        interrupted = beside.submit(interrupt)
         with pytest.raises(RaisedElsewhere) as raised:
             answers(None, event("sleeps"))
-        assert raised.value.described == NO_ANSWER
-        assert "time.sleep(1_000)" in raised.value.traced
-        with pytest.raises(RaisedElsewhere, match="no answer"):
-            answers(None, event("swallows"))
-        answers._timeout = PATIENT
+        interrupted.result()
+        assert SLEEPS in raised.value.traced
+        for account in ("sleeps", "swallows"):
+            answers._timeout = 0.1  # impatient: neither ever ends
+            with pytest.raises(RaisedElsewhere) as raised:
+                answers(None, event(account))
+            assert raised.value.described == "HandlerTimeout: no answer within 0.1 s"
+        answers._timeout = NEVER
         assert answers({"seen": "4"}, event("a", 5)).state == {"seen": "4,5"}
     assert signal.getsignal(signal.SIGALRM) is former
 
 
+SLEEPS = "take(NEVER)"
 IN_C = """
 from leasehold.entities.calling import interrupting
 from tests.entities.slow_handlers import told
-from tests.entities.test_calling import event
+from tests.entities.timed_calls import event
 interrupting.GRACE = 0.1
 with interrupting.Interrupting(told, 0.2) as answers:
     answers(None, event("hangs"))
@@ -305,63 +309,19 @@ with interrupting.Interrupting(told, 0.2) as answers:
 
 def test_what_goes_on_all_the_same_ends_its_process_with_its_stack() -> None:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    done = subprocess.run([sys.executable, "-c", IN_C], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert "in hang" in done.stderr
+
+    def ended_where_it_hung() -> bool:
+        """Or before that, where the process was paused for longer than a call may take."""
+        done = subprocess.run(
+            [sys.executable, "-c", IN_C], env=environment, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert done.returncode == 1
+        return "in hang" in done.stderr
+
+    until(ended_where_it_hung, "an end in the handler that hangs")
 
 
 # Tables
-
-
-def made(folder: Path, handler: EntityHandler, **more: Any) -> HandledTable:
-    settings: dict[str, Any] = {
-        "handler_timeout": SHORT,
-        "clock": ManualClock(),
-        "rng": SimpleNamespace(random=lambda: 0.0),
-        **more,
-    }
-    return HandledTable(
-        handler,
-        f"sqlite:////{folder}/table.db",
-        table="accounts",
-        pipeline="p",
-        schema="account STRING, amount BIGINT",
-        state="account STRING, seen STRING",
-        **settings,
-    )
-
-
-class Giving:
-    """Gives a table events of these accounts."""
-
-    def __init__(self, folder: Path, **more: Any) -> None:
-        self.folder, self.clock, self.asked = folder, ManualClock(), list[float]()
-        self.table = made(folder, told, clock=self.clock, **more)
-        self.table.level_of = lambda hub, partition: 99
-        self._context: Any = SimpleNamespace(start=0, call_again=self.asked.append)
-
-    def give(self, first: int, *accounts: str) -> None:
-        batch, _ = given(1, first, *(body(0, account) for account in accounts))
-        self.table.on_events(batch, self._context)
-
-    def leave(self, hub: str = "h") -> None:
-        self.table.on_partition_stop(SimpleNamespace(hub=hub, partition="0"), StopReason.HANDED_OVER)  # type: ignore[arg-type]
-
-    def seen(self) -> dict[str, str]:
-        return dict(rows(self.folder, "SELECT account, seen FROM accounts ORDER BY account"))
-
-    def waiting(self) -> list[tuple[int, int, str]]:
-        return rows(self.folder, "SELECT sequence_number, deliveries, error FROM leasehold_parked ORDER BY 1")
-
-    def rejected(self) -> list[tuple[int, str]]:
-        return rows(self.folder, "SELECT sequence_number, reason FROM accounts_rejected ORDER BY 1")
-
-    def close(self) -> None:
-        self.table.close()
-
-
-def numbers(calls: Path) -> list[int]:
-    return [int(line.split()[1]) for line in calls.read_text().splitlines()]
 
 
 @pytest.fixture
@@ -370,7 +330,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "MOST_BESIDE", 0)
 
 
-@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.usefixtures("one_by_one", "timed")
 def test_what_hangs_is_parked_with_its_entity_and_all_others_go_on(tmp_path: Path, calls: Path) -> None:
     with closing(Giving(tmp_path, retries=Retries(deliveries=2))) as giving:
         giving.give(0, "a", "hangs", "b", "hangs", "a", "dies")
@@ -388,7 +348,7 @@ def test_what_hangs_is_parked_with_its_entity_and_all_others_go_on(tmp_path: Pat
         assert giving.waiting() == [(3, 1, NO_ANSWER)]
 
 
-@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.usefixtures("one_by_one", "timed")
 def test_a_batch_ends_before_the_partition_would_be_stolen_and_no_event_is_lost(tmp_path: Path, calls: Path) -> None:
     with closing(Giving(tmp_path, hand_over_timeout=3.1 * SHORT)) as giving:
         giving.give(0, "hangs-1", "a", "hangs-2", "b")
@@ -402,6 +362,7 @@ def test_a_batch_ends_before_the_partition_would_be_stolen_and_no_event_is_lost(
         assert numbers(calls) == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("timed")
 @pytest.mark.parametrize("policy", ["discard", "wait"])
 def test_the_other_policies_take_a_time_out_as_an_exception(tmp_path: Path, calls: Path, policy: str) -> None:
     with closing(Giving(tmp_path, on_failure=policy)) as giving:

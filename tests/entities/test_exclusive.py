@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
@@ -22,11 +22,8 @@ from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.log.hub import LogHub
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from leasehold.testing.clock import ManualClock
-from tests.entities.test_handled_table import given, rows
-from tests.entities.test_in_hand import until
-from tests.sinks.conftest import place, postgres_server
-
-__all__ = ["place", "postgres_server"]
+from tests.entities.batches import given, rows
+from tests.waiting import NEVER, PATIENCE, take, until
 
 # Rules
 
@@ -80,6 +77,7 @@ class Bench:
         self.asked: list[float] = []
         self.more: dict[str, Any] = {}
         self.emits = False
+        self.look: Callable[[str], list[Any]]
         self._next: dict[str, int] = {}
         self._open = ExitStack()
 
@@ -129,17 +127,15 @@ class Bench:
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     sqlite = request.param == "sqlite"
     with closing(Bench(f"sqlite:////{tmp_path}/table.db" if sqlite else request.getfixturevalue("place").url)) as made:
-        made.look = (  # type: ignore[attr-defined]
-            (lambda query: rows(tmp_path, query)) if sqlite else request.getfixturevalue("place").look
-        )
+        made.look = (lambda query: rows(tmp_path, query)) if sqlite else request.getfixturevalue("place").look
         yield made
 
 
-def seen(bench: Any) -> dict[str, str]:
+def seen(bench: Bench) -> dict[str, str]:
     return dict(bench.look("SELECT account, seen FROM accounts"))
 
 
-def waiting(bench: Any) -> list[tuple[str, int, int]]:
+def waiting(bench: Bench) -> list[tuple[str, int, int]]:
     return [*bench.look("SELECT partition, sequence_number, deliveries FROM leasehold_parked ORDER BY 1, 2")]
 
 
@@ -147,17 +143,18 @@ def test_a_partition_of_the_same_process_is_waited_for_and_nothing_is_parked(ben
     table = bench.table()
     assert table._exclusive is not None
     hands, begun, parked = table._exclusive._in_hand, threading.Event(), []
+    hands._patience = hands._longest = NEVER
 
     def until_the_other_waits() -> None:
         begun.set()
-        until(lambda: bool(hands._queue))
+        until(lambda: bool(hands._queue), "a batch that waits")
 
     bench.during = {1: until_the_other_waits, 2: lambda: parked.extend(waiting(bench))}
     first = threading.Thread(target=bench.give, args=[table, "0", ("a", 1), ("b", 1)])
     first.start()
-    assert begun.wait(60)
+    assert begun.wait(PATIENCE)
     bench.give(table, "1", ("a", 2), ("c", 2))
-    first.join(60)
+    first.join(PATIENCE)
     assert seen(bench) == {"a": "1,2", "b": "1", "c": "2"}
     assert (parked, waiting(bench), bench.held()) == ([], [], [])
 
@@ -279,10 +276,13 @@ def test_what_is_emitted_for_a_guest_is_sent_by_the_owner_of_its_partition(bench
     bench.give(two, "1")
     assert seen(bench) == {"a": "1,2,3"}
     assert waiting(bench) == []
-    until(lambda: said(told) == ["a is at 2"])
-    until(lambda: bench.look("SELECT partition FROM leasehold_outbox ORDER BY number") == [("0",), ("0",)])  # type: ignore[attr-defined]
+    until(lambda: said(told) == ["a is at 2"], "what is emitted, in its hub")
+    until(
+        lambda: bench.look("SELECT partition FROM leasehold_outbox ORDER BY number") == [("0",), ("0",)],
+        "an outbox that is sent",
+    )
     bench.give(one, "0")  # which its parked events have had it ask for
-    until(lambda: said(told) == ["a is at 2", "a is at 1", "a is at 3"])
+    until(lambda: said(told) == ["a is at 2", "a is at 1", "a is at 3"], "what is emitted, in its hub")
 
 
 def said(hub: LogHub) -> list[str]:
@@ -314,7 +314,7 @@ def test_many_at_once_never_call_for_one_entity_at_the_same_time(bench: Bench) -
             inside[event.key] = inside.get(event.key, 0) + 1
             if inside[event.key] > 1:
                 overlaps.append(event.key)
-        threading.Event().wait(0.002)
+        take(0.002)
         with lock:
             inside[event.key] -= 1
         return {"seen": (state["seen"] if state else "") + f" {event.partition}:{event.row['version']}"}
@@ -337,16 +337,19 @@ def test_many_at_once_never_call_for_one_entity_at_the_same_time(bench: Bench) -
             for first in range(0, 12, 3):
                 bodies = [{"account": f"a{n}", "version": first} for n in range(3)]
                 table.on_events(given(1, first, *bodies, partition=partition)[0], context)
-            while bench.look(f"SELECT 1 FROM leasehold_parked WHERE partition = '{partition}'"):  # type: ignore[attr-defined]
+
+            def none_waits() -> bool:
                 table.on_events(given(1, 12, partition=partition)[0], context)
-                threading.Event().wait(0.01)
+                return partition not in {where for where, *_ in waiting(bench)}
+
+            until(none_waits, "an end of all waiting")
 
     bench.table()
     workers = [threading.Thread(target=work, args=(str(n),)) for n in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(PATIENCE)
         assert not worker.is_alive()
     assert overlaps == []
     for its in seen(bench).values():

@@ -6,13 +6,8 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -26,19 +21,12 @@ from leasehold.hubs.log import LogHub
 from leasehold.sinks import Batch
 from leasehold.sinks.forgetting import Forgets
 from leasehold.sinks.set_aside import EventId, KeepsRejected
+from tests.entities.batches import body, given, overtaken_once, rows
 from tests.entities.handler_program import processor, table
+from tests.entities.processes import Processes
+from tests.waiting import until
 
-ROOT = Path(__file__).parents[2]
-PATIENT = 120.0  # seconds, a bound for a hang
 ACCOUNTS, EACH = 40, 25
-
-
-def rows(folder: Path, query: str = "SELECT account, events, total FROM accounts ORDER BY 1") -> list[Any]:
-    with closing(sqlite3.connect(folder / "table.db")) as connection:
-        try:
-            return connection.execute(query).fetchall()
-        except sqlite3.OperationalError:
-            return []  # nothing has been made yet
 
 
 def send(folder: Path) -> None:
@@ -47,13 +35,6 @@ def send(folder: Path) -> None:
     hub.send(Event(json.dumps(body).encode(), partition_key=body["account"]) for body in bodies)  # type: ignore[arg-type]
     hub.send([Event(b'{"account": "a1"}', partition_key="a1"), Event(b"{", partition_key="a1")])
     hub.close()
-
-
-def until(done: Callable[[], bool], patience: float = PATIENT) -> None:
-    end = time.monotonic() + patience
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def complete(folder: Path) -> bool:
@@ -69,46 +50,8 @@ def check(folder: Path) -> None:
 def test_a_processor_keeps_the_table(tmp_path: Path) -> None:
     send(tmp_path)
     with processor(tmp_path, "one"):
-        until(lambda: complete(tmp_path))
+        until(lambda: complete(tmp_path), "the whole table")
     check(tmp_path)
-
-
-class Processes:
-    """Processes that keep the table, ended with the test."""
-
-    def __init__(self, stack: ExitStack, folder: Path) -> None:
-        self._stack, self._folder = stack, folder
-
-    def start(self, name: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.entities.handler_program", str(self._folder), name]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        return process
-
-    def applied(self) -> int:
-        return sum(row[1] for row in rows(self._folder))
-
-    def pause(self, process: subprocess.Popen[bytes]) -> None:
-        """Stop it, and not in a transaction of SQLite, which would stop everybody."""
-
-        def stopped() -> bool:
-            os.kill(process.pid, signal.SIGSTOP)
-            if all(map(_writable, self._folder.glob("*.db"))):
-                return True
-            os.kill(process.pid, signal.SIGCONT)
-            return False
-
-        until(stopped)
-
-
-def _writable(file: Path) -> bool:
-    with closing(sqlite3.connect(file, timeout=0.2, isolation_level=None)) as connection:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return False
-    return True
 
 
 def test_a_process_that_is_killed(tmp_path: Path) -> None:
@@ -116,47 +59,29 @@ def test_a_process_that_is_killed(tmp_path: Path) -> None:
     with ExitStack() as stack:
         processes = Processes(stack, tmp_path)
         first = processes.start("one")
-        until(lambda: processes.applied() > 100)
+        until(lambda: processes.applied() > 100, "events that are applied")
         first.kill()
         processes.start("one")  # takes the partitions of its predecessor at once
-        until(lambda: complete(tmp_path))
+        until(lambda: complete(tmp_path), "the whole table")
     check(tmp_path)
 
 
 @pytest.mark.soak  # the partitions of a process that is paused expire first
-def test_a_process_that_is_paused_past_its_hold(tmp_path: Path) -> None:
+def test_a_process_that_is_paused_past_its_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARTITION_EXPIRATION", "12")
     send(tmp_path)
     with ExitStack() as stack:
         processes = Processes(stack, tmp_path)
         paused = processes.start("first")
-        until(lambda: processes.applied() > 100)
+        until(lambda: processes.applied() > 100, "events that are applied")
         processes.pause(paused)
         processes.start("second")
-        until(lambda: complete(tmp_path))
+        until(lambda: complete(tmp_path), "the whole table")
         os.kill(paused.pid, signal.SIGCONT)
     check(tmp_path)
 
 
 # One table, batches by hand
-
-
-def given(level: int, first: int, *bodies: object, partition: str = "0", start: int = 0) -> tuple[Any, Any]:
-    """A batch and its context as a processor would give them."""
-    events = [
-        Event(json.dumps(body).encode(), partition=partition, sequence_number=number)
-        for number, body in enumerate(bodies, first)
-    ]
-
-    class Batch(list[Event]):
-        hub, owner_level, last_enqueued = "h", level, 9.5
-
-    batch = Batch(events)
-    batch.partition, batch.first, batch.last = partition, first, first + len(events) - 1  # type: ignore[attr-defined]
-    return batch, SimpleNamespace(start=start, call_again=lambda seconds: None)
-
-
-def body(place: int, account: str = "a", amount: int = 1) -> dict[str, object]:
-    return {"account": account, "amount": amount, "place": place}
 
 
 def test_the_watermark_says_when_its_event_was_enqueued(tmp_path: Path) -> None:
@@ -193,19 +118,6 @@ def test_a_former_owner_commits_nothing_once_the_next_one_has_begun(tmp_path: Pa
     former._known.clear()
     former.on_events(*given(1, 1, body(1), body(2)))
     assert rows(tmp_path) == [("a", 2, 11)]
-
-
-def overtaken_once(accounts: HandledTable, beside: Callable[[], object]) -> None:
-    """Let something happen between the first computation from now on and its commit."""
-    computed, calls = accounts._compute, [beside]
-
-    def compute(batch: Any, mark: Any, again: int) -> Any:
-        done = computed(batch, mark, again)
-        if calls:
-            calls.pop()()
-        return done
-
-    accounts._compute = compute  # type: ignore[method-assign]
 
 
 def test_a_rejected_event_that_is_tried_again_meanwhile_is_built_upon(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from leasehold.errors import ConfigError, LeaseBusy, LeaseLost, StoreUnavailable
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from leasehold.testing.clock import ManualClock
 from tests.entities.conftest import Opens, WayTo
-
-PATIENT = 60.0  # seconds, a bound for a hang
+from tests.waiting import PATIENCE, until
 
 
 def test_held_in_the_block_and_free_after_it_whatever_happens(store: MemoryLeaseStore, opens: Opens) -> None:
@@ -77,12 +76,15 @@ def test_one_renewal_for_all(way: WayTo, clock: ManualClock, opens: Opens) -> No
     assert "heartbeat" not in way.calls
 
 
-def test_the_thread_renews_by_itself(store: MemoryLeaseStore, opens: Opens) -> None:
-    clock = SystemClock()
-    store = MemoryLeaseStore(clock)
-    with opens(store, clock=clock, duration=0.5).hold("a") as lease:
-        assert not lease.lost.wait(1.5), lease.lost.reason
-        assert opens(store, "other", clock=clock).try_acquire("a") is None
+def test_the_thread_renews_by_itself(way: WayTo, clock: ManualClock, opens: Opens) -> None:
+    mine, times = opens(way), lease_times(30)
+    lease = mine.acquire("a")
+    for number in range(10):
+        clock.advance(times.renew_after)
+        assert mine.try_acquire(f"k{number}") is not None  # so that the thread looks at the clock
+        until(lambda number=number: way.calls.count("renew") > number, "a renewal")  # type: ignore[misc]
+    assert not lease.lost.is_set(), lease.lost.reason
+    assert opens(way, "other").try_acquire("a") is None
 
 
 # Losing
@@ -111,11 +113,11 @@ def test_a_renewal_that_hangs_past_the_trust_saves_nothing(way: WayTo, clock: Ma
     way.open.clear()
     with ThreadPoolExecutor() as pool:
         renewing = pool.submit(mine._keeper.renew)
-        assert way.waiting.wait(PATIENT)
+        assert way.waiting.wait(PATIENCE)
         clock.advance(lease_times(30).trust)
-        assert lease.lost.wait(PATIENT), "the holder gives up while the store hangs"
+        assert lease.lost.wait(PATIENCE), "the holder gives up while the store hangs"
         way.open.set()
-        renewing.result(PATIENT)
+        renewing.result(PATIENCE)
     assert lease.lost.is_set()
 
 
@@ -125,10 +127,10 @@ def test_losing_wakes_who_waits_for_it(store: MemoryLeaseStore, opens: Opens) ->
     called = threading.Event()
     lease.lost.call(called.set)
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(lease.lost.wait, PATIENT)
+        waiting = pool.submit(lease.lost.wait, PATIENCE)
         store.break_leases("tests", ["a"])
         mine._keeper.renew()
-        assert waiting.result(PATIENT)
+        assert waiting.result(PATIENCE)
     assert called.is_set()
     assert "broke" in lease.lost.reason
     assert not mine.acquire("a").lost.is_set()
@@ -185,7 +187,7 @@ def test_waiting_goes_on_while_the_store_is_away(way: WayTo, opens: Opens) -> No
     with pytest.raises(StoreUnavailable):
         mine.acquire("a", wait=0)
     way.away, way.lose = False, ["open_session", "acquire", "acquire"]
-    assert mine.acquire("a", wait=PATIENT).key == "a"
+    assert mine.acquire("a", wait=PATIENCE).key == "a"
 
 
 def test_a_release_without_an_answer_is_made_again(way: WayTo, opens: Opens) -> None:
@@ -207,17 +209,16 @@ def test_those_of_one_process_come_in_turn_and_only_the_first_asks(way: WayTo, o
     with ThreadPoolExecutor(5) as pool, mine.hold("a") as held:
 
         def take(number: int) -> None:
-            with mine.hold("a", wait=PATIENT):
+            with mine.hold("a", wait=PATIENCE):
                 order.append(number)
 
         jobs = []
         for number in range(5):
             jobs.append(pool.submit(take, number))
-            while mine._turns.waiting("a") <= number:
-                assert not held.lost.wait(0.001)
+            until(lambda number=number: mine._turns.waiting("a") > number, "a thread that waits")  # type: ignore[misc]
         held.release()
         for job in jobs:
-            job.result(PATIENT)
+            job.result(PATIENCE)
     assert order == [0, 1, 2, 3, 4]
     assert way.calls.count("acquire") == 6, "who waits for this process's own lease asks nobody"
     assert mine._turns.waiting("a") == 0
@@ -230,7 +231,7 @@ def test_re_entry_is_refused_by_name_and_try_acquire_says_busy(store: MemoryLeas
             raise AssertionError("it would wait for itself")
         assert mine.try_acquire("a") is None
         with ThreadPoolExecutor() as pool, pytest.raises(LeaseBusy, match="'me'"):
-            pool.submit(mine.acquire, "a", 0.0).result(PATIENT)
+            pool.submit(mine.acquire, "a", 0.0).result(PATIENCE)
 
 
 def test_another_thread_with_the_number_of_one_that_has_ended_waits(store: MemoryLeaseStore, opens: Opens) -> None:
@@ -281,13 +282,13 @@ def test_who_takes_a_key_again_and_again_lets_pass_who_is_next(store: MemoryLeas
     mine, other = opens(store, clock=clock), opens(store, "other", clock=clock)
     with ThreadPoolExecutor() as pool:
         with mine.hold("a"):
-            taken = pool.submit(lambda: other.acquire("a", PATIENT).release())
+            taken = pool.submit(lambda: other.acquire("a", PATIENCE).release())
         turns = 1
         while not taken.done():
-            with mine.hold("a", wait=PATIENT):
+            with mine.hold("a", wait=PATIENCE):
                 turns += 1
             assert turns < 1_000_000
-        taken.result(PATIENT)
+        taken.result(PATIENCE)
     assert store.holders("tests", ["a", "\x02a"]) == []
 
 
@@ -320,9 +321,9 @@ begin, both, done = leases._keeper._begin, threading.Barrier(2), threading.Event
 
 def slowly():
     if threading.current_thread() is not threading.main_thread():
-        both.wait(30)  # both have found out that this is a fork
+        both.wait(120)  # both have found out that this is a fork
         if threading.current_thread().name == "second":
-            done.wait(30)
+            done.wait(120)
     begin()
 
 leases._keeper._begin = slowly
@@ -343,5 +344,5 @@ os._exit(0 if leases._keeper.held("b") is won[0] else 1)
 
 
 def test_two_threads_of_a_fork_that_begin_at_once_lose_nothing() -> None:
-    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=PATIENT)
+    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr

@@ -26,11 +26,8 @@ from leasehold.sinks.fence import Watermark
 from leasehold.sinks.parking.listing import ListsParked
 from leasehold.sinks.set_aside import Selection
 from leasehold.testing.clock import ManualClock
-from tests.entities.test_handled_table import overtaken_once, rows, until
-from tests.sinks.conftest import place, postgres_server
-from tests.sinks.postgres import Place
-
-__all__ = ["place", "postgres_server"]
+from tests.entities.batches import database, overtaken_once, rows
+from tests.waiting import until
 
 
 class Bench:
@@ -113,11 +110,7 @@ class Bench:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if request.param == "sqlite":
-        made = Bench(f"sqlite:////{tmp_path}/table.db", lambda query: rows(tmp_path, query))
-    else:
-        there: Place = request.getfixturevalue("place")
-        made = Bench(there.url, there.look)
+    made = Bench(*database(request, tmp_path))
     yield made
     made.close()
 
@@ -292,7 +285,7 @@ def test_what_a_hub_that_is_gone_has_left_in_the_outbox_is_sent(bench: Bench, tm
     bench.give(new, "new", "1", 0)
     assert len(bench.look("SELECT 1 FROM leasehold_outbox")) == 2, "the owner of the old hub may be alive"
     bench.idle(new, "new", "1", 20)
-    until(lambda: bench.look("SELECT 1 FROM leasehold_outbox") == [])
+    until(lambda: bench.look("SELECT 1 FROM leasehold_outbox") == [], "an outbox that is sent")
     assert sent() == [b"old0", b"old1"]
     bench.idle(new, "new", "1", 20)
     assert min(bench.give(new, "new", "1", 0)) > 10, "nothing is left, and it is looked for now and then"
@@ -379,7 +372,7 @@ def test_parked_retry_reaches_the_events_of_a_log_that_was_made_anew_and_a_table
         )
         table.level_of = processor.recorded_owner_level
         with closing(table), processor:
-            until(done)
+            until(done, "all that is to be done")
 
     def parked() -> list[Any]:
         return rows(tmp_path, "SELECT sequence_number, next_at FROM leasehold_parked")

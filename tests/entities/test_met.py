@@ -16,7 +16,8 @@ import pytest
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.entities.met_program import table
-from tests.entities.test_handled_table import ROOT, until
+from tests.entities.processes import ROOT
+from tests.waiting import PATIENCE, until
 
 INSTANCES = 3
 EVERY = 0.1
@@ -25,6 +26,7 @@ BEHIND = 12
 """Batches: what waits is looked at every 2 s at the latest, then it is another one's turn."""
 
 
+@pytest.mark.timing  # in this time each instance has its turn
 @pytest.mark.parametrize("rounds", [60, pytest.param(3_000, marks=[pytest.mark.soak, pytest.mark.timeout(1_800)])])
 def test_an_entity_in_every_batch_is_a_few_batches_behind_at_most(rounds: int, tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "log.db", partitions=INSTANCES)
@@ -33,23 +35,23 @@ def test_an_entity_in_every_batch_is_a_few_batches_behind_at_most(rounds: int, t
     processes = [subprocess.Popen([*command, f"met-{number}"], cwd=ROOT) for number in range(INSTANCES)]
     behind = []
     try:
-        with closing(sqlite3.connect(tmp_path / "table.db", timeout=60)) as connection:
-            until(lambda: _owners(tmp_path) == INSTANCES)
+        with closing(sqlite3.connect(tmp_path / "table.db", timeout=PATIENCE)) as connection:
+            until(lambda: _owners(tmp_path) == INSTANCES, "instances that own partitions")
             for number in range(rounds):
                 began = time.monotonic()
                 for partition in range(INSTANCES):
                     body = json.dumps({"account": "a", "version": INSTANCES * number + partition}).encode()
                     hub.send([Event(body)], partition=str(partition))
-                until(lambda number=number: _taken(hub, accounts) > number)  # type: ignore[misc]
+                until(lambda number=number: _taken(hub, accounts) > number, "a batch that is taken")  # type: ignore[misc]
                 time.sleep(max(0.0, EVERY - (time.monotonic() - began)))  # the pace of the stream
                 behind.append(_parked(connection))
-            until(lambda: _parked(connection) == 0)
+            until(lambda: _parked(connection) == 0, "an end of all waiting")
             [(seen,)] = connection.execute("SELECT seen FROM accounts").fetchall()
     finally:
         for process in processes:
             process.send_signal(signal.SIGTERM)
         for process in processes:
-            process.wait(60)
+            process.wait(PATIENCE)
         accounts.close()
     print(f"behind, in batches: {max(behind)} at most, {sum(behind) / len(behind):.1f} on average")
     applied = [one.split(":") for one in seen.split()]
@@ -61,7 +63,7 @@ def test_an_entity_in_every_batch_is_a_few_batches_behind_at_most(rounds: int, t
 
 def _owners(folder: Path) -> int:
     """How many instances own partitions."""
-    with closing(sqlite3.connect(folder / "store.db", timeout=60)) as connection:
+    with closing(sqlite3.connect(folder / "store.db", timeout=PATIENCE)) as connection:
         try:
             return len(
                 connection.execute("SELECT DISTINCT owner_id FROM leasehold_ownership WHERE owner_id <> ''").fetchall()

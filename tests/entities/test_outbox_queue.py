@@ -14,9 +14,10 @@ from leasehold.entities.publishing import ID, publisher_at
 from leasehold.errors import SchemaMismatch
 from leasehold.queues import NewMessage, QueueMessage, SendsMessages, open_queue
 from leasehold.sinks.outbox import WaitingEvent
-from tests.entities.test_handled_table import rows, until
-from tests.entities.test_outbox import Bench, outbox_of
+from tests.entities.batches import rows
+from tests.entities.outbox_bench import Bench, outbox_of
 from tests.queues.conftest import server, url
+from tests.waiting import until
 
 __all__ = ["server"]
 
@@ -42,7 +43,7 @@ def received(queue_url: str, count: int) -> list[QueueMessage]:
 def test_messages_have_key_and_id_and_come_in_order(bench: Bench, server: ServiceBusServer) -> None:
     table = bench.table(url(server))
     bench.give(table, 0, "a", "b", "a")
-    until(lambda: outbox_of(table).counts().waiting == 0)
+    until(lambda: outbox_of(table).counts().waiting == 0, "an outbox that is sent")
     found = received(url(server), 6)
     assert [one.body for one in found if one.partition_key == "a"] == [b"a1x", b"a1y", b"a2x", b"a2y"]
     assert len(found) == 6
@@ -55,7 +56,7 @@ def test_sessions_are_by_key(bench: Bench, server: ServiceBusServer) -> None:
     table = bench.table(queue_url)
     bench.answers = {1: Effects({"events": 1}, [Emit("without a key")])}
     bench.give(table, 0, "a", "b", "a")
-    until(lambda: outbox_of(table).counts().waiting == 0)
+    until(lambda: outbox_of(table).counts().waiting == 0, "an outbox that is sent")
     assert outbox_of(table).counts().refused == 1
     found = received(queue_url, 4)
     assert [(one.session_id, one.body) for one in found] == [("a", b"a1x"), ("a", b"a1y"), ("a", b"a2x"), ("a", b"a2y")]

@@ -17,16 +17,16 @@ from leasehold.sinks.base import Sink
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.parking import ParkedEvent
 from leasehold.sinks.set_aside import EventId, KeepsRejected, ParkedAgain, ParksRejected, RejectedRow, Selection
-from tests.entities import test_spread
-from tests.entities.test_handled_table import overtaken_once
-from tests.entities.test_parking import Bench, bench
-from tests.handled.test_pipeline import FILE, MODULE, rows, send, totals, until
-from tests.handled.test_pipeline import place as folder
-from tests.sinks.conftest import place, postgres_server
+from tests.entities import spread_bench
+from tests.entities.batches import overtaken_once
+from tests.entities.parking_bench import Bench, bench
+from tests.handled.orders import FILE, MODULE, rows, send, totals
+from tests.handled.orders import place as folder
+from tests.waiting import until
 
-__all__ = ["bench", "folder", "place", "postgres_server"]
+__all__ = ["bench", "folder"]
 
-spread = test_spread.bench
+spread = spread_bench.bench
 
 
 def dead(sink: Sink) -> list[RejectedRow]:
@@ -122,7 +122,10 @@ def test_the_command_parks_what_the_handler_can_be_given(
     (folder / "some_orders.py").write_text(MODULE)
     table = handled_table(file)
     with handled_processor(file, table=table):
-        until(lambda: totals(folder) == {"a": 3} and len(rows(folder, "SELECT 1 FROM orders_rejected")) == 2)
+        until(
+            lambda: totals(folder) == {"a": 3} and len(rows(folder, "SELECT 1 FROM orders_rejected")) == 2,
+            "rejected rows",
+        )
     table.close()
     if transformed:
         file.write_text(file.read_text().replace("[sink]", 'sql = "SELECT * FROM events"\n[sink]', 1))
@@ -136,7 +139,7 @@ def test_the_command_parks_what_the_handler_can_be_given(
     (folder / "mended").touch()
     table = handled_table(file)
     with handled_processor(file, table=table):
-        until(lambda: totals(folder) == {"a": 3, "b": 13})
-        until(lambda: rows(folder, "SELECT reason FROM orders_rejected") == [("no amount",)])
+        until(lambda: totals(folder) == {"a": 3, "b": 13}, "totals in the table")
+        until(lambda: rows(folder, "SELECT reason FROM orders_rejected") == [("no amount",)], "rejected rows")
     table.close()
     assert rows(folder, "SELECT 1 FROM leasehold_parked") == []

@@ -6,10 +6,8 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,13 +22,13 @@ from leasehold.sinks.fence import Watermark
 from leasehold.sinks.forgetting import Forgets
 from leasehold.sinks.parking.listing import ListsParked
 from leasehold.sinks.set_aside import EventId, KeepsRejected, Selection, SetAsideCounts, TellsSetAside
-from leasehold.testing.clock import ManualClock
+from tests.entities.batches import body, rows
 from tests.entities.handler_program import OFTEN, balance
-from tests.entities.test_handled_table import ROOT, body, given, rows, until
-from tests.sinks.conftest import place, postgres_server
-from tests.sinks.postgres import Place
+from tests.entities.parking_bench import Bench, bench
+from tests.entities.processes import ROOT
+from tests.waiting import PATIENCE, until
 
-__all__ = ["place", "postgres_server"]
+__all__ = ["bench"]
 
 ALL = Selection()
 
@@ -123,70 +121,6 @@ def test_only_the_last_entities_are_remembered() -> None:
 
 
 # One table, batches by hand
-
-
-class Bench:
-    """A table whose handler fails as told, at a time that stands still."""
-
-    def __init__(self, url: str, look: Callable[[str], list[Any]]) -> None:
-        self._url, self.look = url, look
-        self.clock = ManualClock()
-        self.fails: dict[str, Exception] = {}
-        self.tries: list[tuple[str, int, int]] = []
-        self.asked: list[float] = []
-        self._opened: list[HandledTable] = []
-        self.context = SimpleNamespace(start=0, call_again=self.asked.append)
-
-    def table(self, **more: Any) -> HandledTable:
-        settings: dict[str, Any] = {"clock": self.clock, "rng": SimpleNamespace(random=lambda: 0.0), **more}
-
-        @entity(keys=["account"])
-        def adding(state: Any, event: EntityEvent) -> Any:
-            self.tries.append((event.key, event.sequence_number, event.delivery))
-            for failing in (event.key, f"{event.key}@{event.sequence_number}"):
-                if failing in self.fails:
-                    raise self.fails[failing]
-            seen = state["seen"] + "," if state else ""
-            return {"seen": f"{seen}{event.sequence_number}"}
-
-        table = HandledTable(
-            adding,
-            self._url,
-            table="accounts",
-            pipeline="p",
-            schema="account STRING, amount BIGINT",
-            state="account STRING, seen STRING",
-            **settings,
-        )
-        table.level_of = lambda hub, partition: 99
-        self._opened.append(table)
-        return table
-
-    def give(self, table: HandledTable, first: int, *accounts: str, level: int = 1) -> None:
-        """Give it events of these accounts; none is a call of an idle processor."""
-        batch, _ = given(level, first, *(body(0, account) for account in accounts))
-        table.on_events(batch, self.context)  # type: ignore[arg-type]
-
-    def seen(self) -> dict[str, str]:
-        return dict(self.look("SELECT account, seen FROM accounts ORDER BY account"))
-
-    def waiting(self) -> list[tuple[int, int]]:
-        return self.look("SELECT sequence_number, deliveries FROM leasehold_parked ORDER BY 1")
-
-    def close(self) -> None:
-        for table in self._opened:
-            table.sink.close()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if request.param == "sqlite":
-        made = Bench(f"sqlite:////{tmp_path}/table.db", lambda query: rows(tmp_path, query))
-    else:
-        there: Place = request.getfixturevalue("place")
-        made = Bench(there.url, there.look)
-    yield made
-    made.close()
 
 
 def test_one_failing_entity_holds_up_none_but_its_own_events(bench: Bench) -> None:
@@ -619,8 +553,8 @@ def test_poison_entities_end_as_dead_letters_and_all_others_come_out_right(tmp_p
     )
     accounts.level_of = made.recorded_owner_level
     with made:
-        until(lambda: len(rows(tmp_path, "SELECT 1 FROM accounts_rejected")) == 4 * len(poison))
-        until(lambda: len(rows(tmp_path)) == 198 and {one[1] for one in rows(tmp_path)} == {4})
+        until(lambda: len(rows(tmp_path, "SELECT 1 FROM accounts_rejected")) == 4 * len(poison), "rejected rows")
+        until(lambda: len(rows(tmp_path)) == 198 and {one[1] for one in rows(tmp_path)} == {4}, "the rows of the table")
     assert rows(tmp_path) == sorted((f"a{n}", 4, 4 * n) for n in range(200) if f"a{n}" not in poison)
     dead = rows(tmp_path, "SELECT body, reason, json_extract(source, '$.deliveries') FROM accounts_rejected")
     assert {(json.loads(one)["account"], reason, tries) for one, reason, tries in dead} == {
@@ -649,18 +583,21 @@ def test_parked_events_outlive_killed_processes_and_are_tried_with_nothing_new_a
 
     running = start("one")
     try:
-        until(lambda: tried() > 2 and len(rows(tmp_path, "SELECT 1 FROM leasehold_parked")) == 5)
-        until(lambda: rows(tmp_path) == [("a", 5, 5), ("b", 5, 5)])
+        until(
+            lambda: tried() > 2 and len(rows(tmp_path, "SELECT 1 FROM leasehold_parked")) == 5,
+            "parked events as expected",
+        )
+        until(lambda: rows(tmp_path) == [("a", 5, 5), ("b", 5, 5)], "the rows of the table")
         running.kill()
         running.wait()
         assert rows(tmp_path) == [("a", 5, 5), ("b", 5, 5)]
         (tmp_path / "mended").touch()
         running = start("one", "die")
-        assert running.wait(120) == -9
+        assert running.wait(PATIENCE) == -9
         assert rows(tmp_path) == [("a", 5, 5), ("b", 5, 5)]
         assert len(rows(tmp_path, "SELECT 1 FROM leasehold_parked")) == 5
         running = start("one")
-        until(lambda: not rows(tmp_path, "SELECT 1 FROM leasehold_parked"))
+        until(lambda: not rows(tmp_path, "SELECT 1 FROM leasehold_parked"), "parked events as expected")
         assert rows(tmp_path) == [("a", 5, 5), ("b", 5, 5), ("poison", 5, 5)]
         assert rows(tmp_path, "SELECT 1 FROM accounts_rejected") == []
     finally:

@@ -14,18 +14,18 @@ import pytest
 from leasehold import DeliverySettings, Event, EventProcessor
 from leasehold.entities.handled_table import HandledTable, Retries
 from leasehold.hubs.log.hub import LogHub
+from tests.entities.batches import rows
 from tests.entities.handler_program import OFTEN
 from tests.entities.slow_handlers import told
-from tests.entities.test_handled_table import rows
-from tests.entities.test_handled_table import until as until_
-from tests.sinks.conftest import place, postgres_server
+from tests.entities.timed_calls import NO_ANSWER, SHORT, timed
+from tests.waiting import PATIENCE, until
 
-__all__ = ["place", "postgres_server"]
+__all__ = ["timed"]
 
 PARTITIONS = 2
 REASONS = {
     "raises": "ValueError: no good",
-    "hangs": "HandlerTimeout: no answer within 1 s",
+    "hangs": NO_ANSWER,
     "dies": "HandlerDied: its process ended by SIGSEGV",
 }
 
@@ -58,7 +58,7 @@ def check_campaign(
         schema="account STRING, amount BIGINT",
         state="account STRING, seen STRING",
         retries=Retries(deliveries=2, first=0.05, longest=0.2),
-        handler_timeout=1.0,
+        handler_timeout=SHORT,
     )
     processor = EventProcessor(
         f"log:////{folder}/log.db",
@@ -85,20 +85,9 @@ def check_campaign(
         )
 
     with closing(table), processor:
-        until_(lambda: processor.running)
-        patiently(settled, seconds)
+        until(lambda: processor.running, "a processor that runs")
+        until(settled, "the end of the campaign", seconds)
     assert sorted(look("SELECT partition, sequence_number, reason FROM accounts_rejected")) == dead
-
-
-def patiently(done: Callable[[], bool], seconds: float) -> None:
-    """Wait until it is so, for many times as long as the campaign takes."""
-    for _ in range(max(1, round(seconds / 60))):
-        try:
-            until_(done)
-        except AssertionError:
-            continue
-        return
-    assert done()
 
 
 def named(count: int, **poison: int) -> list[str]:
@@ -110,13 +99,17 @@ def named(count: int, **poison: int) -> list[str]:
     return accounts
 
 
+@pytest.mark.usefixtures("timed")
 def test_one_in_a_hundred_raises_and_one_hangs(tmp_path: Path) -> None:
     accounts = named(100, raises=1, hangs=1)
-    check_campaign(tmp_path, f"sqlite:////{tmp_path}/table.db", lambda query: rows(tmp_path, query), accounts, 1, 60)
+    check_campaign(
+        tmp_path, f"sqlite:////{tmp_path}/table.db", lambda query: rows(tmp_path, query), accounts, 1, PATIENCE
+    )
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
+@pytest.mark.usefixtures("timed")
 @pytest.mark.parametrize("where", ["sqlite", "postgres"])
 def test_many_raise_hang_and_end_their_process(tmp_path: Path, request: pytest.FixtureRequest, where: str) -> None:
     url, look = f"sqlite:////{tmp_path}/table.db", lambda query: rows(tmp_path, query)

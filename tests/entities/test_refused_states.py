@@ -15,11 +15,8 @@ from leasehold.entities.answers import Effects, Gone, Row
 from leasehold.entities.handled_table import HandledTable, Retries
 from leasehold.entities.handlers import EntityEvent, entity
 from leasehold.testing.clock import ManualClock
-from tests.entities.test_handled_table import given, rows
-from tests.sinks.conftest import place, postgres_server
+from tests.entities.batches import given, rows
 from tests.sinks.postgres import Place
-
-__all__ = ["place", "postgres_server"]
 
 Look = Callable[[str], list[Any]]
 Database = tuple[str, Callable[..., object], Look]

@@ -26,11 +26,9 @@ from leasehold.sinks.parking.listing import ListsParked
 from leasehold.sinks.set_aside import Selection, TellsSetAside
 from leasehold.testing.sinks.fixtures import UPSERT
 from leasehold.testing.sinks.messages import STATES, parked
+from tests.entities.batches import given
 from tests.entities.handler_program import OFTEN
-from tests.entities.test_handled_table import given, until
-from tests.sinks.conftest import place, postgres_server
-
-__all__ = ["place", "postgres_server"]
+from tests.waiting import until
 
 Run = Callable[[str], list[Any]]
 
@@ -125,11 +123,11 @@ class Waiting:
         table.level_of = processor.recorded_owner_level
         self.send("bad-1", *["b"] * FILLED)
         with closing(table), processor:
-            until(lambda: self.dead() == [0] and self.sent() == FILLED)
+            until(lambda: self.dead() == [0] and self.sent() == FILLED, "dead letters and what is emitted")
             spoil()
             self.send("a", "bad-2")
-            until(lambda: ("a", 1) in self.run("SELECT account, events FROM accounts"))
-            until(lambda: FILLED + 2 in self.dead() and self.sent() > FILLED)
+            until(lambda: ("a", 1) in self.run("SELECT account, events FROM accounts"), "an event that is applied")
+            until(lambda: FILLED + 2 in self.dead() and self.sent() > FILLED, "dead letters and what is emitted")
 
     def dead(self) -> list[int]:
         return [number for (number,) in self.run("SELECT sequence_number FROM accounts_rejected ORDER BY 1")]
@@ -258,7 +256,7 @@ def test_a_row_that_is_no_state_is_told_and_the_others_go_on(waiting: Waiting, s
             table.on_events(given(1, len(bodies) + len(again))[0], context)
             return len(waiting.dead()) == len(ways)
 
-        until(tried)
+        until(tried, "tries that are made")
         for (reason,) in waiting.run("SELECT reason FROM accounts_rejected"):
             assert "the row of this entity cannot be read as the state" in reason
         waiting.run("DELETE FROM accounts WHERE account = 's0'")

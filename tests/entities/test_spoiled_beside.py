@@ -20,7 +20,7 @@ from leasehold.sinks.parking.listing import ListsParked
 from leasehold.sinks.set_aside import Selection
 from leasehold.testing.sinks.fixtures import UPSERT
 from leasehold.testing.sinks.messages import REMEMBER, STATES, change, message, parked
-from tests.entities.test_handled_table import given, rows
+from tests.entities.batches import given, rows
 
 NO_TEXT = "CAST(x'ff' AS TEXT)"
 VALUES = ["'x'", "x'ff'", NO_TEXT, "9e999"]

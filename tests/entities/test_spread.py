@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
@@ -17,86 +16,19 @@ from typing import Any
 import pytest
 
 from leasehold import Event
-from leasehold.entities.handled_table import HandledTable
-from leasehold.entities.handlers import Delete, EntityEvent, HandlerFailed, Skip, entity
+from leasehold.entities.handlers import Delete, HandlerFailed, Skip
 from leasehold.entities.spread import BEHIND, UNDER_LOCK
 from leasehold.errors import ConfigError
 from leasehold.hubs.log import LogHub
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.forgetting import Forgets
-from leasehold.testing.clock import ManualClock
-from tests.entities.test_handled_table import ROOT, given, overtaken_once, rows, until
-from tests.sinks.conftest import place, postgres_server
+from tests.entities.batches import overtaken_once
+from tests.entities.processes import ROOT
+from tests.entities.spread_bench import Bench, bench
 from tests.sinks.postgres import Place
+from tests.waiting import PATIENCE, until
 
-__all__ = ["place", "postgres_server"]
-
-
-class Bench:
-    """A table of entities in two partitions; its handler notes which events it has seen, and does as told."""
-
-    def __init__(self, url: str, look: Callable[[str], list[Any]]) -> None:
-        self.url, self.look = url, look
-        self.clock = ManualClock()
-        self.does: dict[int, Callable[[], Any]] = {}
-        self.calls: list[tuple[str, int, bool]] = []
-        self._opened: list[HandledTable] = []
-        self._next: dict[str, int] = {"0": 0, "1": 0}
-
-    def table(self, **more: Any) -> HandledTable:
-        @entity(keys=["account"])
-        def adding(state: Any, event: EntityEvent) -> Any:
-            version = event.row["version"]
-            self.calls.append((event.key, version, event.late))
-            if (answer := self.does.get(version, lambda: None)()) is not None:
-                return answer
-            return {"seen": f"{state['seen']},{version}" if state else str(version)}
-
-        settings: dict[str, Any] = {"spread": True, "sequence_by": "version", **more}
-        table = HandledTable(
-            adding,
-            self.url,
-            table="accounts",
-            pipeline="p",
-            schema="account STRING, version BIGINT, at TIMESTAMP, of DECIMAL(9,2)",
-            state="account STRING, seen STRING",
-            clock=self.clock,
-            rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
-            **settings,
-        )
-        table.level_of = lambda hub, partition: 99
-        self._opened.append(table)
-        return table
-
-    def give(self, table: HandledTable, partition: str, *events: tuple[str, int | None]) -> None:
-        """Give it events of a partition, none as an idle processor does; they come again until all are taken."""
-        first = self._next[partition]
-        bodies = [{"account": account, "version": version} for account, version in events]
-        batch, _ = given(1, first, *bodies, partition=partition)
-        context = SimpleNamespace(start=0, call_again=lambda seconds: None)
-        table.on_events(batch, context)  # type: ignore[arg-type]
-        self._next[partition] = first + len(events)
-
-    def seen(self) -> dict[str, str]:
-        return dict(self.look("SELECT account, seen FROM accounts"))
-
-    def parked(self) -> list[tuple[str, int]]:
-        return self.look("SELECT partition, deliveries FROM leasehold_parked ORDER BY parked_at, sequence_number")
-
-    def close(self) -> None:
-        for table in self._opened:
-            table.sink.close()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if request.param == "sqlite":
-        made = Bench(f"sqlite:////{tmp_path}/table.db", lambda query: rows(tmp_path, query))
-    else:
-        there: Place = request.getfixturevalue("place")
-        made = Bench(there.url, there.look)
-    yield made
-    made.close()
+__all__ = ["bench"]
 
 
 def fails() -> Any:
@@ -280,7 +212,7 @@ def test_writers_that_meet_in_any_order_of_keys_wait_for_each_other_and_never_in
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE)
     assert failed == []
     seen = bench.seen()
     assert len(seen) == 12
@@ -317,6 +249,7 @@ def test_the_first_form_is_read(bench: Bench, tmp_path: Path, request: pytest.Fi
 EACH, ACCOUNTS = 25, 8
 
 
+@pytest.mark.parametrize("bench", [pytest.param("sqlite", marks=pytest.mark.soak), "postgres"], indirect=True)
 def test_two_processes_on_two_partitions_of_which_one_is_killed(bench: Bench, tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "log.db", partitions=2)
     total: dict[str, int] = {}
@@ -350,11 +283,11 @@ def test_two_processes_on_two_partitions_of_which_one_is_killed(bench: Bench, tm
     with ExitStack() as stack:
         first = start(stack, "one")
         start(stack, "two")
-        until(lambda: applied() > 40)
+        until(lambda: applied() > 40, "events that are applied")
         first.kill()
         first.wait()
         start(stack, "one")  # takes the partitions of its predecessor at once
-        until(lambda: applied() == 2 * EACH * ACCOUNTS)
-        until(lambda: not bench.look("SELECT 1 FROM leasehold_parked"))
+        until(lambda: applied() == 2 * EACH * ACCOUNTS, "events that are applied")
+        until(lambda: not bench.look("SELECT 1 FROM leasehold_parked"), "parked events as expected")
     assert table() == sorted((account, EACH, EACH, amount) for account, amount in total.items())
     assert bench.look("SELECT reason FROM accounts_rejected") == []

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import defaultdict
 from contextlib import ExitStack, closing
 from itertools import pairwise
@@ -26,15 +27,11 @@ import pytest
 from leasehold import Event
 from leasehold.hubs.log import LogHub
 from leasehold.hubs.log.partitioning import Keyless
-from tests.entities.test_handled_table import PATIENT, ROOT, Processes, rows, until
-from tests.entities.test_related import Bench
-from tests.sinks.conftest import place, postgres_server
+from tests.entities.batches import rows
+from tests.entities.processes import ROOT, Processes, expire_leases
+from tests.entities.related_bench import Bench
 from tests.sinks.postgres import Place
-from tests.stores.azurite import azurite
-from tests.stores.servers import redis_server
-from tests.stores.test_entity_leases import azurite_url
-
-__all__ = ["azurite", "place", "postgres_server", "redis_server"]
+from tests.waiting import NEVER, PATIENCE, until
 
 JOURNAL = (
     "CREATE TABLE journal (part VARCHAR(9) NOT NULL, number BIGINT NOT NULL, order_id VARCHAR(50) NOT NULL, "
@@ -131,7 +128,10 @@ class Waves:
     def started(self) -> list[subprocess.Popen[bytes]]:
         """Three processes, each of which has partitions."""
         running = [self.start(f"p{number}") for number in range(3)]
-        until(lambda: len(self.owners()) == PARTITIONS and {one[:2] for one in self.owners()} == {"p0", "p1", "p2"})
+        until(
+            lambda: len(self.owners()) == PARTITIONS and {one[:2] for one in self.owners()} == {"p0", "p1", "p2"},
+            "instances that own partitions",
+        )
         return running
 
     def judge(self, producers: int, bursts: int) -> None:
@@ -173,11 +173,19 @@ class Waves:
     ids=lambda value: value if isinstance(value, str) else "spark" if value else "plain",
 )
 def test_waves(
-    request: pytest.FixtureRequest, bench: Bench, tmp_path: Path, on_spark: tuple[str, ...], leases: str
+    request: pytest.FixtureRequest,
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    on_spark: tuple[str, ...],
+    leases: str,
 ) -> None:
+    monkeypatch.setenv("PARTITION_EXPIRATION", "12")
     store = ""
     if leases.startswith("az"):
-        store = azurite_url(request.getfixturevalue("azurite"), leases)
+        server, place = request.getfixturevalue("azurite"), f"waves{uuid.uuid4().hex[:12]}"
+        (server.make_container if leases == "azblob" else server.make_table)(place)
+        store = server.url(leases, place)
     elif leases in ("postgres", "redis"):
         store = request.getfixturevalue(f"{leases}_server").url
     elif leases:
@@ -188,7 +196,7 @@ def test_waves(
         producers = [threading.Thread(target=produce, args=(tmp_path, EACH)) for _ in range(PRODUCERS)]
         for one in producers:
             one.start()
-        until(lambda: waves.applied() > 100)
+        until(lambda: waves.applied() > 100, "events that are applied")
         for one in producers:
             one.join()
         running[0].kill()
@@ -196,10 +204,10 @@ def test_waves(
         paused = time.monotonic()
         assert waves.applied() < PRODUCERS * ORDERS * EACH, "there is something left to be taken over"
         waves.start("p0")
-        until(lambda: waves.applied() == PRODUCERS * ORDERS * EACH, 3 * PATIENT)
+        until(lambda: waves.applied() == PRODUCERS * ORDERS * EACH, "events that are applied", 3 * PATIENCE)
         resumed = time.monotonic()
         os.kill(running[1].pid, signal.SIGCONT)
-        until(lambda: not bench.look("SELECT 1 FROM leasehold_parked"), 3 * PATIENT)
+        until(lambda: not bench.look("SELECT 1 FROM leasehold_parked"), "an end of all waiting", 3 * PATIENCE)
     waves.judge(PRODUCERS, EACH)
     if leases:
         waves.judge_times((paused, resumed))
@@ -208,18 +216,20 @@ def test_waves(
 def test_a_wave_with_leases_in_sqlite_of_which_one_process_is_killed(tmp_path: Path) -> None:
     bench = sqlite_bench(tmp_path)
     with ExitStack() as stack:
-        waves = Waves(stack, bench, tmp_path, (), f"sqlite:////{tmp_path}/store.db", "4")
+        waves = Waves(stack, bench, tmp_path, (), f"sqlite:////{tmp_path}/store.db", str(NEVER))
         running = waves.started()
         producers = [threading.Thread(target=produce, args=(tmp_path, 2)) for _ in range(PRODUCERS)]
         for one in producers:
             one.start()
-        until(lambda: waves.applied() > 20)
+        until(lambda: waves.applied() > 20, "events that are applied")
         running[0].kill()
+        running[0].wait()
+        expire_leases(tmp_path / "store.db", "p0")
         waves.start("p0")  # takes the partitions of its predecessor at once
         for one in producers:
             one.join()
-        until(lambda: waves.applied() == PRODUCERS * ORDERS * 2)
-        until(lambda: not bench.look("SELECT 1 FROM leasehold_parked"))
+        until(lambda: waves.applied() == PRODUCERS * ORDERS * 2, "events that are applied")
+        until(lambda: not bench.look("SELECT 1 FROM leasehold_parked"), "parked events as expected")
     waves.judge(PRODUCERS, 2)
     waves.judge_times()
 
@@ -233,7 +243,7 @@ def test_the_control_without_versions_and_leases_has_conflicts(tmp_path: Path) -
     def work(partition: int, begin: int) -> None:
         with (
             closing(LogHub(tmp_path / "log.db")) as hub,
-            closing(sqlite3.connect(tmp_path / "table.db", timeout=60, isolation_level=None)) as connection,
+            closing(sqlite3.connect(tmp_path / "table.db", timeout=PATIENCE, isolation_level=None)) as connection,
         ):
             end = hub.partition_properties()[str(partition)].end
             for part in hub.read(str(partition), begin, end, columns=["sequenceNumber", "body"]):
@@ -262,5 +272,5 @@ def test_the_control_without_versions_and_leases_has_conflicts(tmp_path: Path) -
             one.join()
         return conflicts
 
-    until(lambda: bool(conflicts_of_a_wave()))
+    until(lambda: bool(conflicts_of_a_wave()), "a conflict")
     assert set(conflicts) == {"UNIQUE constraint failed: journal.order_id, journal.place"}

@@ -18,6 +18,7 @@ from leasehold.entities.exclusive import ExclusiveEntities
 from leasehold.entities.handled_table import HandledTable
 from leasehold.entities.handlers import EntityEvent, entity
 from tests.entities.handler_program import OFTEN
+from tests.waiting import take
 
 
 @entity(keys=["order_id"])
@@ -28,16 +29,16 @@ def journaling(state: dict[str, Any] | None, event: EntityEvent) -> Effects:
     its = {"part": event.partition, "number": event.sequence_number, "order_id": event.key, "place": known["events"]}
     after = {"events": known["events"] + 1, "total": known["total"] + event.row["amount"]}
     if (calls := os.environ.get("WAVES_CALLS")) is not None:
-        time.sleep(0.0005)
+        take(0.0005)
         with Path(calls).open("a") as file:
             file.write(f"{event.key} {began} {time.monotonic()}\n")
     return Effects(after, [Row("journal", its, keys=["part", "number"])])
 
 
-def leases(store: str, seconds: str) -> ExclusiveEntities:
+def leases(holder: str, store: str, seconds: str) -> ExclusiveEntities:
     """Leases that whoever is killed holds for so long."""
     scope = "orders/orders"
-    return ExclusiveEntities(EntityLeases(store, scope=scope, duration=float(seconds)), scope)
+    return ExclusiveEntities(EntityLeases(store, scope=scope, holder=holder, duration=float(seconds)), scope)
 
 
 if __name__ == "__main__":
@@ -52,7 +53,7 @@ if __name__ == "__main__":
         spread=True,
         sequence_by="version",
         related=["journal"],
-        exclusive=leases(*sys.argv[4:]) if sys.argv[4:] else None,
+        exclusive=leases(sys.argv[2], *sys.argv[4:]) if sys.argv[4:] else None,
     )
     made = EventProcessor(
         f"log:////{folder}/log.db",

@@ -10,8 +10,9 @@ import threading
 import time
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from leasehold.emulators.event_hubs.log_store import BESIDE, LogBacked
 from leasehold.emulators.event_hubs.management import answer
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
+from tests.azure_clients import close_at_once
+from tests.waiting import NEVER, PATIENCE, until
 
 eventhub: Any = pytest.importorskip("azure.eventhub")
 raised: Any = pytest.importorskip("azure.eventhub.exceptions")
@@ -35,9 +38,14 @@ pytestmark = pytest.mark.filterwarnings(
     # The official client leaves its socket to the garbage collector when it reconnects. Ours: test_server.py.
     "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
 )
-SOON = 20.0
 FAST: dict[str, Any] = {"socket_timeout": 0.02}
 """The client looks at its socket that often, in seconds: its own choice of 0.2 makes tests slow."""
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a second's wait for each link that is closed."""
+    close_at_once(monkeypatch, "azure.eventhub")
 
 
 @pytest.fixture(autouse=True)
@@ -125,28 +133,26 @@ class Receiving:
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
-        self._thread.join(SOON)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 
     def bodies(self, count: int) -> list[str]:
         with self._news:
-            there = self._news.wait_for(lambda: len(self.events) >= count or self.error, SOON)
+            there = self._news.wait_for(lambda: len(self.events) >= count or self.error, PATIENCE)
             assert there, f"{len(self.events)} of {count} events came"
             assert len(self.events) >= count, f"{len(self.events)} of {count} events came: {self.error}"
             return [event.body_as_str() for event in self.events]
 
     def failure(self) -> BaseException:
         with self._news:
-            assert self._news.wait_for(lambda: self.error, SOON), "no error came"
+            assert self._news.wait_for(lambda: self.error, PATIENCE), "no error came"
             assert self.error is not None
             return self.error
 
 
-def eventually(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
+def is_later(hub: ServedHub) -> bool:
+    """Whether the next event's time is above that of all there are."""
+    return time.time() * 1_000 > 1 + max(hub.state(partition).last_enqueued for partition in hub.partition_ids())
 
 
 def numbers(count: int) -> list[str]:
@@ -203,7 +209,7 @@ def test_a_single_event_with_all_that_belongs_to_it(server: EventHubsServer) -> 
     with producer(server) as client, Receiving(server) as receiving:
         client.send_event(event, partition_id="0")
         receiving.bodies(0)
-        eventually(lambda: receiving.events)
+        until(lambda: receiving.events, "the event")
     (found,) = receiving.events
     assert b"".join(found.body) == b"\x00body\xff"
     assert {key.decode(): value.decode() for key, value in found.properties.items()} == {
@@ -299,7 +305,7 @@ def test_an_event_in_many_frames(server: EventHubsServer) -> None:
     with producer(server) as client, Receiving(server) as receiving:
         client.send_event(EventData(large), partition_id="0")
         receiving.bodies(0)
-        eventually(lambda: receiving.events)
+        until(lambda: receiving.events, "the event")
     assert b"".join(receiving.events[0].body) == large
 
 
@@ -319,7 +325,7 @@ def test_every_start_position(server: EventHubsServer, hub: ServedHub) -> None:
     for first in range(0, 10, 2):
         for partition in hub.partition_ids():
             store(hub, str(first), str(first + 1), partition=partition)
-        time.sleep(0.003)
+        until(partial(is_later, hub), "the time to go on")
     stored = {partition: hub.read(partition, 0, 10, 1 << 20) for partition in hub.partition_ids()}
     fourth, fifth = {p: s[3] for p, s in stored.items()}, {p: s[4] for p, s in stored.items()}
 
@@ -356,7 +362,7 @@ def test_a_position_that_is_none_is_refused(quick: EventHubsServer) -> None:
 def test_latest_gives_what_comes_from_now_on(server: EventHubsServer, hub: ServedHub) -> None:
     store(hub, "old")
     with Receiving(server, starting_position="@latest") as receiving:
-        eventually(lambda: server.receivers)
+        until(lambda: server.receivers, "the receiver to be attached")
         store(hub, "new")
         assert receiving.bodies(1) == ["new"]
 
@@ -387,7 +393,7 @@ def test_what_another_process_appends_to_a_log_arrives(tmp_path: Path) -> None:
     with contextlib.closing(LogHub.create(tmp_path / "hub.db", partitions=1)) as log:
         with EventHubsServer({"orders": LogBacked(LogHub(tmp_path / "hub.db"))}) as server:
             with Receiving(server) as receiving:
-                eventually(lambda: server.receivers)
+                until(lambda: server.receivers, "the receiver to be attached")
                 log.send([Event(b"from the log", partition_key="k", properties={"a": "1"})])
                 assert receiving.bodies(1) == ["from the log"]
             assert receiving.events[0].properties == {b"a": b"1"}
@@ -401,13 +407,13 @@ def test_what_another_process_appends_to_a_log_arrives(tmp_path: Path) -> None:
 
 def test_a_higher_owner_level_disconnects_all_others(quick: EventHubsServer, memory: MemoryHub) -> None:
     with Receiving(quick) as plain, Receiving(quick) as other:
-        eventually(lambda: quick.receivers == 2)
+        until(lambda: quick.receivers == 2, "both to be attached")
         with Receiving(quick, owner_level=1) as first:
             for receiving in (plain, other):
                 error = receiving.failure()
                 assert isinstance(error, raised.ConnectionLostError)
                 assert "owner level 1 has come" in str(error)
-            eventually(lambda: quick.receivers == 1)
+            until(lambda: quick.receivers == 1, "the others to be gone")
             with Receiving(quick, owner_level=1) as second:
                 assert isinstance(first.failure(), raised.ConnectionLostError)
                 store(memory, "x")
@@ -429,7 +435,7 @@ def test_a_lower_or_missing_owner_level_is_refused(
             assert elsewhere.bodies(1) == ["x"]
         store(memory, "y")
         assert holder.bodies(2) == ["x", "y"]
-    eventually(lambda: quick.receivers == 0)
+    until(lambda: quick.receivers == 0, "all to be gone")
     with Receiving(quick, **how) as receiving:
         assert receiving.bodies(2) == ["x", "y"]
 
@@ -438,12 +444,12 @@ def test_a_sixth_receiver_is_refused(quick: EventHubsServer) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(Receiving(quick))
-        eventually(lambda: quick.receivers == 5)
+        until(lambda: quick.receivers == 5, "five to be attached")
         with Receiving(quick, retry_total=0) as sixth:
             assert "at most 5 receivers" in str(sixth.failure())
         with Receiving(quick, group="another"), Receiving(quick, partition="1"):
-            eventually(lambda: quick.receivers == 7)
-    eventually(lambda: quick.receivers == 0)
+            until(lambda: quick.receivers == 7, "those of others to be attached")
+    until(lambda: quick.receivers == 0, "all to be gone")
 
 
 def test_the_processor_balances_partitions_between_two_clients(quick: EventHubsServer, memory: MemoryHub) -> None:
@@ -459,6 +465,7 @@ def test_the_processor_balances_partitions_between_two_clients(quick: EventHubsS
             "$Default",
             checkpoint_store=checkpoints,
             load_balancing_interval=0.3,
+            partition_ownership_expiration_interval=NEVER,
             **FAST,
         )
 
@@ -484,19 +491,19 @@ def test_the_processor_balances_partitions_between_two_clients(quick: EventHubsS
 
     first, first_thread = client_of(0)
     try:
-        eventually(lambda: len(held[0]) == 3)
+        until(lambda: len(held[0]) == 3, "the first client to have all")
         second, second_thread = client_of(1)
         try:
-            eventually(lambda: held[1] and held[0] | held[1] == {"0", "1", "2"})
+            until(lambda: held[1] and held[0] | held[1] == {"0", "1", "2"}, "both to have some")
             for partition in ("0", "1", "2"):
                 store(memory, f"in {partition}", partition=partition)
-            eventually(lambda: {*seen[0], *seen[1]} == {"in 0", "in 1", "in 2"})
+            until(lambda: {*seen[0], *seen[1]} == {"in 0", "in 1", "in 2"}, "all events")
         finally:
             second.close()
-            second_thread.join(SOON)
+            second_thread.join(PATIENCE)
     finally:
         first.close()
-        first_thread.join(SOON)
+        first_thread.join(PATIENCE)
 
 
 # faults
@@ -532,7 +539,7 @@ def test_a_dropped_connection_is_made_anew(quick: EventHubsServer) -> None:
         assert quick.faults.drop_connections() == 2
         client.send_event(EventData("after"), partition_id="0")
         assert receiving.bodies(2)[:2] == ["before", "after"]
-    eventually(lambda: quick.connections == 0)
+    until(lambda: quick.connections == 0, "all connections to be closed")
 
 
 def test_while_connections_are_refused_clients_wait(quick: EventHubsServer) -> None:
@@ -572,6 +579,7 @@ def test_the_asynchronous_client(quick: EventHubsServer) -> None:
 
     async def both() -> list[str]:
         got: list[str] = []
+        all_came = asyncio.Event()
         address = quick.connection_string("orders")
         async with aio.EventHubProducerClient.from_connection_string(address) as producing:
             await producing.send_batch([EventData(number) for number in numbers(10)], partition_id="1")
@@ -579,12 +587,13 @@ def test_the_asynchronous_client(quick: EventHubsServer) -> None:
 
         async def on_event(context: Any, event: Any) -> None:
             got.append(event.body_as_str())
+            if len(got) == 10:
+                all_came.set()
 
         async with consuming:
             task = asyncio.create_task(consuming.receive(on_event, partition_id="1", starting_position="-1"))
-            async with asyncio.timeout(SOON):
-                while len(got) < 10:
-                    await asyncio.sleep(0.01)
+            async with asyncio.timeout(PATIENCE):
+                await all_came.wait()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         return got

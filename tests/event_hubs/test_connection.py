@@ -26,9 +26,10 @@ from leasehold.emulators.amqp.performatives import (
 )
 from leasehold.emulators.amqp.types import Described, ULong
 from tests.event_hubs.wire import RECORDED, Peer, begin, condition, consumer, flow, frame, opening, producer, transfers
+from tests.waiting import NEVER
 
 SMALL = Limits(
-    frame_size=512, message_size=2_000, partial_bytes=3_000, sessions=3, links=4, credit=10, handshake_timeout=1
+    frame_size=512, message_size=2_000, partial_bytes=3_000, sessions=3, links=4, credit=10, handshake_timeout=NEVER
 )
 BUSY = AmqpError("com.microsoft:server-busy", "later")
 

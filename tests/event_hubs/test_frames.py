@@ -35,7 +35,7 @@ EXAMPLES: list[Performative] = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(sorted(RECORDED)), st.lists(st.integers(1, 200)))
 def test_a_stream_is_the_same_however_it_arrives(name: str, sizes: list[int]) -> None:
     data = RECORDED[name]

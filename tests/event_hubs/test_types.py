@@ -83,16 +83,25 @@ def shape(value: Any) -> Any:
     return type(value), value
 
 
-@settings(max_examples=500, deadline=None)
-@given(VALUES)
-def test_what_is_encoded_comes_back_with_its_type(value: Any) -> None:
+def comes_back(value: Any) -> None:
     data = encode(value)
     found, end = decode(data)
     assert end == len(data)
     assert shape(found) == shape(value)
 
 
-@settings(max_examples=300, deadline=None)
+@given(VALUES)
+def test_what_is_encoded_comes_back_with_its_type(value: Any) -> None:
+    comes_back(value)
+
+
+@pytest.mark.soak
+@settings(max_examples=5_000)
+@given(VALUES)
+def test_the_same_with_many_values(value: Any) -> None:
+    comes_back(value)
+
+
 @given(VALUES, st.data())
 def test_a_value_that_is_cut_off_is_a_decode_error(value: Any, data: st.DataObject) -> None:
     whole = encode(value)
@@ -101,7 +110,7 @@ def test_a_value_that_is_cut_off_is_a_decode_error(value: Any, data: st.DataObje
         decode(whole[:cut])
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_value_or_a_decode_error(data: bytes) -> None:
     try:

@@ -12,6 +12,8 @@ from tests.faults.databases import Database
 from tests.faults.fleet import Fleet
 from tests.faults.hub_kinds import HubKind, Log
 
+pytest.register_assert_rewrite("tests.faults.main_job", "tests.faults.kills")
+
 
 @pytest.fixture
 def hub_kind() -> Callable[[Path], HubKind]:
@@ -38,8 +40,3 @@ def new_fleet(
     yield make
     for fleet in made:
         fleet.close()
-
-
-@pytest.fixture
-def fleet(request: pytest.FixtureRequest, new_fleet: Callable[..., Fleet]) -> Fleet:
-    return new_fleet(mode=request.param)

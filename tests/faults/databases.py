@@ -18,9 +18,12 @@ import psycopg
 
 from tests.faults import hub_kinds
 from tests.stores.servers import PostgresServer
+from tests.waiting import PATIENCE
 
 STORES = ("leasehold_ownership", "leasehold_presence", "leasehold_ask", "leasehold_checkpoint")
 """What the stores write."""
+AGED = ("leasehold_ownership", "leasehold_presence")
+"""What expires of it."""
 TABLE = ("entities", "leasehold_watermark")
 """What each batch of the table writes."""
 
@@ -35,6 +38,10 @@ class Database(Protocol):
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """What a query gives, with `?` for each of the values."""
+        ...
+
+    def age(self, owners: str, seconds: float) -> None:
+        """Set the time of the ownership and presence records of owners, which LIKE knows, so far back."""
         ...
 
     def locked(self, *tables: str) -> contextlib.AbstractContextManager[None]:
@@ -58,13 +65,22 @@ class InFile:
         return f"sqlite:///{self.name}"
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        with contextlib.closing(sqlite3.connect(self.folder / self.name)) as connection:
+        with contextlib.closing(sqlite3.connect(self.folder / self.name, timeout=PATIENCE)) as connection:
             return connection.execute(sql, values).fetchall()
+
+    def age(self, owners: str, seconds: float) -> None:
+        path = self.folder / self.name
+        with contextlib.closing(sqlite3.connect(path, timeout=PATIENCE)) as connection, connection:
+            for table in AGED:
+                connection.execute(
+                    f"UPDATE {table} SET last_modified = last_modified - ? WHERE owner_id LIKE ?",
+                    (seconds, owners),
+                )
 
     @contextlib.contextmanager
     def locked(self, *tables: str) -> Iterator[None]:
         path = self.folder / self.name
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as connection:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield
             connection.execute("ROLLBACK")
@@ -82,11 +98,20 @@ class InPostgres:
 
     @property
     def url(self) -> str:
-        return self.server.url.replace("/postgres?", f"/{self.name}?")
+        return self.server.database(self.name)
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:
             return connection.execute(sql.replace("?", "%s").encode(), values or None).fetchall()
+
+    def age(self, owners: str, seconds: float) -> None:
+        with psycopg.connect(self.url) as connection:
+            for table in AGED:
+                connection.execute(
+                    f"UPDATE {table} SET last_modified = last_modified - make_interval(secs => %s) "
+                    "WHERE owner_id LIKE %s".encode(),
+                    (seconds, owners),
+                )
 
     @contextlib.contextmanager
     def locked(self, *tables: str) -> Iterator[None]:

@@ -12,20 +12,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from leasehold.hubs import Hub
 from leasehold.model import Ask, Checkpoint, Ownership
 from leasehold.stores import open_store
 from tests.faults.databases import STORES, TABLE, Database, InFile
 from tests.faults.hub_kinds import HubKind
-from tests.faults.instance import PATIENCE, Instance, until
-from tests.stores.opened import PATIENT
+from tests.faults.instance import PATIENCE, Instance, paused
+from tests.waiting import NEVER, until
 
-EXPIRATION = 2.75
+SHORT = 8.0
+"""Seconds: a partition expiration that faults of a few seconds outlast."""
 STAGE_FROM = 100
 """In Postgres, batches of so many events are staged by the tasks: some of a test are, and others are not."""
 
@@ -80,10 +83,13 @@ master = "{master}"
 
 OWNERSHIP = f"""\
 load_balancing_interval = "400ms"
-partition_expiration = "{EXPIRATION}s"
-request_timeout = "1s"
+partition_expiration = "{{}}s"
+request_timeout = "5s"
 margin = "300ms"
+stall_timeout = "{2 * NEVER}s"
+hand_over_timeout = "{NEVER}s"
 """
+"""Of a partition expiration. Nothing else ends by itself."""
 
 
 BAD = (b"not JSON", b'{"id": "bad", "n": "a text"}', b'{"id": "\xff", "n": 1}', b'{"id": "bad", "n": 1e400}', b"")
@@ -111,9 +117,11 @@ class Fleet:
     limit: int = 400
     master: str = "local[1]"
     source: str = ""
-    """More lines of the section `[source]`; `spark` and `ownership` likewise."""
+    """More lines of the section `[source]`; `spark` likewise."""
     spark: str = ""
-    ownership: str = ""
+    ownership: str = OWNERSHIP
+    expiration: float = NEVER
+    """Seconds: the partition expiration. `expire` lets it pass."""
     stores: str = "sqlite:///stores.db"
     databases: tuple[Database, Database] | None = None
     """Those of the stores and of the table; without them they are files, or the stores are at `stores`."""
@@ -135,7 +143,7 @@ class Fleet:
         if self.databases is not None:
             self.stores = self.stores_database.url
         staging = "" if self.databases is None else f"stage_from = {STAGE_FROM}"
-        self.store = open_store(self.stores, base=self.folder, timeout=PATIENT)
+        self.store = open_store(self.stores, base=self.folder, timeout=PATIENCE)
         self.group = self.hub.consumer_group("$Default")
         self._sent = {partition: [] for partition in self.hub.partition_ids()}
         text = PIPELINE.format(
@@ -144,7 +152,7 @@ class Fleet:
             stores=self.stores,
             limit=self.limit,
             source=self.source,
-            ownership=OWNERSHIP + self.ownership,
+            ownership=self.ownership.format(self.expiration),
             table=self.table.url,
             sink=f"{SINKS[self.mode]}\n{staging}",
             master=self.master,
@@ -159,8 +167,8 @@ class Fleet:
         return self.kind.hub
 
     def until(self, condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-        """Wait as the hub needs it."""
-        until(condition, what, patience * self.kind.patience)
+        """Wait as a fleet needs it."""
+        until(condition, what, patience)
 
     def send(self, each: int, *partitions: str) -> None:
         """Append so many events to each of these partitions, or to all: a few entities each, with rising numbers.
@@ -208,7 +216,7 @@ class Fleet:
                 start_new_session=True,
                 env={**os.environ, **self.kind.environment, **self.environment, "LEASEHOLD_OWNER": name},
             )
-        instance = Instance(name, process, log, PATIENCE * self.kind.patience)
+        instance = Instance(name, process, log)
         self.instances.append(instance)
         return instance
 
@@ -229,7 +237,7 @@ class Fleet:
         command = [sys.executable, "-m", "leasehold.cli.app", "status", "pipeline.toml", "--json"]
         environment = {**os.environ, **self.kind.environment}
         said = subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, check=True, timeout=60, env=environment
+            command, cwd=self.folder, capture_output=True, text=True, check=True, timeout=PATIENCE, env=environment
         )
         told: dict[str, Any] = json.loads(said.stdout)
         return told
@@ -242,6 +250,25 @@ class Fleet:
         """Wait until the instances own so many partitions each."""
         self.check_alive()
         self.until(lambda: all(len(self.owned_by(n)) == share for n, share in shares.items()), f"shares {shares}")
+
+    def expire(self, name: str) -> None:
+        """Let so much time pass for what an instance has written that it counts as gone: it is dead, or paused."""
+        self.stores_database.age(f"{name}/%", 2 * self.expiration)
+
+    def wait_renewed(self, name: str) -> None:
+        """Wait until an instance has renewed what it owns, from now on."""
+        before = {p: record.last_modified for p, record in self.records().items()}
+        self.until(
+            lambda: all(self.records()[p].last_modified > before[p] for p in self.owned_by(name)), f"{name} to renew"
+        )
+
+    @contextlib.contextmanager
+    def paused(self, *processes: psutil.Process) -> Iterator[None]:
+        """A block in which processes are stopped, while they have no lock on the stores."""
+        with contextlib.ExitStack() as stack:
+            with self.stores_locked():
+                stack.enter_context(paused(*processes))
+            yield
 
     def wait_consumed(self) -> None:
         """Wait until every checkpoint is at the end."""

@@ -36,8 +36,6 @@ class HubKind(Protocol):
     """As a pipeline file in the test's folder names it."""
     environment: Mapping[str, str]
     """What an instance needs beside the URL."""
-    patience: float
-    """How many times longer than with the log something may take."""
     one_reader: bool
     """Whether the hub lets nobody read a partition that another reads as its owner."""
 
@@ -59,7 +57,6 @@ class Log:
 
     url = "log:///hub.db"
     environment: Mapping[str, str] = {}
-    patience = 1.0
     one_reader = False
 
     def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:
@@ -82,7 +79,6 @@ class Log:
 class EventHubs:
     """An embedded log that `leasehold serve` serves to the official client, in a process of its own."""
 
-    patience = 3.0  # a receiver of the official client takes a second or two to open
     one_reader = True
 
     def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:
@@ -139,10 +135,9 @@ class Kafka:
     """A topic of librdkafka's mock cluster, in a process of its own."""
 
     environment: Mapping[str, str] = {
-        "LEASEHOLD_KAFKA_REQUEST_TIMEOUT": "1s",
+        "LEASEHOLD_KAFKA_REQUEST_TIMEOUT": "5s",
         "LEASEHOLD_KAFKA_TRANSFER_TIMEOUT": "5s",
     }
-    patience = 3.0
     one_reader = False
 
     def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:

@@ -10,22 +10,16 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-PATIENCE = 120.0
+from tests import waiting
 
-
-def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Wait for a condition of the outside world; fail with its name."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {patience:g} s for {what}"
-        time.sleep(0.05)
+PATIENCE = 3 * waiting.PATIENCE
+"""Seconds: an instance on a busy machine may need a minute to start its Spark."""
 
 
 @dataclass
@@ -35,7 +29,6 @@ class Instance:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
-    patience: float = PATIENCE
     expected_to_fail: bool = False
     heard: int = 0
     """How much it had printed when it was signalled last."""
@@ -50,14 +43,11 @@ class Instance:
         """The application's JVM."""
         return next(child for child in self.python.children(recursive=True) if "java" in child.name())
 
-    def jvm_runs(self) -> bool:
-        """Whether the application's JVM lives."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return any(
-                "java" in child.name() and child.status() != psutil.STATUS_ZOMBIE
-                for child in self.python.children(recursive=True)
-            )
-        return False
+    def java_ignores(self, signum: int) -> bool:
+        """Whether a signal does nothing to the application's JVM."""
+        status = Path(f"/proc/{self.jvm.pid}/status").read_text()
+        [ignored] = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:")]
+        return bool(ignored >> (signum - 1) & 1)
 
     def everything(self) -> list[psutil.Process]:
         """All processes of the application."""
@@ -81,7 +71,7 @@ class Instance:
 
     def account(self) -> dict[str, int]:
         """Wait for a good end and return what the instance says it did."""
-        assert self.process.wait(timeout=self.patience) == 0, self.said()
+        assert self.process.wait(timeout=PATIENCE) == 0, self.said()
         accounts = [line for line in self.said().splitlines() if line.startswith("{")]
         told: dict[str, int] = json.loads(accounts[-1])  # PySpark's workers may have the last word, of a broken pipe
         return told
@@ -93,12 +83,20 @@ class Instance:
 
 @contextlib.contextmanager
 def paused(*processes: psutil.Process) -> Iterator[None]:
-    """SIGSTOP, and SIGCONT at the end of the block."""
+    """SIGSTOP, and SIGCONT at the end of the block, which begins when all have stopped."""
     for process in processes:
         process.suspend()
+    waiting.until(lambda: all(_has_stopped(process) for process in processes), "the processes to stop")
     try:
         yield
     finally:
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.resume()
+
+
+def _has_stopped(process: psutil.Process) -> bool:
+    try:
+        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

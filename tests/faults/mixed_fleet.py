@@ -15,7 +15,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -29,18 +28,20 @@ from leasehold.hubs import open_hub
 from leasehold.model import Checkpoint, Event
 from leasehold.stores import open_store
 from tests.faults.fleet import GATE, PIPELINE, SINKS
+from tests.faults.instance import PATIENCE
 from tests.faults.mixed_worker import EXPIRATION, HUB, INTERVAL, NAMESPACE
 from tests.stores.azurite import Azurite
+from tests.waiting import NEVER, until
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
 CONNECTION = f"Endpoint=sb://{NAMESPACE};SharedAccessKeyName=k;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
-OWNERSHIP = f"""\
-load_balancing_interval = "{INTERVAL}s"
-partition_expiration = "{EXPIRATION}s"
-foreign_expiration = "{EXPIRATION}s"
-request_timeout = "1.4s"
+OWNERSHIP = """\
+load_balancing_interval = "{}s"
+partition_expiration = "{}s"
+foreign_expiration = "{}s"
+request_timeout = "5s"
 margin = "100ms"
+hand_over_timeout = "{}s"
 """
 
 
@@ -55,6 +56,7 @@ class MixedFleet:
         *,
         namespace: str = NAMESPACE,
         default_times: bool = False,
+        expiration: float = EXPIRATION,
         store_options: str = "",
     ) -> None:
         self.folder = folder
@@ -67,6 +69,7 @@ class MixedFleet:
             "endpoint": f"127.0.0.1:{server.port}",
             "hub": f"eventhubs://{namespace}/{HUB}?{options}",
             "default_times": default_times,
+            "expiration": expiration,
             "storage": azurite.connection_string,
             "container": container,
             "store": azurite.url("azblob", container) + store_options,
@@ -78,7 +81,7 @@ class MixedFleet:
             limit=400,
             source="",
             stores=told["store"],
-            ownership=OWNERSHIP,
+            ownership=OWNERSHIP.format(INTERVAL, expiration, expiration, NEVER),
             table="sqlite:///table.db",
             sink=SINKS["append"],
             master="local[1]",
@@ -88,7 +91,7 @@ class MixedFleet:
         (folder / "gate.py").write_text(GATE)
         self.hub = open_hub(told["hub"])
         self.group = self.hub.consumer_group("$Default")
-        self.store = open_store(told["store"], timeout=20.0)
+        self.store = open_store(told["store"], timeout=PATIENCE)
         self.official_store = BlobCheckpointStore.from_connection_string(azurite.connection_string, container)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.commands: dict[str, list[str]] = {}
@@ -181,14 +184,12 @@ class MixedFleet:
         )
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + self.patience
-        while not condition():
-            if time.monotonic() > deadline:
-                missing = len(self.all_events() - set(self.read()))
-                raise AssertionError(
-                    f"waited {self.patience:g} s for {what}: {self.owned()}, {missing} not read\n{self.said()}"
-                )
-            time.sleep(0.1)
+        """Wait, and fail with what the members have and have logged."""
+        try:
+            until(condition, what, self.patience)
+        except AssertionError as error:
+            missing = len(self.all_events() - set(self.read()))
+            raise AssertionError(f"{error}: {self.owned()}, {missing} not read\n{self.said()}") from None
 
     def said(self) -> str:
         """What its members have logged last."""
@@ -206,7 +207,7 @@ class MixedFleet:
         """The events in the pipeline's table. Each is what was sent, and in the row of its place."""
         if not (self.folder / "table.db").exists():
             return Counter()
-        with contextlib.closing(sqlite3.connect(self.folder / "table.db", timeout=30.0)) as table:
+        with contextlib.closing(sqlite3.connect(self.folder / "table.db", timeout=PATIENCE)) as table:
             if not table.execute("SELECT 1 FROM sqlite_schema WHERE name = 'entities'").fetchone():
                 return Counter()
             rows = table.execute("SELECT id, n, partition, sequenceNumber FROM entities").fetchall()

@@ -41,7 +41,7 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         part.apply()
 
-    quick = {"loadBalancingInterval": "500ms", "partitionExpiration": "3s", "requestTimeout": "1s", "margin": "200ms"}
+    quick = {"loadBalancingInterval": "500ms", "partitionExpiration": "8s", "requestTimeout": "5s", "margin": "200ms"}
     if how == "query":
         reader = spark.readStream.format("leasehold").options(hub=HUB, store=STORE, ownerId=name, **quick)
         reader = reader.options(maxEventsPerTrigger=most, settleDelay="0s", **table.stream_options())
@@ -57,8 +57,8 @@ def main() -> None:
         available_now=True,
         max_events_per_trigger=most,
         load_balancing_interval=0.5,
-        partition_expiration=3.0,
-        request_timeout=1.0,
+        partition_expiration=8.0,
+        request_timeout=5.0,
         margin=0.2,
         settle_delay=0,
     ) as batches:

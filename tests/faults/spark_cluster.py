@@ -14,11 +14,21 @@ import psutil
 import pyspark
 
 from leasehold.spark.java import use_java
-from tests.faults.instance import until
+from tests.waiting import until
 
 PYTHON = sys.executable
 _HOME = Path(pyspark.__file__).parent
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+EXECUTORS = f"""\
+"spark.pyspark.python" = "{PYTHON}"
+"spark.driver.host" = "127.0.0.1"
+"spark.cores.max" = 2
+"spark.executor.cores" = 1
+"spark.executor.memory" = "512m"
+"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""
+"""Lines of a pipeline's section `[spark]`: two executors of one core each."""
 
 
 class SparkCluster:
@@ -100,3 +110,10 @@ class SparkCluster:
         match = found()
         assert match
         return match[1]
+
+
+def executor_of(task: int) -> psutil.Process | None:
+    """The executor in which a task runs, if both live."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return next((one for one in psutil.Process(task).parents() if "java" in one.name()), None)
+    return None

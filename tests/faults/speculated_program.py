@@ -15,9 +15,9 @@ from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.staged import StagedBatch
 from leasehold.sinks.table import BatchResult
 from leasehold.spark import EntityTable, MicroBatches, open_session
-from tests.faults.instance import until
+from tests.spark.places import FENCE, QUICK
 from tests.spark.stagers import Slow
-from tests.spark.test_micro_batches import FENCE, QUICK
+from tests.waiting import until
 
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SPECULATION = {

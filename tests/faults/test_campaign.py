@@ -1,7 +1,6 @@
 """Faults at random, on each hub, store and table, with a tenth of bad events: every event is counted to the last one.
 
-`make soak` runs them all; `make peers` a short one. The faults and their times come from the seed, which a failure
-names.
+`make soak` runs them. The faults and their times come from the seed, which a failure names.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +17,13 @@ import psutil
 import pytest
 
 from tests.faults.databases import Database, postgres_database
-from tests.faults.fleet import EXPIRATION, Fleet
+from tests.faults.fleet import SHORT, Fleet
 from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log, away
 from tests.faults.instance import Instance, paused
-from tests.stores.azurite import azurite
-from tests.stores.servers import PostgresServer, postgres_server, redis_server
+from tests.stores.azurite import Azurite, started
+from tests.stores.servers import PostgresServer, RedisServer, postgres_of_its_own
+from tests.waiting import take
 
-__all__ = ["azurite", "postgres_server", "redis_server"]
 pytestmark = pytest.mark.timeout(1500)
 
 NAMES = ("blue", "green")
@@ -47,9 +45,30 @@ class Stores:
     databases: tuple[Database, Database] | None = None
 
 
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server that nobody else uses, for it is frozen and killed; the others likewise."""
+    with postgres_of_its_own() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[Azurite]:
+    server = started()
+    yield server
+    server.stop()
+
+
 @pytest.fixture
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
-    """The stores of a kind, on the server that the tests share."""
+    """The stores of a kind."""
     if request.param not in WITH_TABLE:
         yield _stores_beside(request, tmp_path)
         return
@@ -79,7 +98,12 @@ def _stores_beside(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
 @pytest.fixture
 def fleet(request: pytest.FixtureRequest, stores: Stores, tmp_path: Path) -> Iterator[Fleet]:
     made = Fleet(
-        tmp_path, mode="append", kind=HUBS[request.param](tmp_path), stores=stores.url, databases=stores.databases
+        tmp_path,
+        mode="append",
+        kind=HUBS[request.param](tmp_path),
+        expiration=SHORT,
+        stores=stores.url,
+        databases=stores.databases,
     )
     yield made
     made.close()
@@ -110,7 +134,7 @@ class Campaign:
         victim = self.rng.choice(NAMES)
         self.done.append(f"{kind.__name__} {victim}")
         self.fleet.send(self.rng.randint(20, 60))
-        time.sleep(self.rng.uniform(0.0, 1.5))
+        take(self.rng.uniform(0.0, 1.5))
         kind(victim)
 
     def finish(self) -> None:
@@ -142,7 +166,7 @@ class Campaign:
         instance: Instance = self.running[name]
         with paused(*instance.everything()):
             self.fleet.send(10)
-            time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
+            take(self.rng.uniform(0.5, 2.0) * SHORT)
 
     def _stopped(self, name: str) -> None:
         self.running[name].signal_all(signal.SIGTERM)
@@ -151,18 +175,18 @@ class Campaign:
 
     def _hub_away(self, name: str) -> None:
         with self.fleet.kind.away():
-            time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
+            take(self.rng.uniform(0.5, 2.0) * SHORT)
 
     def _stores_frozen(self, name: str) -> None:
         with self.stores.frozen():
             self.fleet.send(10)
-            time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
+            take(self.rng.uniform(0.5, 2.0) * SHORT)
 
     def _table_away(self, name: str) -> None:
         """The server is killed, and comes back."""
         with self.fleet.table.away():
             self.fleet.send(10)
-            time.sleep(self.rng.uniform(0.5, 2.0) * EXPIRATION)
+            take(self.rng.uniform(0.5, 2.0) * SHORT)
 
 
 def _run(fleet: Fleet, stores: Stores, seed: int, faults: int) -> None:
@@ -183,9 +207,3 @@ def _run(fleet: Fleet, stores: Stores, seed: int, faults: int) -> None:
 @pytest.mark.parametrize("stores", ["sqlite", "postgresql", "redis", "azblob", "aztable", *WITH_TABLE], indirect=True)
 def test_faults_at_random(fleet: Fleet, stores: Stores) -> None:
     _run(fleet, stores, secrets.randbits(32), FAULTS)
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize(("fleet", "stores"), [("log", "postgresql")], indirect=True)
-def test_a_few_faults(fleet: Fleet, stores: Stores) -> None:
-    _run(fleet, stores, secrets.randbits(32), 3)

@@ -13,13 +13,18 @@ import pytest
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.stores.sqlite.store import SqliteStore
-from tests.faults.instance import until
+from tests.faults.instance import PATIENCE
+from tests.waiting import until
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 ROOT = Path(__file__).parents[2]
+CLOSED = (
+    pytest.param(("stdout",), id="stdout", marks=pytest.mark.soak),
+    pytest.param(("stdout", "stderr"), id="stdout and stderr"),
+)
 
 
-@pytest.mark.parametrize("closed", [("stdout",), ("stdout", "stderr")], ids=" and ".join)
+@pytest.mark.parametrize("closed", CLOSED)
 def test_a_program_whose_outputs_are_closed_ends_and_gives_its_partitions_up(
     tmp_path: Path, closed: tuple[str, ...]
 ) -> None:
@@ -40,7 +45,7 @@ def test_a_program_whose_outputs_are_closed_ends_and_gives_its_partitions_up(
     program.stdout.close()
     if program.stderr is not None:
         program.stderr.close()
-    assert program.wait(timeout=120) != 0, "it has not done its work"
+    assert program.wait(timeout=PATIENCE) != 0, "it has not done its work"
     until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in started), "its end")
     (record,) = SqliteStore(tmp_path / "stores.db").list_ownership(hub.consumer_group("$Default")).records
     assert record.owner_id == "", "given up, and not left to expire"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.fleet import Fleet
 from tests.faults.hub_kinds import EventHubs
-from tests.faults.spark_cluster import PYTHON, SparkCluster
+from tests.faults.spark_cluster import EXECUTORS, SparkCluster, executor_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(480)]
 
@@ -34,22 +34,6 @@ def transform(events):
     return events.select("id", worked_on("n").alias("n"), "hub", "partition", "sequenceNumber", "ownerLevel")
 """
 
-SPARK = f"""\
-"spark.pyspark.python" = "{PYTHON}"
-"spark.driver.host" = "127.0.0.1"
-"spark.cores.max" = 2
-"spark.executor.cores" = 1
-"spark.executor.memory" = "512m"
-"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""
-
-
-def executor_of(task: int) -> psutil.Process | None:
-    """The executor in which a task runs, if both live."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return next((one for one in psutil.Process(task).parents() if "java" in one.name()), None)
-    return None
-
 
 def test_executor_and_worker_killed_in_mid_batch(tmp_path: Path) -> None:
     kind = EventHubs(tmp_path)
@@ -64,7 +48,7 @@ def test_executor_and_worker_killed_in_mid_batch(tmp_path: Path) -> None:
             kind=kind,
             master=cluster.url,
             source="min_partitions = 4",
-            spark=SPARK,
+            spark=EXECUTORS,
             environment={"SPARK_LOCAL_IP": "127.0.0.1"},
             gate=HELD,
         )

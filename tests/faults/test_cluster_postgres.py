@@ -15,11 +15,8 @@ import pytest
 from tests.faults.databases import postgres_database
 from tests.faults.fleet import Fleet
 from tests.faults.hub_kinds import EventHubs
-from tests.faults.spark_cluster import SparkCluster
-from tests.faults.test_cluster import SPARK, executor_of
-from tests.stores.servers import PostgresServer, postgres_server
-
-__all__ = ["postgres_server"]
+from tests.faults.spark_cluster import EXECUTORS, SparkCluster, executor_of
+from tests.stores.servers import PostgresServer
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -59,7 +56,7 @@ def test_worker_and_driver_killed_in_mid_batch(tmp_path: Path, postgres_server: 
             kind=kind,
             master=cluster.url,
             source="min_partitions = 4",
-            spark=SPARK,
+            spark=EXECUTORS,
             databases=(database, database),
             environment={"SPARK_LOCAL_IP": "127.0.0.1"},
             gate=HELD,
@@ -112,6 +109,7 @@ def _lose_a_worker_and_a_driver(fleet: Fleet, cluster: SparkCluster) -> None:
 
     hold_both(150, 1)
     green.kill()
+    fleet.expire("green")
     fleet.wait_owned(blue=4)
     all_is_there(600)
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,10 @@ import pytest
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.stores.sqlite.store import SqliteStore
+from tests.faults.instance import PATIENCE
+from tests.waiting import take, until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 HEAD = """
 from leasehold.spark import EntityTable, MicroBatches, open_session
@@ -66,19 +67,17 @@ class Program:
         )
 
     def until_batches(self, count: int) -> None:
-        deadline = time.monotonic() + 180
-        while (self.folder / "said").read_text().count("\n") < count:
+        def told() -> bool:
             assert self.process.poll() is None, self.screen()
-            assert time.monotonic() < deadline, self.screen()
-            time.sleep(0.05)
+            return (self.folder / "said").read_text().count("\n") >= count
+
+        until(told, f"{count} batches", PATIENCE)
 
     def end(self, signum: int, *, group: bool) -> int:
         (os.killpg if group else os.kill)(self.process.pid, signum)
-        code = self.process.wait(90)
-        deadline = time.monotonic() + 90
-        while _is_there(self.process.pid):  # Java and workers, whose last words count too
-            assert time.monotonic() < deadline, "something of the program is still there"
-            time.sleep(0.05)
+        code = self.process.wait(PATIENCE)
+        # Java and workers, whose last words count too.
+        until(lambda: not _is_there(self.process.pid), "the last process of the program to end", PATIENCE)
         return code
 
     def screen(self) -> str:
@@ -131,7 +130,7 @@ def test_nothing_of_spark_is_on_the_screen_when_a_program_ends(
     program = Program(tmp_path, PROGRAMS[kind])
     try:
         program.until_batches(2 + time_ % 4)
-        time.sleep(0.13 * time_)  # at another line each time
+        take(0.13 * time_)  # at another line each time
         assert program.end(signum, group=group) == -signum
         said = [line for line in program.screen().splitlines() if "incubator modules" not in line]
         assert [line for line in said if "stopping when the batch at hand is done" not in line] == []

@@ -21,33 +21,29 @@ from azure.storage.blob import ContainerClient
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_fleet import MixedFleet
-from tests.faults.mixed_worker import HUB, NAMESPACE
-from tests.stores.azurite import Azurite, started
+from tests.faults.mixed_worker import EXPIRATION, HUB, NAMESPACE
+from tests.stores.azurite import Azurite
+from tests.waiting import NEVER
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
-pytestmark = pytest.mark.filterwarnings(
+pytestmark = [
+    pytest.mark.timeout(1200),
     # The official client leaves its socket to the garbage collector when it reconnects.
-    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
-)
-
-
-@pytest.fixture(scope="module")
-def azurite() -> Iterator[Azurite]:
-    server = started()
-    yield server
-    server.stop()
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture
 def fleet(request: pytest.FixtureRequest, tmp_path: Path, azurite: Azurite) -> Iterator[MixedFleet]:
-    with EventHubsServer({HUB: MemoryHub(request.param)}) as server:
-        fleet = MixedFleet(tmp_path, server, azurite)
+    partitions, expiration = request.param
+    with EventHubsServer({HUB: MemoryHub(partitions)}) as server:
+        fleet = MixedFleet(tmp_path, server, azurite, expiration=expiration)
         yield fleet
         fleet.close()
     gc.collect()
 
 
-@pytest.mark.parametrize("fleet", [4], indirect=True)
+@pytest.mark.parametrize("fleet", [(4, EXPIRATION)], indirect=True)
 def test_partitions_are_balanced_and_taken_over_both_ways(fleet: MixedFleet) -> None:
     fleet.send(30)
     fleet.launch("official", "x")
@@ -68,7 +64,7 @@ def test_partitions_are_balanced_and_taken_over_both_ways(fleet: MixedFleet) -> 
     assert fleet.read("b"), "and ours what an official one had"
 
 
-@pytest.mark.parametrize("fleet", [2], indirect=True)
+@pytest.mark.parametrize("fleet", [(2, NEVER)], indirect=True)
 def test_each_goes_on_exactly_at_the_others_checkpoint(fleet: MixedFleet) -> None:
     fleet.send(25)
     fleet.launch("official", "x")
@@ -99,7 +95,7 @@ def test_each_goes_on_exactly_at_the_others_checkpoint(fleet: MixedFleet) -> Non
     assert {number for _, number in fleet.read("y")} == set(range(50, 75))
 
 
-@pytest.mark.parametrize("fleet", [1], indirect=True)
+@pytest.mark.parametrize("fleet", [(1, NEVER)], indirect=True)
 def test_a_checkpoint_of_another_sdk_with_an_offset_alone_is_read_from_the_beginning(
     fleet: MixedFleet, azurite: Azurite
 ) -> None:
@@ -119,7 +115,7 @@ def test_a_checkpoint_of_another_sdk_with_an_offset_alone_is_read_from_the_begin
 def test_the_address_that_the_local_server_prints_is_one_name_to_both(tmp_path: Path, azurite: Azurite) -> None:
     """A mixed fleet can be tried with nothing but the connection string: records are found by the same name."""
     with EventHubsServer({HUB: MemoryHub(2)}) as server:
-        fleet = MixedFleet(tmp_path, server, azurite, namespace=server.namespace)
+        fleet = MixedFleet(tmp_path, server, azurite, namespace=server.namespace, expiration=NEVER)
         told = json.loads((tmp_path / "fleet.json").read_text())
         printed = server.connection_string()
         hub = f"eventhubs://{server.namespace}/{HUB}?fleet=mixed&connection_string={quote(printed, safe='')}"
@@ -136,14 +132,13 @@ def test_the_address_that_the_local_server_prints_is_one_name_to_both(tmp_path: 
     gc.collect()
 
 
-@pytest.mark.parametrize("fleet", [5], indirect=True)
+@pytest.mark.parametrize("fleet", [(5, EXPIRATION)], indirect=True)
 def test_a_pipeline_beside_official_processors_and_ours_is_killed(fleet: MixedFleet) -> None:
     _kill_a_pipeline_beside_the_others(fleet)
 
 
 def _kill_a_pipeline_beside_the_others(fleet: MixedFleet) -> None:
     """Three kinds of members, balanced. The pipeline dies in a batch; the others go on exactly at its checkpoints."""
-    fleet.patience = 180.0
     fleet.send(20)
     fleet.launch("spark", "s")
     fleet.wait_recorded()
@@ -175,8 +170,7 @@ def _kill_a_pipeline_beside_the_others(fleet: MixedFleet) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("fleet", [5], indirect=True)
+@pytest.mark.parametrize("fleet", [(5, EXPIRATION)], indirect=True)
 def test_a_pipeline_and_official_processors_take_over_from_each_other(fleet: MixedFleet) -> None:
     """What is delivered twice is what had no checkpoint, and in the table it is once."""
     _kill_a_pipeline_beside_the_others(fleet)

@@ -14,86 +14,19 @@ from typing import Any
 import pytest
 
 from leasehold.stores.sqlite.store import SqliteStore
-from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log
+from tests.faults.hub_kinds import EventHubs, Kafka, Log
+from tests.faults.instance import PATIENCE
+from tests.faults.place import FENCE, Place
+
+pytestmark = pytest.mark.timeout(1200)
 
 HUBS = (
     pytest.param(Log, id="log"),
     pytest.param(EventHubs, id="eventhubs", marks=pytest.mark.soak),
     pytest.param(Kafka, id="kafka", marks=pytest.mark.soak),
 )
-PIPELINE = """\
-name = "{name}"
-[source]
-hub = "{hub}"
-max_events_per_trigger = 4
-[ownership]
-store = "sqlite:///stores.db"
-load_balancing_interval = "400ms"
-partition_expiration = "2750ms"
-request_timeout = "1s"
-margin = "300ms"
-[transform]
-schema = "id STRING, n BIGINT"
-sql = "SELECT id, n, {fence} FROM events"
-on_error = "{on_error}"
-[sink]
-url = "sqlite:///table.db"
-table = "entities"
-keys = ["id"]
-{order}
-[spark]
-master = "local[1]"
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""
 OF_JAVA = ("WARNING: Using incubator modules: jdk.incubator.vector",)
 """What Java writes before it has read any setting."""
-FENCE = "hub, partition, sequenceNumber, ownerLevel"
-
-
-class Place:
-    """A folder with a hub and a pipeline, and the commands run in it."""
-
-    def __init__(self, folder: Path, kind: HubKind) -> None:
-        self.folder = folder
-        self.kind = kind
-        self.write()
-
-    def write(self, name: str = "first", fence: str = FENCE, order: str = "", on_error: str = "reject") -> None:
-        text = PIPELINE.format(hub=self.kind.url, name=name, fence=fence, order=order, on_error=on_error)
-        (self.folder / "p.toml").write_text(text)
-
-    def send(self, partition: str, *bodies: str) -> None:
-        self.kind.send(partition, [body.encode() for body in bodies])
-
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "leasehold.cli.app", *words],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120 * self.kind.patience,
-            env={**os.environ, **self.kind.environment},
-        )
-
-    def run(self) -> dict[str, int]:
-        """Run until all is consumed; the account."""
-        done = self.command("run", "p.toml", "--available-now", "--json")
-        assert done.returncode == 0, done.stderr
-        account: dict[str, int] = json.loads(done.stdout)
-        return account
-
-    def refused(self, *words: str) -> str:
-        done = self.command(*words)
-        assert done.returncode == 1, done.stdout
-        assert done.stdout == ""
-        return done.stderr
-
-    def query(self, sql: str) -> list[tuple[object, ...]]:
-        with sqlite3.connect(self.folder / "table.db") as connection:
-            rows: list[tuple[object, ...]] = connection.execute(sql).fetchall()
-        connection.close()
-        return rows
 
 
 @pytest.fixture
@@ -215,6 +148,7 @@ def test_another_order_is_refused_until_all_is_read_anew(place: Place) -> None:
     assert rejected() == before
 
 
+@pytest.mark.soak  # in `make test` test_transform and test_checking of tests/spark
 def test_what_cannot_work_is_refused_before_anything_is_read(place: Place) -> None:
     place.send("0", '{"id":"a","n":1}')
     place.write(fence="hub, partition, sequenceNumber")
@@ -243,7 +177,7 @@ def test_whoever_listens_may_leave(place: Place) -> None:
     )
     assert run.stdout is not None
     run.stdout.close()
-    assert run.wait(timeout=120) in (0, 1), "1: the account could not be printed"
+    assert run.wait(timeout=PATIENCE) in (0, 1), "1: the account could not be printed"
     assert place.query("SELECT id, n FROM entities") == [("a", 1)]
     listed = SqliteStore(place.folder / "stores.db").list_ownership(place.kind.hub.consumer_group("$Default"))
     assert [record.owner_id for record in listed.records] == ["", ""]

@@ -11,9 +11,9 @@ import pytest
 
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.hub_kinds import Log
-from tests.faults.test_run import Place
+from tests.faults.place import Place
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture
@@ -35,6 +35,7 @@ def rows(place: Place, column: str) -> list[Any]:
     return [row[column] for row in json.loads(done.stdout)["partitions"]]
 
 
+@pytest.mark.soak
 def test_a_pipeline_without_checkpoints_goes_on_behind_what_its_table_holds(place: Place) -> None:
     use(place, 'ownership_store = "sqlite:///stores.db"\ncheckpoint_store = "none"')
     place.send("0", *(f'{{"id":"a{n}","n":{n}}}' for n in range(6)))

@@ -15,8 +15,9 @@ import pytest
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
+from tests.faults.instance import PATIENCE
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 ROOT = Path(__file__).parents[2]
 EVENTS = 400
 
@@ -27,14 +28,13 @@ def run(folder: Path, *arguments: object) -> subprocess.CompletedProcess[bytes]:
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         capture_output=True,
-        timeout=240,
+        timeout=PATIENCE,
         check=False,
     )
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [("loop", "query"), pytest.param("query", "loop", marks=pytest.mark.soak)]
-)
+@pytest.mark.soak  # `tests/spark/test_unseen.py` has it without processes
+@pytest.mark.parametrize(("first", "second"), [("loop", "query"), ("query", "loop")])
 def test_killed_between_the_two_writes_and_taken_over_with_other_cuts(tmp_path: Path, first: str, second: str) -> None:
     hub = LogHub.create(tmp_path / "hub.db", partitions=2)
     for partition in range(2):

@@ -14,10 +14,7 @@ import pytest
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.faults.spark_cluster import SparkCluster
-from tests.sinks.conftest import place, postgres_server
 from tests.sinks.postgres import Place
-
-__all__ = ["place", "postgres_server"]
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

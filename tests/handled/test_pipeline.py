@@ -8,8 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -26,99 +24,10 @@ from leasehold.handled import handled_processor, handled_table
 from leasehold.handled.pipeline import check_handler
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
+from tests.handled.orders import FILE, HANGING, MODULE, ROOT, place, rows, send, totals
+from tests.waiting import PATIENCE, until
 
-ROOT = Path(__file__).parents[2]
-PATIENT = 120.0  # seconds, a bound for a hang
-
-FILE = """
-name = "orders"
-[source]
-hub = "log:///hub.db"
-[ownership]
-store = "sqlite:///stores.db"
-load_balancing_interval = "300ms"
-settle_delay = "100ms"
-[transform]
-schema = "order_id STRING, amount DECIMAL(12,2)"
-[sink]
-url = "sqlite:///entities.db"
-table = "orders"
-keys = ["order_id"]
-handler = "some_orders:order"
-state = "order_id STRING, total DECIMAL(12,2)"
-"""
-
-MODULE = """
-from pathlib import Path
-
-from leasehold.entities.handlers import Delete, Reject, entity
-
-
-@entity(keys=["order_id"])
-def order(state, event):
-    if event.row["amount"] is None:
-        raise Reject("no amount")
-    if event.row["amount"] == 0:
-        return Delete()
-    if event.row["amount"] == 13 and not (Path(__file__).parent / "mended").exists():
-        raise ConnectionError("away")
-    return {"total": event.row["amount"] + (state["total"] if state else 0)}
-
-
-def plain(state, event):
-    return state
-"""
-
-
-HANGING = """
-import time
-
-
-@entity(keys=["order_id"])
-def hanging(state, event):
-    while event.key == "b":
-        time.sleep(1_000)
-    return {"total": event.row["amount"]}
-"""
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the file, the module of its handler, and a hub."""
-    (tmp_path / "orders.toml").write_text(FILE)
-    (tmp_path / "some_orders.py").write_text(MODULE)
-    (tmp_path / "broken_orders.py").write_text("1 / 0\n")
-    LogHub.create(tmp_path / "hub.db", partitions=2).close()
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield tmp_path
-    for name in ("some_orders", "broken_orders"):
-        sys.modules.pop(name, None)
-
-
-def send(place: Path, *bodies: tuple[str, int | None]) -> None:
-    hub = LogHub(place / "hub.db")
-    made = (json.dumps({"order_id": key, "amount": amount}).encode() for key, amount in bodies)
-    hub.send(Event(body, partition_key=key) for body, (key, _) in zip(made, bodies, strict=True))
-    hub.close()
-
-
-def rows(place: Path, query: str = "SELECT order_id, total FROM orders ORDER BY 1") -> list[Any]:
-    with closing(sqlite3.connect(place / "entities.db")) as connection:
-        try:
-            return connection.execute(query).fetchall()
-        except sqlite3.OperationalError:
-            return []  # nothing has been made yet
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENT
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def totals(place: Path) -> dict[str, Decimal]:
-    return {key: Decimal(str(total)) for key, total in rows(place)}
+__all__ = ["place"]
 
 
 def test_the_command_runs_the_handler_until_it_is_stopped(place: Path) -> None:
@@ -134,9 +43,12 @@ def test_the_command_runs_the_handler_until_it_is_stopped(place: Path) -> None:
         env=dict(os.environ, PYTHONPATH=str(ROOT / "src")),
     )
     try:
-        until(lambda: totals(place) == expected and len(rows(place, "SELECT 1 FROM orders_rejected")) == 1)
+        until(
+            lambda: totals(place) == expected and len(rows(place, "SELECT 1 FROM orders_rejected")) == 1,
+            "rejected rows",
+        )
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=PATIENT)
+        said, _ = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.wait()
@@ -144,11 +56,12 @@ def test_the_command_runs_the_handler_until_it_is_stopped(place: Path) -> None:
     assert json.loads(said)["events"] == 203
 
 
-@pytest.mark.parametrize("timeout", ["", 'handler_timeout = "9s"\n'])
+@pytest.mark.parametrize("timeout", ["", 'handler_timeout = "10m"\n'])
 def test_a_handler_that_prints_into_a_pipe_that_nobody_reads_ends_the_program_and_parks_nothing(
     place: Path, timeout: str
 ) -> None:
-    (place / "orders.toml").write_text(FILE + timeout)
+    patient = FILE.replace("[ownership]", '[ownership]\nhand_over_timeout = "30m"')
+    (place / "orders.toml").write_text(patient + timeout)
     (place / "some_orders.py").write_text(MODULE.replace("def order(state, event):", PRINTING))
     send(place, *((f"o{number}", 1) for number in range(50)))
     with subprocess.Popen(
@@ -164,7 +77,7 @@ def test_a_handler_that_prints_into_a_pipe_that_nobody_reads_ends_the_program_an
             assert process.stdout.read(8) == "an order"
             process.stdout.close()
             said = process.stderr.read()
-            assert process.wait(PATIENT) == 1
+            assert process.wait(PATIENCE) == 1
         finally:
             process.kill()
     assert "BrokenPipe" not in said
@@ -180,7 +93,7 @@ def test_a_reset_goes_back_only_where_the_table_has_been_emptied(place: Path) ->
     def consume() -> None:
         table = handled_table(place / "orders.toml")
         with handled_processor(place / "orders.toml", table=table):
-            until(lambda: totals(place) == {"a": Decimal(3), "b": Decimal(4)})
+            until(lambda: totals(place) == {"a": Decimal(3), "b": Decimal(4)}, "totals in the table")
         table.close()
 
     def reset(to: str) -> tuple[int, str]:
@@ -218,7 +131,7 @@ def test_what_the_handler_emits_goes_to_the_hub_of_the_outbox(place: Path) -> No
     send(place, ("a", 1), ("a", 2), ("a", 3))
     table = handled_table(place / "orders.toml")
     with handled_processor(place / "orders.toml", table=table) as processor:
-        until(lambda: sent.partition_properties()["0"].end == 3 and processor.running)
+        until(lambda: sent.partition_properties()["0"].end == 3 and processor.running, "a processor that runs")
     table.close()
     bodies = [body for batch in sent.read("0", 0, 3, columns=["body"]) for body in batch.column(0).to_pylist()]
     sent.close()
@@ -269,15 +182,15 @@ def test_in_code_with_a_parked_event_that_commands_see(place: Path) -> None:
     file = place / "orders.toml"
     table = handled_table(file, retries=Retries(first=0.05, longest=0.2))
     with handled_processor(file, table=table, name="one") as processor:
-        until(lambda: totals(place) == {"a": 1} and processor.running)
-        until(lambda: len(rows(place, "SELECT 1 FROM leasehold_parked")) == 2)
+        until(lambda: totals(place) == {"a": 1} and processor.running, "a processor that runs")
+        until(lambda: len(rows(place, "SELECT 1 FROM leasehold_parked")) == 2, "parked events as expected")
         said = CliRunner().invoke(app, ["parked", str(file), "--json"])
         assert [one["key"] for one in json.loads(said.stdout)["parked"]] == [["b"], ["b"]]
         status = CliRunner().invoke(app, ["status", str(file), "--json"])
         assert status.exit_code == 0
         assert "one" in status.stdout
         (place / "mended").touch()
-        until(lambda: totals(place) == {"a": 1, "b": 15})
+        until(lambda: totals(place) == {"a": 1, "b": 15}, "totals in the table")
     table.sink.close()
 
 
@@ -314,7 +227,7 @@ def test_parked_events_of_a_hub_that_was_made_anew_are_tried_by_the_command(plac
     numbered(("a", 1, 1), ("b", 13, 1), ("b", 2, 2), ("c", 13, 1))
     table = handled_table(file, retries=Retries(first=300.0))
     with handled_processor(file, table=table):
-        until(lambda: totals(place) == {"a": 1} and parked() == 3)
+        until(lambda: totals(place) == {"a": 1} and parked() == 3, "totals in the table")
     table.close()
     for one in place.glob("hub.db*"):
         one.unlink()
@@ -322,7 +235,7 @@ def test_parked_events_of_a_hub_that_was_made_anew_are_tried_by_the_command(plac
     numbered(("a", 4, 2), ("b", 5, 3))
     table = handled_table(file)
     with handled_processor(file, table=table):
-        until(lambda: totals(place) == {"a": 5} and parked() == 4)
+        until(lambda: totals(place) == {"a": 5} and parked() == 4, "totals in the table")
 
         def retried() -> dict[str, Any]:
             said = CliRunner().invoke(app, ["parked", "retry", str(file), "--all", "--json"])
@@ -335,7 +248,7 @@ def test_parked_events_of_a_hub_that_was_made_anew_are_tried_by_the_command(plac
         (place / "mended").touch()
         done = retried()
         assert (done["retried"], done["triedHere"], done["stillParked"], done["errors"]) == (4, 3, 0, [])
-        until(lambda: totals(place) == {"a": 5, "b": 20, "c": 13} and parked() == 0)
+        until(lambda: totals(place) == {"a": 5, "b": 20, "c": 13} and parked() == 0, "totals in the table")
     table.close()
     bodies = [body for batch in sent.read("0", 0, 6, columns=["body"]) for body in batch.column(0).to_pylist()]
     sent.close()
@@ -431,7 +344,10 @@ def test_fields_that_the_schema_does_not_know_are_rescued(place: Path) -> None:
     hub.send([Event(b'{"order_id": "a", "note": "by hand", "amount": 7}')], partition="0")
     hub.close()
     with handled_processor(place / "orders.toml") as processor:
-        until(lambda: totals(place) == {"a": 7} or bool(rows(place, "SELECT 1 FROM leasehold_parked")))
+        until(
+            lambda: totals(place) == {"a": 7} or bool(rows(place, "SELECT 1 FROM leasehold_parked")),
+            "parked events as expected",
+        )
         processor.stop()
     assert totals(place) == {"a": 7}
 
@@ -443,12 +359,16 @@ def test_a_time_out_in_the_file_is_looked_at_before_the_start_and_ends_what_hang
     file.write_text(asked.replace('table = "orders"', 'table = "orders"\nhandler_timeout = "11s"', 1))
     with pytest.raises(ConfigError, match=r"sink\.handler_timeout = 11.*a third of hand_over_timeout \(30 s\)"):
         check_handler(read_pipeline_file(file))
+    # impatient: a call that takes longer by chance is made again
     file.write_text(asked.replace('table = "orders"', 'table = "orders"\nhandler_timeout = "700ms"', 1))
     assert check_handler(read_pipeline_file(file)) == "hanging"
     send(place, ("a", 1), ("b", 1), ("c", 1))
     with closing(handled_table(file)) as table, handled_processor(file, table=table) as processor:
-        until(lambda: totals(place) == {"a": 1, "c": 1} and processor.running)
-        until(lambda: rows(place, "SELECT substr(error, 1, 15) FROM leasehold_parked") == [("HandlerTimeout:",)])
+        until(lambda: totals(place) == {"a": 1, "c": 1} and processor.running, "a processor that runs")
+        until(
+            lambda: rows(place, "SELECT substr(error, 1, 15) FROM leasehold_parked") == [("HandlerTimeout:",)],
+            "parked events as expected",
+        )
 
 
 def test_entities_are_leased_in_the_store_of_the_ownership(place: Path) -> None:
@@ -464,7 +384,7 @@ def test_entities_are_leased_in_the_store_of_the_ownership(place: Path) -> None:
             body = json.dumps({"order_id": "a", "amount": 1, "version": at}).encode()
             hub.send([Event(body)], partition=str(at % 2))
     with closing(handled_table(file)) as table, handled_processor(file, table=table):
-        until(lambda: totals(place) == {"a": 4})
+        until(lambda: totals(place) == {"a": 4}, "totals in the table")
     with closing(sqlite3.connect(place / "stores.db")) as store:
         ((fences,),) = store.execute("SELECT last FROM leasehold_fence").fetchall()
         assert fences > 0

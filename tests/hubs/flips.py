@@ -58,7 +58,7 @@ def flip_each(source: Path, copy: Path, places: list[int]) -> None:
 
 def asks(expected: dict[str, list[Event]], times: list[float], resolved: list[int]) -> list[Callable[[Path], None]]:
     def read(path: Path, partition: str, more: list[bytes]) -> None:
-        hub = LogHub(path, timeout=0.05)
+        hub = LogHub(path, timeout=0.05)  # impatient: nobody else has the file open
         try:
             if tuple(hub.partition_ids()) != ("0", "1"):
                 raise AssertionError(f"partitions {hub.partition_ids()}")
@@ -69,7 +69,7 @@ def asks(expected: dict[str, list[Event]], times: list[float], resolved: list[in
             hub.close()
 
     def by_time(path: Path) -> None:
-        hub = LogHub(path, timeout=0.05)
+        hub = LogHub(path, timeout=0.05)  # impatient: nobody else has the file open
         try:
             for time, place in zip(times, resolved, strict=True):
                 found = hub.resolve("0", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=time))
@@ -78,7 +78,7 @@ def asks(expected: dict[str, list[Event]], times: list[float], resolved: list[in
             hub.close()
 
     def append(path: Path) -> None:
-        hub = LogHub(path, timeout=0.05)
+        hub = LogHub(path, timeout=0.05)  # impatient: nobody else has the file open
         try:
             hub.append(table("more", 2), partition="0")
         finally:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
@@ -30,17 +29,17 @@ from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.fixtures import numbered
+from tests.waiting import NEVER, PATIENCE, until
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = pytest.mark.filterwarnings(
     # The official client leaves its socket to the garbage collector when it reconnects.
     "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
 )
-PATIENCE = 60.0
 THEIRS = "5c8e4a52-0d0c-4b0f-9d8e-27f3b1e2a001"
-RARELY = OwnershipSettings(load_balancing_interval=20.0, partition_expiration=90.0, settle_delay=0)
+RARELY = OwnershipSettings(load_balancing_interval=20.0, partition_expiration=NEVER, settle_delay=0)
 OFTEN = OwnershipSettings(
-    load_balancing_interval=0.5, partition_expiration=60.0, request_timeout=2.0, margin=0.2, settle_delay=0
+    load_balancing_interval=0.5, partition_expiration=NEVER, request_timeout=10.0, margin=0.2, settle_delay=0
 )
 
 
@@ -82,13 +81,6 @@ def hub(url: str) -> Iterator[EventHub]:
 @pytest.fixture
 def store(server: EventHubsServer) -> SharedWithOthers:
     return SharedWithOthers(server)
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 class Running:
@@ -210,7 +202,10 @@ def test_a_receiver_that_nobody_asked_to_keep_is_closed_after_a_while(
     assert read(2, 4) == [2, 3], "and a new one is opened"
     hub.stay("0")
     assert read(4, 5) == [4]
-    time.sleep(1.0)
+    with closing(open_hub(hub.url.replace("/Hub", "/Two"))) as beside:
+        beside.send(numbered(1), partition="0")
+        assert list(beside.read("0", 0, 1))
+        until(lambda: server.receivers == 1, "the other to be closed, which rests later")
     assert server.receivers == 1, "one that was asked for stays"
     hub.detach("0")
     until(lambda: server.receivers == 0, "until it is not")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -30,6 +29,7 @@ from leasehold.spark.reading import ReadFor, read_ranges, shared_hub
 from leasehold.stores import open_store
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.fixtures import numbered
+from tests.waiting import NEVER, PATIENCE
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = pytest.mark.filterwarnings(
@@ -274,19 +274,19 @@ def test_a_processor_that_is_disconnected_gives_the_partition_up_and_comes_back(
         on_error=lambda error, partition: errors.append(error),
         notices=notices,
         ownership=OwnershipSettings(
-            load_balancing_interval=1.0, partition_expiration=60.0, request_timeout=2.0, margin=0.2, settle_delay=0
+            load_balancing_interval=1.0, partition_expiration=NEVER, request_timeout=10.0, margin=0.2, settle_delay=0
         ),
     )
     with processor:
         two.send(numbered(5), partition="0")
         with here:
-            assert here.wait_for(lambda: len(got) >= 5, 60)
+            assert here.wait_for(lambda: len(got) >= 5, PATIENCE)
         assert numbers(two, 99, 0, 5) == [0, 1, 2, 3, 4]
         two.send(numbered(5), partition="0")
-        assert lost.wait(60)
+        assert lost.wait(PATIENCE)
         two.close()
         with here:
-            assert here.wait_for(lambda: len(got) >= 10, 60)
+            assert here.wait_for(lambda: len(got) >= 10, PATIENCE)
         assert processor.partitions["0"] > 1, "it has come back at a higher owner level"
     assert set(reasons) == {LossReason.SUPERSEDED}
     assert errors == [], "losing a partition is no error"
@@ -311,10 +311,10 @@ def test_status_looks_through_a_group_of_its_own_and_disturbs_nobody(server: Eve
     found = next(reading).column(0).to_pylist()
     beside = opened(server)
     assert beside.enqueued_times({"0": 17}, 3.0) == {}, "refused in a group that is read with levels"
-    assert set(beside.enqueued_times({"0": MANY - 1}, 10.0)) == {"0"}, "the last one's time is a property"
+    assert set(beside.enqueued_times({"0": MANY - 1}, PATIENCE)) == {"0"}, "the last one's time is a property"
     apart = opened(server, "?status_group=status")
     assert apart.url.endswith("?status_group=status")
-    assert set(apart.enqueued_times({"0": 17}, 10.0)) == {"0"}
+    assert set(apart.enqueued_times({"0": 17}, PATIENCE)) == {"0"}
     for batch in reading:
         found += batch.column(0).to_pylist()
     assert found == list(range(MANY)), "the owner's receiver was never disconnected"
@@ -324,8 +324,6 @@ def test_status_looks_through_a_group_of_its_own_and_disturbs_nobody(server: Eve
 
 def test_a_service_that_is_slow_is_not_waited_for(server: EventHubsServer, one: EventHub) -> None:
     one.send(numbered(10), partition="0")
-    with server.faults.slowed_down(10.0):
-        began = time.monotonic()
+    with server.faults.slowed_down(NEVER):  # it answers none of those that are asked now
         assert one.enqueued_times({"0": 2, "1": 0}, 1.0) == {}
-        assert time.monotonic() - began < 9.5
     assert one.retention(1.0) is None

@@ -9,16 +9,16 @@ import random
 import re
 import subprocess
 import sys
-import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from leasehold.backends import masked
 from leasehold.config import OwnershipSettings
@@ -27,6 +27,7 @@ from leasehold.hubs import Hub, ProgressMirror, open_hub
 from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.base import KnowsOffsets, offset_of
 from leasehold.hubs.kafka import reading as kafka_reading
+from leasehold.hubs.kafka import topic as kafka_topic
 from leasehold.hubs.kafka.clients import Client, failure
 from leasehold.hubs.kafka.hub import KafkaHub, open_kafka_hub
 from leasehold.hubs.kafka.options import KafkaSettings, parse_kafka_url
@@ -37,8 +38,9 @@ from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
-from tests.faults.instance import until
 from tests.hubs.kafka_cluster import Cluster
+from tests.hubs.kafka_messages import ODD_NAMES, check_odd_headers, produce_odd_headers, produced
+from tests.waiting import NEVER, PATIENCE, until
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, PRODUCE = 1, 2, 3, 8, 0
 """Numbers of requests in Kafka's protocol."""
@@ -53,8 +55,27 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", "3s")
-    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", "5s")
+    """No call has to hurry. Where none can succeed, because nobody answers, the test says so with `waits`."""
+    monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", f"{PATIENCE:g}s")
+    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", f"{PATIENCE:g}s")
+
+
+def waits(hub: Hub, *, request: float = PATIENCE, transfer: float = PATIENCE) -> None:
+    """How long, in seconds, an open hub waits from now on for an answer, and for progress."""
+    assert isinstance(hub, KafkaHub)
+    for name, seconds in (("request_timeout", request), ("transfer_timeout", transfer)):
+        object.__setattr__(hub._settings, name, seconds)
+
+
+def says(kind: type[LeaseholdError], match: str, ask: Callable[[], object]) -> Callable[[], bool]:
+    """For `until`: ask, and be refused with these words. With a short time-out a busy machine may have others first."""
+
+    def refused() -> bool:
+        with pytest.raises(LeaseholdError) as raised:
+            ask()
+        return isinstance(raised.value, kind) and re.search(match, str(raised.value)) is not None
+
+    return refused
 
 
 @pytest.fixture
@@ -86,14 +107,6 @@ def as_a_task_reads(hub: Hub, one: ReadRange, column: str) -> Iterator[pa.Record
     )
 
 
-def produced(cluster: Cluster, topic: str, *messages: dict[str, object]) -> None:
-    """Messages as another producer writes them, into partition 0."""
-    producer = Producer({"bootstrap.servers": cluster.servers, "log_level": 0})
-    for message in messages:
-        producer.produce(topic, partition=0, **message)  # type: ignore[arg-type]
-    assert producer.flush(10) == 0
-
-
 class TestContract(HubContract):
     @pytest.fixture
     def new_hub(self, cluster: Cluster) -> Callable[[], Hub]:
@@ -108,7 +121,11 @@ class TestContract(HubContract):
 
     @pytest.fixture
     def take_away(self, cluster: Cluster) -> Iterator[Callable[[Hub], None]]:
-        yield lambda hub: cluster.pause()
+        def pause(hub: Hub) -> None:
+            cluster.pause()
+            waits(hub, request=1.0, transfer=1.0)
+
+        yield pause
         cluster.resume()
 
 
@@ -231,7 +248,7 @@ def test_a_secret_is_taken_as_it_was_pasted_and_never_shown(cluster: Cluster, to
 
 def test_the_identity_is_of_the_cluster_the_topic_and_its_id(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
     assert re.fullmatch(rf"mockCluster\w+:{topic}:[\w-]{{22}}", hub.identity)
-    other = opened(cluster.url(topic, "client_id=other&request_timeout=2s"))
+    other = opened(cluster.url(topic, "client_id=other&request_timeout=20s"))
     assert other.identity == hub.identity
     named = opened(cluster.url(topic, "cluster_id=ours&topic_identity=name"))
     assert named.identity == f"ours:{topic}"
@@ -260,8 +277,9 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
 def test_a_cluster_that_tells_no_topic_ids_is_not_taken_by_name_unasked(cluster: Cluster, topic: str) -> None:
     cluster.tell_topic_ids(False)
     try:
-        with pytest.raises(HubUnavailable, match=r"topic's id failed.*topic_identity=name"):
-            open_hub(cluster.url(topic))
+        url = cluster.url(topic, "request_timeout=1s")
+        match = r"topic's id failed.*topic_identity=name"
+        until(says(HubUnavailable, match, lambda: open_hub(url)), "the cluster to tell all but the id")
         by_name = opened(cluster.url(topic, "topic_identity=name"))
         assert by_name.identity.endswith(f":{topic}")
         by_name.close()
@@ -269,7 +287,8 @@ def test_a_cluster_that_tells_no_topic_ids_is_not_taken_by_name_unasked(cluster:
         cluster.tell_topic_ids(True)
 
 
-def test_an_unknown_topic_is_not_made(cluster: Cluster, hub: KafkaHub) -> None:
+def test_an_unknown_topic_is_not_made(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_topic, "_BEHIND", 0.0)
     for _ in range(2):
         with pytest.raises(ConfigError, match="the cluster has no topic nosuch"):
             open_hub(cluster.url("nosuch"))
@@ -326,11 +345,17 @@ def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(cluster: Clust
     "query", ["", "security_protocol=SASL_SSL&sasl_mechanism=PLAIN&sasl_username=u&sasl_password=hidden"]
 )
 def test_nobody_at_the_address(query: str) -> None:
-    began = time.monotonic()
-    with pytest.raises(HubUnavailable, match=r"asking for the topic failed.*Connection refused") as away:
-        open_hub(f"kafka://127.0.0.1:1/t?{query}")
-    assert time.monotonic() - began < 10
-    assert "hidden" not in str(away.value)
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            open_hub(f"kafka://127.0.0.1:1/t?request_timeout=1s&{query}".removesuffix("&"))
+        except HubUnavailable as error:
+            said.append(str(error))
+            raise
+
+    until(says(HubUnavailable, r"asking for the topic failed.*Connection refused", ask), "the refusal")
+    assert "hidden" not in "".join(said)
 
 
 def test_an_answer_that_refuses_is_told_from_one_that_is_late() -> None:
@@ -381,28 +406,6 @@ def test_keys_headers_and_times_of_other_producers(cluster: Cluster, topic: str,
     assert dict(third["systemProperties"]) == {}
     (rows,), (chunk,) = hub.read("0", 0, 3), hub.read_chunks("0", 0, 3)
     assert chunk.events() == events_of(rows), "the same without the detour through Arrow"
-
-
-ODD_NAMES = (b"\xff\xfe", b"\xc3(", b"", b"\xf0\x9f\x94\x91", b"a" * 5_000, b"line\nbreak")
-"""Names of headers; the first two are no UTF-8."""
-
-
-def check_odd_headers(events: Sequence[tuple[dict[str, str], dict[str, str]]]) -> None:
-    """The properties and system properties of one message with each of `ODD_NAMES`, between two others."""
-    assert len(events) == len(ODD_NAMES) + 2
-    assert events[0] == events[-1] == ({"fine": "1"}, {})
-    for name, (properties, system) in zip(ODD_NAMES, events[1:], strict=False):
-        if name in ODD_NAMES[:2]:
-            assert (properties, system) == ({}, {"headersUnreadable": "the name of a header is not UTF-8"})
-        else:
-            assert (properties, system) == ({name.decode(): "value"}, {})
-
-
-def produce_odd_headers(cluster: Cluster, topic: str) -> None:
-    cluster.produce_header(topic, b"fine", b"1")
-    for name in ODD_NAMES:
-        cluster.produce_header(topic, name, b"value")
-    cluster.produce_header(topic, b"fine", b"1")
 
 
 def test_a_message_whose_header_has_no_name_in_utf8_is_delivered(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
@@ -538,8 +541,10 @@ def test_a_range_that_continues_needs_no_seek(hub: KafkaHub, monkeypatch: pytest
     assert sought == [0, 30]
 
 
-def test_a_range_beyond_the_end_gives_what_there_is(cluster: Cluster, topic: str) -> None:
-    hub = opened(cluster.url(topic, "request_timeout=300ms"))
+def test_a_range_beyond_the_end_gives_what_there_is(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the end is asked for, it is asked for once: a pause before the next time would take too long."""
+    monkeypatch.setattr(kafka_reading, "_END_PAUSE", NEVER)
+    monkeypatch.setattr(kafka_topic, "_MOVING_PAUSE", NEVER)
     hub.send(numbered(10), partition="0")
     assert numbers(hub, "0", 5, 500) == [5, 6, 7, 8, 9]
     for _ in range(2):
@@ -548,19 +553,29 @@ def test_a_range_beyond_the_end_gives_what_there_is(cluster: Cluster, topic: str
     assert numbers(hub, "0", 8, 3) == []
     hub.send(numbered(10), partition="0")
     assert numbers(hub, "0", 10, 20) == list(range(10, 20))
-    hub.close()
 
 
-def test_an_end_that_is_told_too_low_does_not_cut_a_range_short(cluster: Cluster, topic: str) -> None:
+def test_an_end_that_is_told_too_low_does_not_cut_a_range_short(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A leader that was deposed and does not know it tells an old end. Here the end comes while a read waits."""
-    hub, other = opened(cluster.url(topic, "request_timeout=20s")), opened(cluster.url(topic))
+    hub, other = opened(cluster.url(topic, f"request_timeout={NEVER:g}s")), opened(cluster.url(topic))
     other.send(numbered(10), partition="0")
+    questions: list[object] = []
+    offsets = hub._here.topic._offsets
+
+    def noted(*arguments: Any) -> dict[int, int]:
+        questions.append(arguments)
+        return offsets(*arguments)
+
+    monkeypatch.setattr(hub._here.topic, "_offsets", noted)
     for start, end in ((0, 20), (25, 30)):
+        questions.clear()
         with ThreadPoolExecutor(1) as pool:
             read = pool.submit(numbers, hub, "0", start, end)
-            time.sleep(0.4)  # the reader has come to the end, and asks for it again and again
+            until(lambda: len(questions) >= 4, "the reader to ask for begin and end once more")
             other.send(numbered(end - other.partition_properties()["0"].end), partition="0")
-            assert read.result(30) == list(range(start, end))
+            assert read.result(PATIENCE) == list(range(start, end))
     hub.close()
     other.close()
 
@@ -670,7 +685,8 @@ def test_times_are_found_in_a_cluster_that_cannot_look_them_up(
 # faults
 
 
-def test_a_broker_that_is_gone_is_noticed_in_time() -> None:
+def test_a_broker_that_is_gone_is_noticed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as a request has had its time: nothing waits for progress, for which there is time without end."""
     cluster = Cluster()
     topic = cluster.topic(3)
     hub = opened(cluster.url(topic))
@@ -679,6 +695,9 @@ def test_a_broker_that_is_gone_is_noticed_in_time() -> None:
     read = hub.read("0", 50, 100, batch_rows=10)
     next(read)
     cluster.kill()
+    waits(hub, request=1.0, transfer=NEVER)
+    monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", "1s")
+    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", f"{NEVER:g}s")
     for ask in (
         lambda: numbers(hub, "0", 90, 200),
         lambda: numbers(hub, "1", 0, 10),
@@ -686,35 +705,26 @@ def test_a_broker_that_is_gone_is_noticed_in_time() -> None:
         lambda: hub.send(numbered(1)),
         lambda: open_hub(hub.url),
     ):
-        began = time.monotonic()
         with pytest.raises(HubUnavailable, match=r"Check that the brokers can be reached"):
             ask()
-        assert time.monotonic() - began < 10
     hub.mirror("g", {"0": 1})
-    began = time.monotonic()
     hub.close()
-    assert time.monotonic() - began < 10
 
 
-def test_a_silent_broker_fails_a_read_that_waits_and_its_return_is_noticed(
-    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", "1500ms")
-    hub = opened(cluster.url(topic))
+def test_a_silent_broker_fails_a_read_that_waits_and_its_return_is_noticed(cluster: Cluster, hub: KafkaHub) -> None:
     hub.send(numbered(10), partition="0")
     assert numbers(hub, "0", 0, 10) == list(range(10))
     hub.send(numbered(10), partition="1")
     cluster.pause()
+    waits(hub, request=1.5, transfer=1.5)
     try:
-        began = time.monotonic()
-        with pytest.raises(HubUnavailable, match=r"partition 0 from offset 10 on"):
+        with pytest.raises(HubUnavailable, match=r"partition 0 from offset 10 on|asking for offsets"):
             numbers(hub, "0", 10, 20)
-        assert 1 < time.monotonic() - began < 10
     finally:
         cluster.resume()
+    waits(hub)
     hub.send(numbered(10), partition="0")
     assert numbers(hub, "0", 10, 20) == list(range(10, 20))
-    hub.close()
 
 
 def test_passing_faults_of_a_broker_cost_nothing(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
@@ -736,28 +746,22 @@ def test_a_send_that_is_refused_says_so_and_the_next_one_works(cluster: Cluster,
     assert bodies_of(hub, "0") == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_broker_that_falls_silent_during_a_send(
-    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", "1500ms")
-    hub = opened(cluster.url(topic))
-    hub.send(numbered(1), partition="0")
-
+def test_a_broker_that_falls_silent_during_a_send(cluster: Cluster, hub: KafkaHub) -> None:
     def events() -> Iterator[Event]:
         yield from numbered(1, first=1)
         cluster.pause()
+        waits(hub, request=1.0, transfer=1.5)
         yield from numbered(5, first=2)
 
+    waits(hub, transfer=1.5)
     try:
-        began = time.monotonic()
         with pytest.raises(HubUnavailable, match="sending failed"):
             hub.send(events(), partition="0")
-        assert time.monotonic() - began < 10
     finally:
         cluster.resume()
+    waits(hub)
     assert hub.send(numbered(3, first=100), partition="0") == 3
     assert bodies_of(hub, "0")[-3:] == [b"100", b"101", b"102"]
-    hub.close()
 
 
 def test_what_the_giver_of_events_raises_comes_out_and_what_was_before_it_is_sent(hub: KafkaHub) -> None:
@@ -801,7 +805,7 @@ except MissingDependency as error:
 
 
 def test_a_missing_package_names_the_extra() -> None:
-    out = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, timeout=30, text=True)
+    out = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, timeout=PATIENCE, text=True)
     assert "pip install 'leasehold[kafka]'" in out.stdout, out.stderr
     assert "hidden" not in out.stdout
 
@@ -820,7 +824,10 @@ sys.stdin.readline()
 """
 
 
-def test_a_process_that_closes_nothing_ends_at_once_also_without_a_broker() -> None:
+def test_a_process_that_closes_nothing_ends_at_once_also_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waited for an answer, or for progress, would not end before the test loses its patience."""
+    for name in ("REQUEST", "TRANSFER"):
+        monkeypatch.setenv(f"LEASEHOLD_KAFKA_{name}_TIMEOUT", f"{2 * PATIENCE:g}s")
     cluster = Cluster()
     url = cluster.url(cluster.topic(3), "mirror_offsets=true")
     peers = [
@@ -837,10 +844,8 @@ def test_a_process_that_closes_nothing_ends_at_once_also_without_a_broker() -> N
         assert peer.stdout is not None
         assert peer.stdout.readline() == "ready\n"
     for peer in peers:
-        began = time.monotonic()
-        out, errors = peer.communicate("go\n", timeout=30)
+        out, errors = peer.communicate("go\n", timeout=PATIENCE)
         assert (peer.returncode, out, errors) == (0, "", "")
-        assert time.monotonic() - began < 10
         if peer is peers[0]:
             cluster.kill()
 
@@ -858,7 +863,9 @@ hub.close()
 
 def test_another_process_reads_the_same(hub: KafkaHub) -> None:
     hub.send(Event(b"", partition_key=str(number)) for number in range(200))
-    out = subprocess.run([sys.executable, "-W", "error", "-c", READ_ALL, hub.url], capture_output=True, timeout=30)
+    out = subprocess.run(
+        [sys.executable, "-W", "error", "-c", READ_ALL, hub.url], capture_output=True, timeout=PATIENCE
+    )
     assert out.returncode == 0, out.stderr.decode()
     identity, counts = json.loads(out.stdout)
     assert identity == hub.identity
@@ -902,12 +909,8 @@ print("done")
 """
 
 
-def test_a_process_that_is_forked_after_use_goes_on_and_so_does_its_child(
-    hub: KafkaHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for patience in ("REQUEST", "TRANSFER"):  # four processes at once on a busy machine
-        monkeypatch.setenv(f"LEASEHOLD_KAFKA_{patience}_TIMEOUT", "20s")
-    out = subprocess.run([sys.executable, "-c", FORK, hub.url], capture_output=True, timeout=60)
+def test_a_process_that_is_forked_after_use_goes_on_and_so_does_its_child(hub: KafkaHub) -> None:
+    out = subprocess.run([sys.executable, "-c", FORK, hub.url], capture_output=True, timeout=PATIENCE)
     assert (out.returncode, out.stdout) == (0, b"done\n"), out.stderr.decode()
 
 
@@ -955,7 +958,7 @@ def test_readers_that_are_idle_are_closed(hub: KafkaHub, monkeypatch: pytest.Mon
 
 def committed(cluster: Cluster, topic: str, group: str, partition: int) -> int:
     consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": group, "log_level": 0})
-    (place,) = consumer.committed([TopicPartition(topic, partition)], timeout=10)
+    (place,) = consumer.committed([TopicPartition(topic, partition)], timeout=PATIENCE)
     consumer.close()
     assert place.error is None
     return place.offset
@@ -1003,16 +1006,15 @@ def test_progress_is_not_mirrored_unasked(cluster: Cluster, topic: str, hub: Kaf
     assert committed(cluster, topic, "quiet", 0) < 0
 
 
-def test_mirroring_never_waits_and_never_raises(cluster: Cluster, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_mirroring_never_waits_and_never_raises(cluster: Cluster, topic: str) -> None:
+    """Each call that waited would do so for as long as a request may take. Closing does, once."""
     hub = opened(cluster.url(topic, "mirror_offsets=true"))
     cluster.pause()
     try:
-        began = time.monotonic()
         for number in range(1_000):
             hub.mirror("paused", {"0": number})
-        assert time.monotonic() - began < 10
+        waits(hub, request=1.0)
         hub.close()
-        assert time.monotonic() - began < 20
     finally:
         cluster.resume()
 

@@ -32,6 +32,7 @@ from leasehold.testing.clock import ManualClock
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
 from tests.hubs.log_files import write_format_1
+from tests.waiting import PATIENCE
 
 PEER = Path(__file__).with_name("peer.py")
 
@@ -48,7 +49,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def hub(path: Path, clock: ManualClock) -> LogHub:
-    return LogHub.create(path, partitions=2, clock=clock, timeout=0.2)
+    return LogHub.create(path, partitions=2, clock=clock, timeout=0.2)  # impatient: nobody else has the file open
 
 
 def bodies(*texts: str) -> pa.Table:
@@ -570,7 +571,7 @@ def test_retention_must_be_told_what_to_keep(hub: LogHub) -> None:
 
 
 def test_threads_share_one_object(hub: LogHub) -> None:
-    patient = LogHub(Path(hub.url.removeprefix("log:///")), timeout=20)
+    patient = LogHub(Path(hub.url.removeprefix("log:///")), timeout=PATIENCE)
 
     def work(name: int) -> int:
         for number in range(15):
@@ -597,7 +598,7 @@ def test_several_processes_append_and_read_at_once(path: Path, hub: LogHub) -> N
     _begin(peers)
     said = []
     for peer in peers:
-        out, errors = peer.communicate(timeout=60)
+        out, errors = peer.communicate(timeout=PATIENCE)
         assert peer.returncode == 0, errors
         said.append(out.splitlines()[-1])
     assert said[producers:] == [str([(f"p{n}", batches * rows) for n in range(producers)])] * 2

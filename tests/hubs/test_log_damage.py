@@ -23,6 +23,7 @@ from leasehold.testing.clock import ManualClock
 from tests.hubs import flips
 from tests.hubs.flips import events, table
 from tests.hubs.log_files import FORMAT_1_IDENTITY, sent, write_format_1
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -183,7 +184,7 @@ def test_no_flipped_byte_alters_an_event_or_ends_the_process(path: Path, tmp_pat
         peers.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     told = harmless = 0
     for peer in peers:
-        out, errors = peer.communicate(timeout=250)
+        out, errors = peer.communicate(timeout=2 * PATIENCE)
         assert peer.returncode == 0, f"{out[-500:]}\n{errors[-2_000:]}"
         counts = out.split()
         told, harmless = told + int(counts[0]), harmless + int(counts[1])

@@ -10,9 +10,8 @@ from leasehold.metrics.group_families import LookedAt, families
 from leasehold.metrics.instance import InstanceMetrics
 from leasehold.operations.verdicts import Verdict
 from leasehold.sinks.base import TableContents
+from tests.metrics.files import ALERTS
 from tests.metrics.groups import Group
-
-ALERTS = Path(__file__).parents[2] / "deploy" / "alerts.yml"
 
 
 def test_every_series_of_an_alert_is_served_and_every_verdict_but_ok_and_unknown_has_one(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from leasehold.metrics.exposition import text_of
 from leasehold.metrics.server import Answer, HttpServer
 from leasehold.notices import BatchDone, CycleEnded, Notices, TableApplied, WorkStalled
 from tests.metrics.groups import samples
-from tests.metrics.test_instance import get
+from tests.metrics.scraper import get
 from tests.ports import free_port
 
 CYCLE = CycleEnded("a/1", 0.1, 10.0, {"0": 1e12}, 1, settled=True, failed=False, stalled=False, stall_timeout=600.0)
@@ -88,7 +88,7 @@ def test_what_nobody_can_read_ends_nothing(said: bytes) -> None:
 
 
 def test_one_that_takes_a_call_and_says_nothing_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leasehold.metrics.beside.TIMEOUT", 0.2)
+    monkeypatch.setattr("leasehold.metrics.beside.TIMEOUT", 0.2)  # impatient: nobody answers
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert Beside(Address("127.0.0.1", silent.getsockname()[1])).metrics() is None
 

@@ -30,6 +30,7 @@ from leasehold.sinks.outbox import OutboxCounts
 from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.testing.clock import ManualClock
 from tests.metrics.groups import Group, of, samples
+from tests.waiting import PATIENCE
 
 
 class Forward:
@@ -411,7 +412,7 @@ class Lane:
         self.hang.set()
 
     def __call__(self) -> WatchedGroup:
-        assert self.hang.wait(60)
+        assert self.hang.wait(PATIENCE)
         if self.error is not None:
             raise self.error
         return self.group.watched
@@ -466,15 +467,17 @@ def test_the_same_outage_again_is_said_again(lanes: tuple[Lane, Lane], caplog: p
 
 def test_one_that_hangs_is_not_waited_for_and_is_told_when_it_ends(lanes: tuple[Lane, Lane]) -> None:
     clock = ManualClock()
-    looks = GroupLooks({"flights": lanes[0], "orders": lanes[1]}, window=10, timeout=0.2, clock=clock)
+    names = {"flights": lanes[0], "orders": lanes[1]}
+    looks = GroupLooks(names, window=10, timeout=0.2, clock=clock)  # impatient: one hangs, one has been looked at
     lanes[0].hang.clear()
+    assert looks._lanes[1].begin().result(PATIENCE)
     first = looks.look()
     assert (first[0].error, first[0].snapshot is None, first[1].snapshot is None) == ("no answer in time", True, False)
     lanes[0].hang.set()
     clock.advance(30)
     patient = GroupLooks({"flights": lanes[0]}, window=10, clock=clock)
     assert patient.look()[0].snapshot is not None
-    looks._lanes[0].begin().result(30)
+    looks._lanes[0].begin().result(PATIENCE)
     assert looks.look()[0].snapshot is not None
     for one in (looks, patient):
         one.close()

@@ -6,13 +6,12 @@ import json
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from leasehold.clock import Clock
 from leasehold.errors import ConfigError, StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.listening import Address
@@ -42,7 +41,9 @@ from leasehold.notices import (
 from leasehold.processor import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
 from leasehold.testing.clock import ManualClock
 from tests.metrics.groups import samples
-from tests.processor.plain import DELIVERY, SETTINGS, TellingStore, log, send, until
+from tests.metrics.scraper import get
+from tests.processor.plain import DELIVERY, SETTINGS, Handler, LeadingClock, TellingStore, caught_up, log, send
+from tests.waiting import NEVER, PATIENCE, until
 
 
 class Scene:
@@ -235,15 +236,6 @@ def hub(tmp_path: Path) -> LogHub:
     return log(tmp_path, partitions=2, each=25)
 
 
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - an address of this machine
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
     event = threading.Event()
@@ -256,7 +248,7 @@ def test_a_processor_is_served_while_it_runs(hub: LogHub, gate: threading.Event)
     store = TellingStore()
 
     def on_events(batch: EventBatch, context: PartitionContext) -> None:
-        assert gate.wait(60)
+        assert gate.wait(PATIENCE)
 
     def processor(name: str) -> EventProcessor:
         return EventProcessor(
@@ -294,20 +286,29 @@ def test_a_processor_is_served_while_it_runs(hub: LogHub, gate: threading.Event)
         assert told("partitions") == 0
 
 
+def served(processor: EventProcessor, clock: Clock) -> MetricsServer:
+    return MetricsServer([processor.notices], Address("127.0.0.1", 0), clock=clock)
+
+
 def test_a_first_cycle_whose_store_hangs_fails_the_liveness_probe(hub: LogHub, gate: threading.Event) -> None:
-    import dataclasses
+    inside, clock = threading.Event(), LeadingClock()
 
     class Hanging(TellingStore):
         def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
-            assert gate.wait(60)
+            inside.set()
+            assert gate.wait(PATIENCE)
             return super().list_ownership(group)
 
-    settings = dataclasses.replace(SETTINGS, partition_expiration=1.7, stall_timeout=1.7)
     gate.clear()
-    processor = EventProcessor(hub, Hanging(), lambda batch, context: None, ownership=settings, delivery=DELIVERY)
-    with serve_metrics(processor.notices, listen="127.0.0.1:0") as server, processor:
-        until(lambda: get(f"{server.url}/livez")[0] == 503, "the probe to fail")
-        assert get(f"{server.url}/livez")[1].startswith("the first dispatch cycle has not ended for ")
+    processor = EventProcessor(
+        hub, Hanging(), lambda batch, context: None, ownership=SETTINGS, delivery=DELIVERY, clock=clock
+    )
+    with served(processor, clock) as server, processor:
+        assert inside.wait(PATIENCE)
+        assert get(f"{server.url}/livez")[0] == 200
+        clock.advance(NEVER + 1)
+        status, why = get(f"{server.url}/livez")
+        assert (status, why.startswith("the first dispatch cycle has not ended for ")) == (503, True)
         gate.set()
         until(lambda: get(f"{server.url}/livez")[0] == 200, "it to be alive")
 
@@ -315,28 +316,35 @@ def test_a_first_cycle_whose_store_hangs_fails_the_liveness_probe(hub: LogHub, g
 def test_a_handler_that_hangs_past_the_stall_timeout_fails_the_liveness_probe(
     hub: LogHub, gate: threading.Event
 ) -> None:
-    import dataclasses
+    stuck, clock = threading.Event(), LeadingClock()
 
-    settings = dataclasses.replace(SETTINGS, partition_expiration=1.7, stall_timeout=1.7)
-    stuck = threading.Event()
-
-    def on_events(batch: EventBatch, context: PartitionContext) -> None:
+    def hang(batch: EventBatch, context: PartitionContext) -> None:
         if batch.partition == "1":
             stuck.set()
-            assert gate.wait(60)
+            assert gate.wait(PATIENCE)
 
+    handler = Handler(hang)
     processor = EventProcessor(
-        hub, TellingStore(), on_events, checkpoint=EACH_BATCH, ownership=settings, delivery=DELIVERY
+        hub,
+        TellingStore(),
+        handler.on_events,
+        checkpoint=EACH_BATCH,
+        ownership=SETTINGS,
+        delivery=DELIVERY,
+        clock=clock,
     )
-    with serve_metrics(processor.notices, listen="127.0.0.1:0") as server:
+    with served(processor, clock) as server:
         gate.clear()
         with processor:
-            assert stuck.wait(30)
+            assert stuck.wait(PATIENCE)
+            for _ in range(7):
+                clock.step(processor)
+                send(hub, 1, "0")
+                until(lambda: caught_up(hub, ["0"], handler), "the other partition")
             until(lambda: get(f"{server.url}/livez")[0] == 503, "the probe to fail")
             assert "partitions 1" in get(f"{server.url}/livez")[1]
             gate.set()
             until(lambda: get(f"{server.url}/livez")[0] == 200, "the probe to pass")
-            send(hub, 1)
 
 
 def test_a_port_in_use_names_the_setting() -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from tests.faults.test_run import FENCE, PIPELINE
+from tests.faults.place import FENCE, PIPELINE
 from tests.metrics.groups import samples
-from tests.metrics.test_instance import get
-from tests.processor import plain
+from tests.metrics.scraper import get
+from tests.waiting import PATIENCE, until
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 WITH_AN_SDK = """
@@ -51,7 +51,7 @@ def test_a_run_is_served_and_traced(tmp_path: Path) -> None:
     reading = threading.Thread(target=lambda: lines.extend(iter(process.stderr.readline, "")))  # type: ignore[union-attr]
     reading.start()
     try:
-        plain.until(lambda: any("metrics at" in line for line in lines), "the address")
+        until(lambda: any("metrics at" in line for line in lines), "the address")
         url = re.search(r"http://[^/\s]+", "".join(lines))
         assert url is not None
         assert get(f"{url[0]}/livez") == (200, "ok\n")
@@ -59,12 +59,11 @@ def test_a_run_is_served_and_traced(tmp_path: Path) -> None:
         def told(series: str) -> float:
             return samples(get(f"{url[0]}/metrics")[1]).get(f"leasehold_instance_{series}", 0.0)
 
-        for _ in range(4):  # Spark takes its time to start
-            try:
-                plain.until(lambda: told("events_total") == 12, "all events to be applied")
-                break
-            except AssertionError:
-                assert process.poll() is None
+        def applied() -> bool:
+            assert process.poll() is None, "".join(lines)
+            return told("events_total") >= 12
+
+        until(applied, "all events to be applied", pause=0.2)
         assert (told("events_total"), told("rejected_events_total")) == (12, 2)
         for phase in ("plan", "compute", "write"):
             assert told(f'batch_phase_seconds_sum{{phase="{phase}"}}') > 0
@@ -77,9 +76,9 @@ def test_a_run_is_served_and_traced(tmp_path: Path) -> None:
         assert inside <= told('table_transaction_seconds_sum{table="entities"}')
         assert told('table_rows_total{outcome="rejected"}') == 2
         assert told("partitions") == 2
-        plain.until(lambda: get(f"{url[0]}/readyz")[0] == 200, "it to be ready")
+        until(lambda: get(f"{url[0]}/readyz")[0] == 200, "it to be ready")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
         process.wait()

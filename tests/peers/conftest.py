@@ -1,8 +1,13 @@
-"""The real Kafka clusters of a run, started when the first test asks: one of one broker and one of three."""
+"""The real Kafka clusters of a run, started when the first test asks, and which tests go to one worker for them.
+
+`make peers` hands tests to workers by groups (`--dist loadgroup`). All tests that use one cluster, pooler or browser
+are a group, so each of these is started once and nobody kills it under another's test.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +15,17 @@ from tests.faults.conftest import databases as databases
 from tests.faults.conftest import new_fleet as new_fleet
 from tests.peers.kafka_broker import Cluster
 from tests.peers.kafka_secured import SecuredCluster
-from tests.stores.azurite import azurite as azurite
+
+SHARED = ("one_broker", "three_brokers", "secured", "behind", "browser")
+"""The fixtures that tests share. None uses two of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put each test of this folder that uses a shared fixture into the group of that."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            for name in set(SHARED).intersection(getattr(item, "fixturenames", ())):
+                item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session")

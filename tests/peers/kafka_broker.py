@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are doc
 )
 
 from leasehold.spark.java import find_java
-from tests.faults.instance import until
 from tests.peers.maven import jars
 from tests.ports import free_port
+from tests.waiting import PATIENCE, until
 
 COORDINATES = ("org.apache.kafka:kafka_2.13:4.1.0", "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3")
-PATIENCE = 120.0
-"""Seconds: a broker on a busy machine may need more than a minute to listen."""
 
 _SETTINGS = """\
 process.roles=broker,controller
@@ -112,7 +109,7 @@ class Broker:
         """Of how many partitions of a topic it knows the leaders. A client's first question goes to whom it is told."""
         asked = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         try:
-            found = asked.list_topics(topic, timeout=2).topics[topic]
+            found = asked.list_topics(topic, timeout=5).topics[topic]
         except KafkaException:
             return 0
         return sum(partition.leader >= 0 for partition in found.partitions.values())
@@ -225,7 +222,7 @@ class Cluster:
     def leader(self, topic: str, partition: int) -> int | None:
         """The broker that leads a partition, as far as one can be asked and there is one."""
         try:
-            leader = self.admin.list_topics(topic, timeout=2).topics[topic].partitions[partition].leader
+            leader = self.admin.list_topics(topic, timeout=5).topics[topic].partitions[partition].leader
         except KafkaException:
             return None
         return leader if leader >= 0 else None
@@ -249,13 +246,12 @@ class Cluster:
 
     def wait_whole(self) -> None:
         """Wait until every broker that runs is one of the cluster, and every replica of those in sync."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._is_whole():
-            dead = [each for each in self.brokers.values() if not each.running]
-            if len(dead) == len(self.brokers) or time.monotonic() > deadline:
-                said = "\n".join(each.said() for each in self.brokers.values())
-                raise OSError(f"Kafka does not start, or is not whole: {self._seen}\n{said}")
-            time.sleep(0.1)
+        try:
+            until(lambda: self._is_whole() or self._is_dead(), "Kafka to be whole")
+            assert not self._is_dead(), "no broker runs"
+        except AssertionError as error:
+            said = "\n".join(each.said() for each in self.brokers.values())
+            raise OSError(f"Kafka does not start, or is not whole: {self._seen}\n{said}") from error
 
     @contextlib.contextmanager
     def away(self, *nodes: int) -> Iterator[None]:
@@ -288,10 +284,13 @@ class Cluster:
         for broker in self.brokers.values():
             broker.kill()
 
+    def _is_dead(self) -> bool:
+        return not any(each.running for each in self.brokers.values())
+
     def _is_whole(self) -> bool:
         running = {node for node, broker in self.brokers.items() if broker.running}
         try:
-            found = self.admin.list_topics(timeout=2)
+            found = self.admin.list_topics(timeout=5)
         except KafkaException:
             return False
         self._seen = {
@@ -305,19 +304,18 @@ class Cluster:
     def _wait_known(self, topic: str, partitions: int) -> None:
         """Wait until every broker knows so many partitions of a topic, each with a leader."""
         running = [broker for broker in self.brokers.values() if broker.running]
-        until(lambda: all(broker.knows(topic) == partitions for broker in running), f"{topic} to be known", PATIENCE)
+        until(lambda: all(broker.knows(topic) == partitions for broker in running), f"{topic} to be known")
 
     def _until_done(self, ask: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while True:
+        def done() -> bool:
             try:
                 ask().result(PATIENCE)
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-            else:
-                return
+            except KafkaException as error:
+                self._seen = error
+                return False
+            return True
+
+        until(done, "Kafka to do it", pause=0.1)
 
 
 def _environment() -> Mapping[str, str]:

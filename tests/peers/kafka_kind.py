@@ -17,7 +17,6 @@ from tests.peers.kafka_broker import Cluster
 class RealKafka:
     """A `HubKind`. The cluster is not part of it, and goes on when it is closed."""
 
-    patience = 3.0
     one_reader = False
 
     def __init__(

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.peers.kafka_broker import PATIENCE, Cluster
+from tests.peers.kafka_broker import Cluster
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 READER, WRITER = "reader", "writer"
 PASSWORD = "secret-of-the-test"  # noqa: S105 - of users of this test's own

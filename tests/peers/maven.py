@@ -17,6 +17,19 @@ import pytest
 from tests.node_packages import locked
 from tests.peers.left_out import failed
 
+EVENT_HUBS_PROCESSOR = (
+    "com.azure:azure-messaging-eventhubs:5.21.3",
+    "com.azure:azure-messaging-eventhubs-checkpointstore-blob:1.21.5",
+)
+"""Java's official event processor."""
+SPARK_KAFKA = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+"""Spark's own Kafka source, to be had `alone`."""
+
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>leasehold</groupId><artifactId>tests</artifactId><version>1</version><packaging>pom</packaging>

@@ -16,14 +16,14 @@ def work(folder: Path, name: str, port: str) -> None:
     """Process events until asked to end."""
     processor = EventProcessor(
         LogHub(folder / "hub.db"),
-        SqliteStore(folder / "store.db", timeout=0.8),
+        SqliteStore(folder / "store.db", timeout=30.0),
         lambda batch, context: None,
         name=name,
         checkpoint=EACH_BATCH,
         ownership=OwnershipSettings(
             load_balancing_interval=0.5,
-            partition_expiration=2.5,
-            request_timeout=0.8,
+            partition_expiration=12.0,
+            request_timeout=5.0,
             margin=0.15,
             settle_delay=0.3,
         ),

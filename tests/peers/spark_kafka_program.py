@@ -7,12 +7,12 @@ query's checkpoints; a file `slow` in it makes each batch wait, after the table 
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
 from leasehold.spark import EntityTable, SparkKafkaSource, open_session
+from tests.waiting import NEVER, until
 
 
 def main(folder: Path, name: str, url: str, jars: str, maximum: str, *options: str) -> None:
@@ -29,8 +29,7 @@ def main(folder: Path, name: str, url: str, jars: str, maximum: str, *options: s
             "sequenceNumber", "ownerLevel",
         )  # fmt: skip
         table.apply(rows, batch_id)
-        while (folder / "slow").exists():
-            time.sleep(0.05)
+        until(lambda: not (folder / "slow").exists(), "the batch to go on", NEVER)
 
     reader = spark.readStream.format("kafka").options(**source.options(table)).option("includeHeaders", "true")
     events = reader.option("maxOffsetsPerTrigger", maximum).load()

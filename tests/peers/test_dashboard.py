@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.dashboard.serving import Place, serving, until
+from tests.dashboard.serving import Place, serving
 from tests.peers.browser import Browser, browsing
+from tests.waiting import until
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(900)]
 
 INSTANCE = """
 import sys, time
@@ -64,7 +65,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path, partitions=4, expiration="6s")
+    place = Place(tmp_path, partitions=4, expiration="6s", timeout="1s")
     for partition in place.hub.partition_ids():
         place.send(partition, *[b"x"] * 50)
     yield place
@@ -87,6 +88,7 @@ def other(tmp_path: Path) -> Iterator[Place]:
     place.close()
 
 
+@pytest.mark.timing
 def test_a_take_over_is_shown_within_two_seconds_of_the_store(place: Place, other: Place, browser: Browser) -> None:
     with (
         instance(place, "green") as green,

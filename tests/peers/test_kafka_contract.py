@@ -12,8 +12,8 @@ from leasehold.errors import HubUnavailable
 from leasehold.hubs import Hub, open_hub
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered
-from tests.faults.instance import until
 from tests.peers.kafka_broker import Cluster
+from tests.waiting import until
 
 _topics = itertools.count(1)
 

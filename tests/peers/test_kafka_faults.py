@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tests.faults.fleet import EXPIRATION, Fleet
+from tests.faults.fleet import SHORT, Fleet
 from tests.faults.instance import paused
-from tests.peers.kafka_broker import PATIENCE, Cluster
+from tests.peers.kafka_broker import Cluster
 from tests.peers.kafka_kind import RealKafka
+from tests.waiting import PATIENCE, take
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -134,10 +135,10 @@ class Campaign:
                     self.wait_moved()
             case "two brokers gone":
                 with self._cluster.away(*nodes):
-                    self._pass(3.0)
+                    take(3.0)
             case "broker silent":
                 with self._cluster.paused(nodes[0]):
-                    self._pass(SILENCE)
+                    take(SILENCE)
             case "elections":
                 self._cluster.elect(self._topic, range(PARTITIONS))
             case "instance killed":
@@ -145,10 +146,7 @@ class Campaign:
                 self.instances[name] = self._fleet.launch(name)
             case "instance paused":
                 with paused(*self.instances[name].everything()):
-                    self._pass(1.5 * EXPIRATION)
-
-    def _pass(self, seconds: float) -> None:
-        threading.Event().wait(seconds)
+                    take(1.5 * SHORT)
 
     def _alive(self) -> bool:
         self._fleet.check_alive()
@@ -158,7 +156,7 @@ class Campaign:
 
 @pytest.fixture
 def hub_kind(three_brokers: Cluster) -> Callable[[Path], RealKafka]:
-    patience = {"LEASEHOLD_KAFKA_REQUEST_TIMEOUT": "1s", "LEASEHOLD_KAFKA_TRANSFER_TIMEOUT": "10s"}
+    patience = {"LEASEHOLD_KAFKA_REQUEST_TIMEOUT": "5s", "LEASEHOLD_KAFKA_TRANSFER_TIMEOUT": "10s"}
     return lambda folder: RealKafka(three_brokers, PARTITIONS, patience)
 
 
@@ -172,7 +170,7 @@ def hub_kind(three_brokers: Cluster) -> Callable[[Path], RealKafka]:
 def test_each_committed_event_is_in_the_table_once(
     new_fleet: Callable[..., Fleet], three_brokers: Cluster, faults: int, seed: int
 ) -> None:
-    fleet, dice = new_fleet(mode="append"), random.Random(seed)
+    fleet, dice = new_fleet(mode="append", expiration=SHORT), random.Random(seed)
     assert isinstance(fleet.kind, RealKafka)
     sender = Sender(three_brokers, fleet.kind.topic, random.Random(seed + 1))
     sender.start()

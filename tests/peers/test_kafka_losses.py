@@ -25,13 +25,13 @@ from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, Pa
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges, shared_hub
 from leasehold.stores.sqlite.store import SqliteStore
-from tests.faults.instance import until
-from tests.peers.kafka_broker import PATIENCE, Cluster
+from tests.peers.kafka_broker import Cluster
+from tests.waiting import NEVER, PATIENCE, until
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(1200)]
 
 COUNT, LARGE, LEFT = 80, 500_000, 75
-QUICK = OwnershipSettings(load_balancing_interval=0.5, partition_expiration=6.0, request_timeout=1.0, margin=0.3)
+QUICK = OwnershipSettings(load_balancing_interval=0.5, partition_expiration=NEVER)
 
 
 @pytest.fixture
@@ -130,7 +130,8 @@ def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint(
         ):
             until(lambda: [one.next_sequence_number for one in store.list_checkpoints(group)] == [20], "the checkpoint")
             fill(one_broker, topic, 3, 10)
-            until(lambda: seen == [20, 21, 22], "what follows")
+            until(lambda: len(seen) >= 3, "what follows")
+    assert seen == [20, 21, 22]
     assert lost == [EventsLost("0", 5, 20)]
 
 
@@ -150,7 +151,7 @@ def test_a_range_of_a_topic_that_was_made_anew_is_refused(one_broker: Cluster, t
         list(hub.read("0", 100, 200))
     with pytest.raises(HubError, match="deleted and made anew"):
         list(hub.read("0", 50, 200, columns=["sequenceNumber"]))
-    until(lambda: _is_refused(lambda: hub.partition_properties(["0"])), "the ends to be refused", 5)
+    until(lambda: _is_refused(lambda: hub.partition_properties(["0"])), "the ends to be refused")
     hub.close()
 
 
@@ -207,7 +208,7 @@ def test_a_running_processor_delivers_nothing_of_a_topic_that_was_made_anew(
         on_error=lambda error, partition: errors.append(str(error)),
         ownership=OwnershipSettings(settle_delay=0),  # ten seconds between two looks at the list of partitions
     ):
-        until(lambda: len(seen) == 100, "the old events")
+        until(lambda: len(seen) >= 100, "the old events")
         made_anew(one_broker, topic, 3_000)
         until(lambda: any("deleted and made anew" in error for error in errors), "the new topic to be noticed")
     assert [body for body in seen if not body.startswith(b"old")] == []
@@ -243,7 +244,7 @@ def test_an_unclean_election_is_an_error_of_who_had_read_more(three_brokers: Clu
         cluster.brokers[2].kill()
         until(lambda: cluster.in_sync(topic, 0) == [1], "broker 2 to be out of sync")
         fill(cluster, topic, 300, 10)
-        until(lambda: len(seen) == 600, "all to be read")
+        until(lambda: len(seen) >= 600, "all to be read")
         cluster.brokers[1].kill()
         cluster.brokers[2].start()
         until(lambda: _leads(cluster, topic, 2), "broker 2 to lead")

@@ -17,14 +17,15 @@ from leasehold.notices import Notices, StartDelayed
 from leasehold.processor import EventBatch, EventProcessor, PartitionContext
 from leasehold.testing.hubs.fixtures import numbered
 from tests.faults.fleet import Fleet
-from tests.faults.instance import Instance, until
+from tests.faults.instance import Instance
 from tests.peers.kafka_broker import Cluster
 from tests.peers.kafka_kind import RealKafka
+from tests.waiting import NEVER, PATIENCE, until
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(1200)]
 
 PARTITIONS = 3
-QUICK = OwnershipSettings(load_balancing_interval=0.5, partition_expiration=6.0, request_timeout=1.0, margin=0.3)
+QUICK = OwnershipSettings(load_balancing_interval=0.5, partition_expiration=NEVER)
 
 
 def test_the_plain_processor(one_broker: Cluster, tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_the_plain_processor(one_broker: Cluster, tmp_path: Path) -> None:
             starting.start()
             until(lambda: delayed, "the second one to say that it waits")
             until(lambda: errors, "the first one to notice")
-        starting.join(60)
+        starting.join(PATIENCE)
         assert second, "a start that meets a broker which is away waits for it"
         assert "Check that the brokers can be reached" in str(delayed[0].error)
         assert len(delayed) == 1
@@ -77,7 +78,7 @@ def test_the_plain_processor(one_broker: Cluster, tmp_path: Path) -> None:
 
 @pytest.fixture
 def hub_kind(one_broker: Cluster) -> Callable[[Path], RealKafka]:
-    return lambda folder: RealKafka(one_broker, environment={"LEASEHOLD_KAFKA_REQUEST_TIMEOUT": "1s"})
+    return lambda folder: RealKafka(one_broker, environment={"LEASEHOLD_KAFKA_REQUEST_TIMEOUT": "5s"})
 
 
 def test_leasehold_run(new_fleet: Callable[..., Fleet]) -> None:

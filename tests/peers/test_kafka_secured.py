@@ -10,7 +10,7 @@ from leasehold.hubs import open_hub
 from leasehold.testing.hubs.fixtures import bodies_of, numbered
 from tests.peers.kafka_secured import PASSWORD, READER, WRITER, SecuredCluster
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(600)]
 
 TOPIC = "secured"
 SASL = "security_protocol=SASL_PLAINTEXT&sasl_mechanism=SCRAM-SHA-256&sasl_username="

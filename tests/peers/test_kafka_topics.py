@@ -24,10 +24,10 @@ from leasehold.spark.reading import read_ranges, shared_hub
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
 from leasehold.testing.hubs.fixtures import bodies_of, numbered
-from tests.faults.instance import until
-from tests.peers.kafka_broker import PATIENCE, Cluster
+from tests.peers.kafka_broker import Cluster
+from tests.waiting import PATIENCE, until
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
@@ -185,10 +185,9 @@ def test_a_compacted_topic_is_read_with_its_gaps(one_broker: Cluster, topic: str
     def compacted() -> bool:
         producer.produce(topic, b"last", "last", partition=0)  # a later record rolls the segment
         producer.flush(PATIENCE)
-        time.sleep(0.3)
         return len([body for body in bodies_of(hub, "0") if body != b"last"]) == 5
 
-    until(compacted, "the topic to be compacted")
+    until(compacted, "the topic to be compacted", pause=0.3)
     place = hub.partition_properties()["0"]
     left = list(as_a_task_reads(hub, place.end))
     assert [body for body in left if body != b"last"] == [b"%d" % number for number in range(55, 60)]

@@ -15,7 +15,7 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_worker import HUB
 from tests.peers.go_programs import built
-from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet
+from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet, orders
 from tests.stores.azurite import Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
@@ -58,9 +58,8 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path, azurite: Azurite, proc
     gc.collect()
 
 
-@pytest.mark.peers
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("order", [("ours", "go"), ("go", "ours")], ids="-then-".join)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("order", orders("go"))
 def test_one_joins_the_other_and_each_outlives_the_other(fleet: WatchedFleet, order: tuple[str, str]) -> None:
     fleet.join_and_outlive(*order)
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,14 +26,11 @@ from tests.peers.debian import environment, unpacked
 from tests.ports import free_port
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import place_on
-from tests.stores.conftest import postgres_server
-from tests.stores.servers import PATIENCE, PostgresServer
-
-__all__ = ["postgres_server"]
+from tests.stores.servers import PostgresServer
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.peers
 
-PATIENT = 60.0
 SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",))
 
 
@@ -47,7 +43,7 @@ def pooler(postgres_server: PostgresServer, *settings: str) -> Iterator[str]:
     [socket], port = parse_qs(parts.query)["host"], free_port()
     (here / "users").write_text('"postgres" ""\n')
     (here / "pgbouncer.ini").write_text(
-        f"[databases]\npostgres = host={socket} user=postgres\n"
+        f"[databases]\n* = host={socket} user=postgres\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
         f"auth_type = trust\nauth_file = {here}/users\nlogfile = {here}/log\n" + "".join(f"{one}\n" for one in settings)
     )
@@ -62,16 +58,17 @@ def pooler(postgres_server: PostgresServer, *settings: str) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + PATIENCE
-        while "listening on" not in ((here / "log").read_text() if (here / "log").exists() else ""):
-            assert process.poll() is None, f"pgbouncer has ended with {process.returncode}"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        until(lambda: process.poll() is not None or _listens(here / "log"), "pgbouncer to listen")
+        assert process.poll() is None, f"pgbouncer has ended with {process.returncode}"
+        yield f"postgresql://postgres@127.0.0.1:{port}{parts.path}"
     finally:
         process.kill()
         process.wait()
         shutil.rmtree(here, ignore_errors=True)
+
+
+def _listens(log: Path) -> bool:
+    return log.exists() and "listening on" in log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +79,12 @@ def behind(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 def test_everything_works_behind_it(behind: str) -> None:
-    store, group = open_store(behind, timeout=PATIENT), new_group()
+    store, group = open_store(behind, timeout=PATIENCE), new_group()
     claimed = claim(store, group)
     assert store.renew_ownership([claimed], Presence(group, "me"))
     assert store.raise_owner_level([Checkpoint(group, "0", 1, 1)])
     assert list(records(store, group)) == ["0"]
-    leases = open_lease_store(behind, timeout=PATIENT)
+    leases = open_lease_store(behind, timeout=PATIENCE)
     assert leases.acquire(leases.open_session("me", 60.0), "behind", [group.hub])
 
 
@@ -112,7 +109,7 @@ def test_who_comes_after_us_finds_nothing_of_ours(behind: str) -> None:
 
 
 def test_many_threads_share_its_pool(behind: str) -> None:
-    stores, group = [open_store(behind, timeout=PATIENT) for _ in range(4)], new_group()
+    stores, group = [open_store(behind, timeout=PATIENCE) for _ in range(4)], new_group()
     won = at_once([lambda n=n: claim(stores[n % 4], group, str(n)) for n in range(16)])  # type: ignore[misc]
     assert len(won) == len(records(stores[0], group)) == 16
     for store in stores:
@@ -121,7 +118,7 @@ def test_many_threads_share_its_pool(behind: str) -> None:
 
 def test_an_entity_table_is_filled_behind_it(behind: str, postgres_server: PostgresServer) -> None:
     with place_on(postgres_server.url) as place:
-        sink = PostgresSink(f"{behind}?options=-csearch_path%3D{place.schema}", SPEC, timeout=PATIENT)
+        sink = PostgresSink(f"{behind}?options=-csearch_path%3D{place.schema}", SPEC, timeout=PATIENCE)
         assert sink.apply(batch([E("a"), E("b", number=1)])).applied == 2
         assert sink.apply(batch([E("a", "late", number=2)])).applied == 1
         assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", "late"), ("b", "ok")]
@@ -130,7 +127,7 @@ def test_an_entity_table_is_filled_behind_it(behind: str, postgres_server: Postg
 
 def test_an_entity_table_refuses_sessions_that_change(postgres_server: PostgresServer) -> None:
     with place_on(postgres_server.url) as place, pooler(postgres_server, "pool_mode = transaction") as url:
-        sink = PostgresSink(f"{url}?options=-csearch_path%3D{place.schema}", SPEC, timeout=PATIENT)
+        sink = PostgresSink(f"{url}?options=-csearch_path%3D{place.schema}", SPEC, timeout=PATIENCE)
         sink.apply(batch([E("a")]))
         with psycopg.connect(url) as other:
             other.execute("SELECT 1")  # has taken the session that the sink had

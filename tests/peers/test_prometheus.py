@@ -24,14 +24,13 @@ import pytest
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.stores.sqlite.store import SqliteStore
-from tests.metrics.test_alerts import ALERTS
-from tests.metrics.test_command import PIPELINE
+from tests.metrics.files import ALERTS, PIPELINE
 from tests.peers.debian import environment, unpacked
 from tests.ports import free_port
+from tests.waiting import PATIENCE, until
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(1200)]
 
-PATIENCE = 90.0
 PARTITIONS = 4
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +47,8 @@ class Scene:
         self.folder, self.programs = folder, programs
         self.hub = LogHub.create(folder / "hub.db", partitions=PARTITIONS)
         SqliteStore(folder / "store.db").create_schema()
-        (folder / "flights.toml").write_text(PIPELINE.format(name="flights", group="$Default"))
+        text = PIPELINE.format(name="flights", group="$Default", expiration="2.5s", timeout="0.8s")
+        (folder / "flights.toml").write_text(text)
         self.ports = {name: free_port() for name in ("group", "a", "b", "prometheus")}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -123,10 +123,7 @@ class Scene:
         return float(found[0]["value"][1]) if found else None
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"waited {PATIENCE:g} s for {what}; see {self.folder}"
-            time.sleep(0.3)
+        until(condition, f"{what}; see {self.folder}", pause=0.3)
 
     def send(self, count: int) -> None:
         for partition in self.hub.partition_ids():

@@ -22,20 +22,15 @@ from leasehold.errors import HubError
 from leasehold.hubs import open_hub
 from leasehold.spark import SparkKafkaSource
 from leasehold.spark.versions import FIRST_WITH_SOURCE
-from tests.faults.instance import until
-from tests.peers.kafka_broker import PATIENCE, Cluster
-from tests.peers.maven import jars
+from tests.faults.instance import PATIENCE
+from tests.peers.kafka_broker import Cluster
+from tests.peers.maven import SPARK_KAFKA, jars
 from tests.versions.conftest import Interpreter
 from tests.versions.environments import python_with
+from tests.waiting import until
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(1200)]
 
-COORDINATES = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
-    "org.apache.kafka:kafka-clients:3.9.1",
-    "org.apache.commons:commons-pool2:2.12.1",
-)
 PROGRAM = Path(__file__).with_name("spark_kafka_program.py")
 PARTITIONS = 3
 
@@ -85,7 +80,7 @@ class Stream:
     def wait_reading(self, name: str, query: subprocess.Popen[bytes]) -> None:
         """Wait until a query has planned its first batch."""
         folder = self.folder / name
-        until(lambda: any(folder.glob("*/offsets/0")) or query.poll() is not None, f"{name} to read", 300)
+        until(lambda: any(folder.glob("*/offsets/0")) or query.poll() is not None, f"{name} to read", PATIENCE)
         assert query.poll() is None, self.said(name)
 
     def finish(self, name: str, maximum: int) -> tuple[int, int, int]:
@@ -93,7 +88,7 @@ class Stream:
         return self.account(name, self.start(name, maximum))
 
     def account(self, name: str, process: subprocess.Popen[bytes]) -> tuple[int, int, int]:
-        assert process.wait(timeout=600) == 0, self.said(name)
+        assert process.wait(timeout=PATIENCE) == 0, self.said(name)
         (*_, last) = [line for line in self.said(name).splitlines() if line.startswith("account")]
         applied, replayed, batches = map(int, last.split()[1:])
         return applied, replayed, batches
@@ -123,7 +118,7 @@ class Stream:
 
 @pytest.fixture
 def stream(one_broker: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stream]:
-    libraries = jars("spark-kafka", COORDINATES, alone=True)
+    libraries = jars("spark-kafka", SPARK_KAFKA, alone=True)
     interpreter = Interpreter(python_with(str(FIRST_WITH_SOURCE)), FIRST_WITH_SOURCE)
     topic = request.node.name.replace("_", "-")[:60]
     one_broker.create(topic, PARTITIONS)
@@ -136,7 +131,7 @@ def test_a_kill_between_the_commits_and_a_deleted_folder(stream: Stream) -> None
     stream.send(200, "a")
     (stream.folder / "slow").touch()
     killed = stream.start("one", 90, "--endless")
-    until(lambda: stream.rows() or killed.poll() is not None, "the first batch", 300)
+    until(lambda: stream.rows() or killed.poll() is not None, "the first batch", PATIENCE)
     assert killed.poll() is None, stream.said("one")
     stream.kill()
     (stream.folder / "slow").unlink()

@@ -6,31 +6,64 @@ Events carry their own place, so that a test sees which one it got without askin
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from leasehold.clock import Clock, SystemClock
 from leasehold.config import OwnershipSettings
 from leasehold.errors import NotTheOwner, StoreError, StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event, Ownership
-from leasehold.processor import DeliverySettings, EventBatch, PartitionContext, StopReason
+from leasehold.notices import CycleEnded, Notices
+from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext, StopReason
 from leasehold.stores.memory.store import MemoryStore
+from tests.waiting import NEVER, until
 
-PATIENCE = 30.0
-"""Seconds: how long a test waits for what should happen soon before it fails."""
 SETTINGS = OwnershipSettings(
-    load_balancing_interval=0.05, partition_expiration=6.0, request_timeout=1.0, margin=0.2, settle_delay=0.0
+    load_balancing_interval=0.05,
+    partition_expiration=NEVER,
+    stall_timeout=NEVER,
+    hand_over_timeout=NEVER,
+    request_timeout=1.0,  # impatient: of stores in memory and SQLite, where it only says when an instance doubts them
+    margin=0.2,
+    settle_delay=0.0,
 )
+"""Nothing expires, and nobody steals, while a test runs: see `LeadingClock` and `TellingStore.expire`."""
 DELIVERY = DeliverySettings(max_batch=10, prefetch=30, poll_interval=0.01, restart_backoff=0.02, longest_backoff=0.1)
 
 
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until a condition that several threads work on is true; fail with its name."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {PATIENCE:g} s for {what}"
-        time.sleep(0.005)
+class LeadingClock(SystemClock):
+    """The system's clock, which a test moves ahead, so that what expires need not be outwaited.
+
+    Work that has nothing to do tells that it is alive by the system's clock: between steps, give it something.
+    """
+
+    STEP = NEVER / 6
+    """Seconds. A hold that was renewed since the last step is trusted after the next, and a stall takes seven."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+    def step(self, *processors: EventProcessor) -> None:
+        """Let a while pass, and each of these renew what it holds."""
+        self.advance(self.STEP)
+        for processor in processors:
+            await_cycles(processor.notices)
+
+
+def await_cycles(notices: Notices, count: int = 2) -> None:
+    """Wait until an instance has ended so many cycles. Of two, the second has begun after the call."""
+    ended: list[CycleEnded] = []
+    unsubscribe = notices.subscribe(ended.append, CycleEnded)
+    until(lambda: len(ended) >= count, f"{count} cycles")
+    unsubscribe()
 
 
 def log(folder: Path, partitions: int = 2, each: int = 0) -> LogHub:
@@ -50,8 +83,8 @@ def send(hub: LogHub, each: int, *partitions: str) -> None:
 class TellingStore(MemoryStore):
     """A store in memory that writes down what is done to it, in `told`, and is away on command."""
 
-    def __init__(self, told: list[tuple[str, str]] | None = None) -> None:
-        super().__init__()
+    def __init__(self, told: list[tuple[str, str]] | None = None, clock: Clock | None = None) -> None:
+        super().__init__(clock)
         self.told = [] if told is None else told
         self.away = threading.Event()
         self.checkpoints_away = threading.Event()
@@ -92,6 +125,13 @@ class TellingStore(MemoryStore):
             if self.claim_ownership([thief]):
                 return
         raise AssertionError("the owner was faster a thousand times")
+
+    def expire(self, hub: LogHub, partition: str) -> None:
+        """Age the record of a partition, as if its owner had not renewed it for long."""
+        key = hub.consumer_group("$Default"), partition
+        with self._lock:
+            record = self._ownership[key]
+            self._ownership[key] = replace(record, last_modified=record.last_modified - 2 * NEVER)
 
 
 class Handler:
@@ -134,3 +174,9 @@ class Handler:
     def wait(self, count: int) -> None:
         """Wait for so many events to have been handled."""
         until(lambda: self.count >= count, f"{count} events, of which {self.count} came")
+
+
+def caught_up(hub: LogHub, partitions: Sequence[str], *handlers: Handler) -> bool:
+    """Whether the last event of each of these partitions has been handled by one of these handlers."""
+    last = {partition: known.end - 1 for partition, known in hub.partition_properties(partitions).items()}
+    return all(any(number in one.got.get(partition, ()) for one in handlers) for partition, number in last.items())

@@ -14,7 +14,8 @@ from leasehold.errors import AlreadyInUse, ConfigError, UsageError
 from leasehold.model import Checkpoint
 from leasehold.processor import MANUAL, ON_STOP, EventBatch, EventProcessor, PartitionContext
 from leasehold.stores.sqlite.store import SqliteStore
-from tests.processor.plain import DELIVERY, SETTINGS, log, send, until
+from tests.processor.plain import DELIVERY, SETTINGS, log, send
+from tests.waiting import PATIENCE, until
 
 
 class Reader:
@@ -29,7 +30,7 @@ class Reader:
         self.gate.set()
 
     def on_events(self, batch: EventBatch, context: PartitionContext) -> None:
-        assert self.gate.wait(30)
+        assert self.gate.wait(PATIENCE)
         self.got += [(event.partition, event.sequence_number) for event in batch]
         self.levels[context.partition] = context.owner_level
         self.contexts[context.partition] = context
@@ -190,4 +191,4 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, store: SqliteStore
     one = processor(hub, store, reader, partitions=["7"])
     one.start()
     with pytest.raises(ConfigError, match="the hub has the partitions 0, 1"):
-        one.wait(30)
+        one.wait(PATIENCE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,7 +23,18 @@ from leasehold.stores.base import PipelineBinding, StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.server_clock import brought_back
 from tests.processor.fleet import GROUP, Hub, Instance, Scene
-from tests.processor.plain import DELIVERY, SETTINGS, Handler, TellingStore, log, send, until
+from tests.processor.plain import (
+    DELIVERY,
+    SETTINGS,
+    Handler,
+    LeadingClock,
+    TellingStore,
+    await_cycles,
+    caught_up,
+    log,
+    send,
+)
+from tests.waiting import NEVER, PATIENCE, until
 
 S = OwnershipSettings(settle_delay=0)
 
@@ -43,13 +53,17 @@ def run(scene: Scene, seconds: float, *fleet: Instance, stalled: Instance | None
                 one.drain()
 
 
-def test_triggers_further_apart_than_the_stall_timeout_read_nothing_twice(tmp_path: Path) -> None:
+def test_triggers_further_apart_than_the_stall_timeout_read_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = LeadingClock()
+    monkeypatch.setattr("leasehold.spark.share.SystemClock", lambda: clock)
     log(tmp_path, partitions=1, each=1000)
     live = LiveStream(
         parse_options(
             {"hub": f"log:///{tmp_path}/hub.db", "ownershipStore": "memory://f1", "checkpointStore": "memory://f1"}
-            | {"loadBalancingInterval": "100ms", "partitionExpiration": "1500ms", "requestTimeout": "500ms"}
-            | {"margin": "100ms", "settleDelay": "0ms", "stallTimeout": "1500ms"}
+            | {"loadBalancingInterval": "100ms", "partitionExpiration": f"{NEVER:g}s", "requestTimeout": "60s"}
+            | {"margin": "100ms", "settleDelay": "0ms", "stallTimeout": f"{NEVER:g}s"}
         )
     )
     last: tuple[ReadRange, ...] = ()
@@ -61,7 +75,11 @@ def test_triggers_further_apart_than_the_stall_timeout_read_nothing_twice(tmp_pa
         assert planned is not None
         last = planned.ranges
         starts.append(last[0].start)
-        time.sleep(2.2)  # committed at once; the next trigger comes later than the stall timeout
+        # Committed at once; the next trigger comes later than the stall timeout, by its timer and by the clock.
+        assert live._watch is not None
+        live._watch.function(*live._watch.args)
+        clock.advance(NEVER + 1)
+        await_cycles(live.manager.notices)
     live.close()
     assert starts == [0, 100, 200]
 
@@ -92,19 +110,18 @@ def test_a_suspect_is_taken_by_who_is_free() -> None:
 
 def test_another_takes_a_partition_whose_handler_hangs(tmp_path: Path) -> None:
     hub, store = log(tmp_path, partitions=4, each=5), TellingStore()
-    short = dataclasses.replace(
-        SETTINGS, load_balancing_interval=0.2, partition_expiration=2.5, request_timeout=0.5, stall_timeout=2.5
-    )
-    flag, go_on, hung = threading.Event(), threading.Event(), list[str]()
+    clock, flag, go_on, hung = LeadingClock(), threading.Event(), threading.Event(), list[str]()
 
     def hang(batch: EventBatch, context: PartitionContext) -> None:
         if flag.is_set() and not hung:
             hung.append(batch.partition)
-            go_on.wait(60)
+            go_on.wait(PATIENCE)
 
-    a = EventProcessor(hub, store, Handler(hang).on_events, name="a", ownership=short, delivery=DELIVERY)
-    mine = Handler()
-    b = EventProcessor(hub, store, mine.on_events, name="b", ownership=short, delivery=DELIVERY)
+    theirs, mine = Handler(hang), Handler()
+    a, b = (
+        EventProcessor(hub, store, one.on_events, name=name, ownership=SETTINGS, delivery=DELIVERY, clock=clock)
+        for name, one in (("a", theirs), ("b", mine))
+    )
     a.start()
     b.start()
     try:
@@ -113,11 +130,16 @@ def test_another_takes_a_partition_whose_handler_hangs(tmp_path: Path) -> None:
         flag.set()
         send(hub, 5)
         until(lambda: hung, "it to hang")
+        healthy = sorted(set(hub.partition_ids()) - set(hung))
+        for _ in range(7):
+            clock.step(a, b)
+            send(hub, 1, *healthy)
+            until(lambda: caught_up(hub, healthy, theirs, mine), "what came to the others")
         until(lambda: hung[0] in mine.got, "the healthy one to take it")  # never
     finally:
         go_on.set()
-        a.stop(10)
-        b.stop(10)
+        a.stop(PATIENCE)
+        b.stop(PATIENCE)
 
 
 def test_who_cannot_reach_the_hub_is_given_no_share() -> None:

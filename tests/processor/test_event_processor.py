@@ -36,7 +36,18 @@ from leasehold.processor import (
 from leasehold.processor.arguments import Stores
 from leasehold.stores import Store, open_store
 from leasehold.stores.sqlite.store import SqliteStore
-from tests.processor.plain import DELIVERY, SETTINGS, Handler, TellingStore, log, send, until
+from tests.processor.plain import (
+    DELIVERY,
+    SETTINGS,
+    Handler,
+    LeadingClock,
+    TellingStore,
+    await_cycles,
+    caught_up,
+    log,
+    send,
+)
+from tests.waiting import NEVER, PATIENCE, take, until
 
 Start = Callable[..., EventProcessor]
 
@@ -61,7 +72,7 @@ def make() -> Iterator[Start]:
         return made[-1]
 
     yield make
-    stopped = [processor.stop(30.0) for processor in made]
+    stopped = [processor.stop(PATIENCE) for processor in made]
     assert all(stopped)
     ours = [each.name for each in set(threading.enumerate()) - before if each.name.startswith("leasehold-")]
     assert ours == []
@@ -181,8 +192,8 @@ def test_an_ask_or_a_stop_is_heard_between_single_events(tmp_path: Path, make: S
 
     processor = make(hub, store, on_event=on_event)
     processor.start()
-    assert second.wait(30)
-    assert processor.stop(30)
+    assert second.wait(PATIENCE)
+    assert processor.stop(PATIENCE)
     assert got == [0, 1]
     assert store.checkpoints(hub) == {"0": 1}
 
@@ -232,16 +243,15 @@ def test_no_more_is_fetched_ahead_than_allowed(tmp_path: Path, make: Start, max_
 
     def hold_on(batch: EventBatch, context: PartitionContext) -> None:
         entered.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
 
     handler = Handler(hold_on)
     delivery = replace(DELIVERY, max_batch=max_batch, prefetch=prefetch)
-    with make(hub, TellingStore(), handler, delivery=delivery):
-        assert entered.wait(30)
-        time.sleep(0.1)  # it has nothing to wait for: nothing more is to happen
-        given_out = hub.fetched
-        assert given_out <= max_batch + prefetch
-        assert given_out >= min(max_batch, prefetch // 2)
+    with make(hub, TellingStore(), handler, delivery=delivery) as processor:
+        assert entered.wait(PATIENCE)
+        until(lambda: hub.fetched >= min(max_batch, prefetch // 2), "what is fetched ahead")
+        await_cycles(processor.notices, 3)  # meanwhile more might come
+        assert hub.fetched <= max_batch + prefetch
         go_on.set()
         handler.wait(1_000)
     assert handler.got["0"] == list(range(1_000))
@@ -277,13 +287,15 @@ def test_where_a_group_starts(tmp_path: Path, make: Start) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "recorded"),
-    [(every(events=25), [29, 59, 89, 94]), (ON_STOP, [94]), (MANUAL, []), (every(seconds=3_600), [94])],
+    [(every(events=25), [29, 59, 89, 99]), (ON_STOP, [99]), (MANUAL, []), (every(seconds=3_600), [99])],
 )
 def test_policies(tmp_path: Path, make: Start, policy: Any, recorded: list[int]) -> None:
     hub, store, handler = log(tmp_path, partitions=1, each=95), TellingStore(), Handler()
-    delivery = replace(DELIVERY, max_batch=10, prefetch=30, max_wait=0.3)
-    with make(hub, store, handler, checkpoint=policy, delivery=delivery):
-        handler.wait(95)
+    whole = replace(DELIVERY, max_batch=10, prefetch=30, max_wait=NEVER)
+    with make(hub, store, handler, checkpoint=policy, delivery=whole):
+        handler.wait(90)
+        send(hub, 5)
+        handler.wait(100)
     assert [told for told in store.told if told[0] != "relinquish"] == [(f"checkpoint {n}", "0") for n in recorded]
 
 
@@ -304,9 +316,9 @@ def test_a_handler_is_called_again_when_it_asked_though_nothing_comes(tmp_path: 
         calls.put([event.sequence_number for event in batch])
 
     with make(hub, TellingStore(), on_events=on_events, on_partition_start=lambda context: context.call_again(0.01)):
-        assert [calls.get(timeout=60) for _ in range(3)] == [[], [], []]
+        assert [calls.get(timeout=PATIENCE) for _ in range(3)] == [[], [], []]
         send(hub, 1)
-        assert calls.get(timeout=60) == [0], "each call has to be asked for"
+        assert calls.get(timeout=PATIENCE) == [0], "each call has to be asked for"
     assert calls.empty()
 
 
@@ -315,7 +327,7 @@ def test_a_call_is_for_batches_alone(tmp_path: Path, make: Start) -> None:
     on_start, on_event = (lambda context: context.call_again(0.0)), (lambda event, context: got.put(0))
     with make(hub, TellingStore(), on_event=on_event, on_partition_start=on_start):
         send(hub, 1)
-        assert got.get(timeout=60) == 0
+        assert got.get(timeout=PATIENCE) == 0
 
 
 def test_a_checkpoint_by_hand(tmp_path: Path, make: Start) -> None:
@@ -420,7 +432,7 @@ def test_a_stop_does_not_wait_for_checkpoints_that_are_refused(tmp_path: Path, m
     processor.start()
     handler.wait(5)
     store.checkpoints_refused.set()
-    assert processor.stop(30)
+    assert processor.stop(PATIENCE)
     assert store.checkpoints_tried == 1
     assert store.records(hub)["0"].owner_id == ""
 
@@ -464,7 +476,7 @@ def test_a_stop_drains_then_tells_then_records_then_relinquishes(tmp_path: Path,
     def hold_on(batch: EventBatch, context: PartitionContext) -> None:
         if batch.partition == "0":
             entered.set()
-            assert go_on.wait(30)
+            assert go_on.wait(PATIENCE)
         told.append((f"handled {batch.last}", batch.partition))
 
     def on_stop(context: PartitionContext, reason: StopReason) -> None:
@@ -472,17 +484,17 @@ def test_a_stop_drains_then_tells_then_records_then_relinquishes(tmp_path: Path,
 
     processor = make(hub, store, on_events=hold_on, on_partition_stop=on_stop, checkpoint=ON_STOP)
     processor.start()
-    assert entered.wait(30)
+    assert entered.wait(PATIENCE)
     until(lambda: ("handled 99", "1") in told, "partition 1 to be done")
-    assert processor.stop(0.5) is False
+    assert processor.stop(0.5) is False  # its handler holds on until it is told
     # Partition 1 has ended, nobody here takes it again, and partition 0 is held under its handler.
     until(lambda: store.records(hub)["1"].owner_id == "", "partition 1 to be given up")
-    time.sleep(5 * SETTINGS.load_balancing_interval)
+    await_cycles(processor.notices, 5)
     assert store.records(hub)["1"].owner_level == 1
     assert [what for what, partition in told if partition == "0"] == []
     assert processor.partitions == {"0": 1}
     go_on.set()
-    assert processor.stop(30)
+    assert processor.stop(PATIENCE)
     ending = ["handled 9", "stop: SHUTDOWN", "checkpoint 9", "relinquish"]
     assert [what for what, partition in told if partition == "0"] == ending
     assert [what for what, partition in told if partition == "1"][-3:] == [
@@ -532,7 +544,8 @@ from leasehold.hubs.log.hub import LogHub
 
 def on_events(batch, context):
     os.kill(os.getpid(), int(sys.argv[2]))
-    time.sleep(0.5)
+    while context.stop_reason is None:
+        time.sleep(0.01)
     print("handled")
 
 def on_stop(context, reason):
@@ -549,7 +562,7 @@ print("ended", [thread.name for thread in threading.enumerate()], signal.getsign
 def test_run_ends_in_order_when_the_process_is_asked_to_end(tmp_path: Path, signum: int) -> None:
     log(tmp_path, partitions=1, each=1)
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "hub.db"), str(int(signum))]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert ran.stdout.splitlines() == ["handled", "SHUTDOWN", "ended ['MainThread'] True"], ran.stderr
     assert ran.returncode == 0
 
@@ -576,7 +589,7 @@ def test_a_processor_runs_once(tmp_path: Path, make: Start) -> None:
 
 def test_a_planned_rebalance_reads_no_event_twice(tmp_path: Path, make: Start) -> None:
     hub, store = log(tmp_path, partitions=4, each=400), TellingStore()
-    slowly = lambda batch, context: time.sleep(0.002)  # noqa: E731 - the work of both handlers
+    slowly = lambda batch, context: take(0.002)  # noqa: E731 - the work of both handlers
     one, two = Handler(slowly), Handler(slowly)
     with make(hub, store, one, checkpoint=every(events=45)) as first:
         one.wait(100)
@@ -592,24 +605,26 @@ def test_a_planned_rebalance_reads_no_event_twice(tmp_path: Path, make: Start) -
 
 
 def test_a_slow_handler_keeps_its_partition_and_is_never_cut(tmp_path: Path, make: Start) -> None:
-    hub, store = log(tmp_path, partitions=2, each=20), TellingStore()
-    quick = replace(SETTINGS, partition_expiration=2.5, request_timeout=0.5)
-    seen: list[tuple[float, bool]] = []
+    clock = LeadingClock()
+    hub, store = log(tmp_path, partitions=2, each=20), TellingStore(clock=clock)
+    patient = replace(SETTINGS, stall_timeout=100 * NEVER)
+    both, trusted = threading.Event(), list[bool]()
 
     def slow(batch: EventBatch, context: PartitionContext) -> None:
         if batch.partition == "0" and batch.first == 0:
-            started = time.monotonic()
-            while time.monotonic() - started < 1.3 * quick.partition_expiration:
-                time.sleep(0.1)
-                seen.append((time.monotonic() - started, context.trusted))
+            assert both.wait(PATIENCE)
+            for _ in range(8):  # longer than a partition that nobody renews is safe
+                clock.step(first, second)
+                trusted.append(context.trusted)
 
     one, two = Handler(slow), Handler()
-    with make(hub, store, one, ownership=quick):
+    first, second = (make(hub, store, each, ownership=patient, clock=clock) for each in (one, two))
+    with first:
         until(lambda: one.started, "the first one to have begun")
-        with make(hub, store, two, ownership=quick):
+        with second:
+            both.set()
             until(lambda: one.count + two.count >= 40, "all events")
-    assert seen[-1][0] > quick.partition_expiration
-    assert all(trusted for _, trusted in seen)
+    assert trusted == [True] * 8
     for partition in "01":
         assert one.got.get(partition, []) + two.got.get(partition, []) == list(range(20))
 
@@ -628,7 +643,7 @@ def test_a_stolen_partition_stops_after_its_handler_and_without_a_checkpoint(tmp
 
     handler = Handler(work)
     with make(hub, store, handler):
-        assert entered.wait(30)
+        assert entered.wait(PATIENCE)
         store.steal(hub, "0")
         until(lambda: handler.stopped, "the stop handler")
     assert handler.stopped[0] == ("0", 1, StopReason.OWNERSHIP_LOST)
@@ -646,16 +661,16 @@ def test_a_partition_that_comes_back_waits_for_its_former_handler(tmp_path: Path
         running.append(context.owner_level)
         most = max(most, len(running))
         entered.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         running.remove(context.owner_level)
 
     handler = Handler(work)
-    quick = replace(SETTINGS, partition_expiration=1.5, request_timeout=0.5)
-    with make(hub, store, handler, ownership=quick) as processor:
-        assert entered.wait(30)
+    with make(hub, store, handler) as processor:
+        assert entered.wait(PATIENCE)
         store.steal(hub, "0")  # and the thief dies of it
+        store.expire(hub, "0")
         until(lambda: processor.partitions.get("0", 0) > 2, "the partition to be held again")
-        time.sleep(0.2)
+        await_cycles(processor.notices, 4)
         assert (handler.stopped, running) == ([], [1])
         go_on.set()
         until(lambda: len(handler.started) == 2, "work to begin again")
@@ -665,19 +680,24 @@ def test_a_partition_that_comes_back_waits_for_its_former_handler(tmp_path: Path
 
 def test_a_handler_that_hangs_costs_its_own_partition_only(tmp_path: Path, make: Start) -> None:
     hub, store = log(tmp_path, partitions=2, each=5), TellingStore()
-    go_on = threading.Event()
-    short = replace(SETTINGS, partition_expiration=6, request_timeout=0.5, stall_timeout=6)
+    clock, inside, go_on = LeadingClock(), threading.Event(), threading.Event()
 
     def hang(batch: EventBatch, context: PartitionContext) -> None:
         if batch.partition == "0" and batch.owner_level == 1:
-            go_on.wait(30)
+            inside.set()
+            go_on.wait(PATIENCE)
 
     handler = Handler(hang)
-    with make(hub, store, handler, ownership=short) as processor:
+    with make(hub, store, handler, clock=clock) as processor:
+        assert inside.wait(PATIENCE)
+        for _ in range(7):
+            clock.step(processor)
+            send(hub, 1, "1")
+            until(lambda: caught_up(hub, ["1"], handler), "the other partition")
         until(lambda: any("TimeoutError" in error for _, error in handler.errors), "the hung handler to be noticed")
-        assert "TimeoutError" in store.records(hub)["0"].last_error
+        until(lambda: "TimeoutError" in store.records(hub)["0"].last_error, "the record of it")
         send(hub, 5, "1")
-        until(lambda: len(handler.got.get("1", [])) == 10, "the other partition to go on")
+        until(lambda: len(handler.got.get("1", [])) == 17, "the other partition to go on")
         assert processor.partitions["1"] == 1
         go_on.set()
         until(lambda: handler.got.get("0", [])[5:] == list(range(5)), "the partition to be begun again")
@@ -752,7 +772,7 @@ def test_a_handler_that_calls_exit_stops_the_processor(tmp_path: Path, make: Sta
     processor = make(hub, store, handler)
     processor.start()
     with pytest.raises(SystemExit, match="3"):
-        processor.wait(30)
+        processor.wait(PATIENCE)
     assert not processor.running
     assert handler.errors == [("0", "SystemExit: 3")]
     assert handler.stopped == [("0", 1, StopReason.FAILED)]
@@ -844,16 +864,15 @@ def test_the_balancers_troubles_are_heard_and_a_slow_listener_delays_nothing(tmp
     def on_error(error: BaseException, partition: str | None) -> None:
         assert (str(error), partition) == ("the store is away", None)
         heard.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
 
     handler = Handler()
     with make(hub, store, on_events=handler.on_events, on_error=on_error) as processor:
         handler.wait(5)
         store.away.set()
-        assert heard.wait(30)
+        assert heard.wait(PATIENCE)
         store.away.clear()
-        cycles = processor._manager.cycles
-        assert processor._manager.wait_for_cycle(cycles + 5, 30)
+        await_cycles(processor.notices, 5)
         send(hub, 5)
         handler.wait(10)
         go_on.set()
@@ -934,7 +953,7 @@ def test_a_puller_passes_a_gap_with_nothing_behind_it_though_the_store_is_away_f
     store.checkpoints_away.set()
     processor = make(hub, store, delivery=replace(DELIVERY, fail_on_data_loss=False), on_error=lambda *told: None)
     with processor:
-        client = processor.next_partition_client(timeout=30)
+        client = processor.next_partition_client(timeout=PATIENCE)
         assert client is not None
         with client:
             nothing = client.receive(0.3)
@@ -964,7 +983,7 @@ def test_maximum_partitions(tmp_path: Path, make: Start) -> None:
     settings = replace(SETTINGS, maximum_partitions=3)
     with make(hub, TellingStore(), handler, ownership=settings) as processor:
         handler.wait(15)
-        assert processor._manager.wait_for_cycle(processor._manager.cycles + 3, 30)
+        await_cycles(processor.notices, 3)
         assert len(processor.partitions) == 3
 
 

@@ -102,6 +102,13 @@ class Story:
                 self._held_at[partition] = self.now
             self.gap = max(self.gap, self.now - self._held_at.setdefault(partition, self.now))
 
+    def until(self, handed_over: bool) -> None:
+        """Until the owner has handed over, or only until it is asked."""
+        if handed_over:
+            self.until_handed_over()
+        else:
+            self.until_asked()
+
     def until_asked(self, seconds: float = INTERVAL) -> None:
         self.run(seconds, lambda: bool(self.scene.asks()))
         assert self.scene.asks()
@@ -399,10 +406,7 @@ def test_both_die_and_a_third_one_has_it(handed_over: bool) -> None:
     a, c = story.owner(), story.join("c")
     story.ends_well(2 * INTERVAL, gap=AT_ONCE)
     b = story.join("b")
-    if handed_over:
-        story.until_handed_over()
-    else:
-        story.until_asked()
+    story.until(handed_over)
     story.die(a, b)
     story.ends_well(EXPIRATION + RESERVED + LOOKS, gap=EXPIRATION + LOOKS)
     assert len(c.levels) == 4
@@ -411,10 +415,7 @@ def test_both_die_and_a_third_one_has_it(handed_over: bool) -> None:
 @pytest.mark.parametrize("handed_over", [False, True], ids=["after the ask", "after the hand-over"])
 def test_both_die_and_nobody_is_left_until_somebody_comes(story: Story, handed_over: bool) -> None:
     a, b = story.owner(), story.join("b")
-    if handed_over:
-        story.until_handed_over()
-    else:
-        story.until_asked()
+    story.until(handed_over)
     story.die(a, b)
     c = story.join("c")
     story.ends_well(EXPIRATION + LOOKS, gap=EXPIRATION + LOOKS)
@@ -424,10 +425,7 @@ def test_both_die_and_nobody_is_left_until_somebody_comes(story: Story, handed_o
 @pytest.mark.parametrize("handed_over", [False, True], ids=["after the ask", "after the hand-over"])
 def test_both_restart(story: Story, handed_over: bool) -> None:
     a, b = story.owner(), story.join("b")
-    if handed_over:
-        story.until_handed_over()
-    else:
-        story.until_asked()
+    story.until(handed_over)
     story.restart(a)
     story.restart(b)
     story.ends_well(EXPIRATION + LOOKS, gap=RESERVED + AT_ONCE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,8 @@ import pytest
 from leasehold.errors import ConfigError, DataLoss, HubError, UsageError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.processor import Cancellation, EventProcessor, PartitionClient, StopReason
-from tests.processor.plain import DELIVERY, SETTINGS, TellingStore, log, send, until
+from tests.processor.plain import DELIVERY, SETTINGS, LeadingClock, TellingStore, log, send
+from tests.waiting import NEVER, PATIENCE, take, until
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def pulling(hub: LogHub, store: TellingStore, **more: Any) -> EventProcessor:
 
 
 def taken(processor: EventProcessor) -> PartitionClient:
-    client = processor.next_partition_client(30)
+    client = processor.next_partition_client(PATIENCE)
     assert client is not None
     return client
 
@@ -54,7 +54,7 @@ def test_receive_and_record(processor: EventProcessor, store: TellingStore, hub:
             numbers: list[int] = []
             batch = None
             while len(numbers) < 25:
-                batch = client.receive(30)
+                batch = client.receive(PATIENCE)
                 assert batch is not None
                 assert (batch.partition, batch.owner_level) == (client.partition, client.owner_level)
                 numbers += [event.sequence_number for event in batch]
@@ -71,17 +71,17 @@ def test_a_closed_partition_comes_again_from_its_checkpoint(
     processor: EventProcessor, store: TellingStore, hub: LogHub
 ) -> None:
     client = taken(processor)
-    batch = client.receive(30)
+    batch = client.receive(PATIENCE)
     assert batch
     client.update_checkpoint(batch[3])
     client.close()
     client.close()
     assert not client.trusted
     assert client.update_checkpoint(batch[5]) is False
-    assert client.receive(30) is None
+    assert client.receive(PATIENCE) is None
     others = [taken(processor) for _ in range(2)]
     (again,) = [other for other in others if other.partition == client.partition]
-    batch = again.receive(30)
+    batch = again.receive(PATIENCE)
     assert batch
     assert (batch.first, again.start) == (4, 4)
     assert again.owner_level == client.owner_level + 1
@@ -114,9 +114,9 @@ def test_partitions_and_batches_are_iterated_over(hub: LogHub, store: TellingSto
     taker = threading.Thread(target=take)
     with processor:
         taker.start()
-        assert everything.wait(30)
+        assert everything.wait(PATIENCE)
     for thread in (taker, *workers):
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert seen == {partition: list(range(25)) for partition in "01"}
     assert store.checkpoints(hub) == {"0": 24, "1": 24}
@@ -138,14 +138,14 @@ def test_events_one_by_one_stop_with_the_partition(processor: EventProcessor, st
 
 def test_a_call_says_how_many_and_how_long_they_may_take_to_gather(processor: EventProcessor, hub: LogHub) -> None:
     client = taken(processor)
-    sizes = [len(client.receive(30, count=count, max_wait=30) or ()) for count in (1, 7, 3)]
+    sizes = [len(client.receive(PATIENCE, count=count, max_wait=NEVER) or ()) for count in (1, 7, 3)]
     assert sizes == [1, 7, 3]
-    batch = client.receive(30, count=14, max_wait=30)
+    batch = client.receive(PATIENCE, count=14, max_wait=NEVER)
     assert batch is not None
     assert (batch.first, len(batch)) == (11, 14)
     assert list(client.receive(0.01, count=5) or ()) == []
     threading.Timer(0.1, lambda: send(hub, 5)).start()
-    batch = client.receive(30, count=5, max_wait=30)
+    batch = client.receive(PATIENCE, count=5, max_wait=NEVER)
     assert batch is not None
     assert len(batch) == 5
     client.close()
@@ -166,15 +166,15 @@ def test_a_cancelled_call_returns_at_once_and_the_partition_stays(processor: Eve
     cancel, got = Cancellation(), list[Any]()
     waiting = threading.Thread(target=lambda: got.append(client.receive(cancel=cancel)))
     waiting.start()
-    time.sleep(0.05)  # so that it waits, mostly; before that it must not matter
+    take(0.05)  # so that it waits, mostly; before that it must not matter
     cancel.cancel()
-    waiting.join(30)
+    waiting.join(PATIENCE)
     assert [list(batch) for batch in got] == [[]]
     send(hub, 1)
-    assert list(client.receive(30, cancel=cancel) or ()) == []  # it stays called off
+    assert list(client.receive(PATIENCE, cancel=cancel) or ()) == []  # it stays called off
     assert list(client.events(cancel=cancel)) == []
     assert client.trusted
-    batch = client.receive(30)
+    batch = client.receive(PATIENCE)
     assert batch is not None
     assert batch.first == 25
     client.close()
@@ -198,7 +198,7 @@ def test_who_waits_for_a_partition_can_be_called_off(hub: LogHub, store: Telling
         waiting = threading.Thread(target=lambda: got.append(processor.next_partition_client(cancel=cancel)))
         waiting.start()
         cancel.cancel()
-        waiting.join(30)
+        waiting.join(PATIENCE)
         assert got == [None]
         assert processor.next_partition_client(cancel=cancel) is None
 
@@ -234,7 +234,7 @@ def test_a_client_begins_again_after_an_error_of_the_hub(tmp_path: Path, store: 
         client = taken(processor)
         client.update_checkpoint(batch_of(client))
         with pytest.raises(HubError, match="damaged"):
-            client.receive(30)
+            client.receive(PATIENCE)
         hub.damaged = False
         assert client.begin_again() == 10
         assert batch_of(client).first == 10
@@ -257,19 +257,24 @@ class UnreadableHub(LogHub):
 
 
 def test_a_client_that_was_forgotten_is_given_up_in_the_end(hub: LogHub, store: TellingStore) -> None:
-    short = replace(SETTINGS, partition_expiration=2.5, request_timeout=0.5, stall_timeout=2.5)
-    with pulling(hub, store, ownership=short) as processor:
+    clock = LeadingClock()
+    with pulling(hub, store, clock=clock) as processor:
         forgotten, kept = taken(processor), taken(processor)
-        assert forgotten.receive(30)
-        until(lambda: kept.receive(0.05) is None or not forgotten.trusted, "the partition to be given up")
+        assert forgotten.receive(PATIENCE)
+        for _ in range(7):
+            clock.step(processor)
+            assert kept.receive(0.01) is not None
+        until(lambda: not forgotten.trusted, "the partition to be given up")
         assert kept.trusted
         again = taken(processor)
         assert (again.partition, again.owner_level) == (forgotten.partition, 2)
         assert "TimeoutError" in store.records(hub)[again.partition].last_error
-        assert forgotten.receive(30) is None
+        assert forgotten.receive(PATIENCE) is None
         forgotten.close()
         kept.close()
-    # and the end does not wait for `again`, which nobody closes, for longer than that
+        assert not processor.stop(0.0), "it waits for `again`, which nobody closes"
+        clock.advance(NEVER + 1)
+        assert processor.stop(PATIENCE), "and not for longer than that"
 
 
 def test_a_block_that_raises_gives_the_partition_up_with_the_error(
@@ -285,7 +290,7 @@ def test_a_stop_is_heard_and_waits_for_who_has_not_closed(hub: LogHub, store: Te
     processor = pulling(hub, store)
     processor.start()
     client = taken(processor)
-    while client.receive(30):
+    while client.receive(PATIENCE):
         if client.update_checkpoint(batch_of(client)):
             break
     assert processor.stop(0.3) is False
@@ -295,12 +300,12 @@ def test_a_stop_is_heard_and_waits_for_who_has_not_closed(hub: LogHub, store: Te
     assert store.records(hub)[client.partition].owner_id == str(processor.owner_id)
     assert processor.next_partition_client() is None
     client.close()
-    assert processor.stop(30)
+    assert processor.stop(PATIENCE)
     assert {record.owner_id for record in store.records(hub).values()} == {""}
 
 
 def batch_of(client: PartitionClient) -> Any:
-    batch = client.receive(30)
+    batch = client.receive(PATIENCE)
     assert batch
     return batch
 
@@ -311,15 +316,15 @@ def test_who_waits_is_let_go_by_a_stop(hub: LogHub, store: TellingStore) -> None
     got: list[PartitionClient | None] = []
     waiting = threading.Thread(target=lambda: got.append(processor.next_partition_client()))
     waiting.start()
-    assert processor.stop(30)
-    waiting.join(30)
+    assert processor.stop(PATIENCE)
+    waiting.join(PATIENCE)
     assert got == [None]
 
 
 def test_a_loss_ends_the_receiving(processor: EventProcessor, store: TellingStore, hub: LogHub) -> None:
     client = taken(processor)
     store.steal(hub, client.partition)
-    while client.receive(30) is not None:
+    while client.receive(PATIENCE) is not None:
         pass
     assert client.stop_reason is StopReason.OWNERSHIP_LOST
     assert not client.trusted
@@ -355,7 +360,7 @@ def test_what_made_fetching_impossible_is_raised(hub: LogHub, store: TellingStor
     with pulling(hub, store) as processor:
         client = taken(processor)
         with pytest.raises(DataLoss):
-            client.receive(30)
+            client.receive(PATIENCE)
         client.close()
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,9 @@ from leasehold.stores.base import PipelineBinding
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.processor.fleet import GROUP, Hub
+from tests.repository import ROOT
 from tests.sinks.events import E, batch, look, run, sink
-from tests.sinks.test_processes import ROOT
+from tests.waiting import PATIENCE, until
 
 END = 30
 
@@ -227,7 +227,7 @@ LOG_END = 150
 
 def opened(folder: Path) -> tuple[Any, SqliteStore, SqliteSink]:
     store = SqliteStore(folder / "stores.db")
-    return LogHub(folder / "hub.db"), store, sink(folder / "table.db", "append", timeout=1.0)
+    return LogHub(folder / "hub.db"), store, sink(folder / "table.db", "append", timeout=PATIENCE)
 
 
 def of_log(hub: Any, begin: int, end: int, level: int) -> Batch:
@@ -267,13 +267,19 @@ def stall(folder: Path, where: str) -> None:
 
 
 def when_expired(attempt: Callable[[], Any]) -> Any:
-    while True:
+    """What comes of an attempt, once nobody is there any more."""
+    results: list[Any] = []
+
+    def attempted() -> bool:
         try:
-            return attempt()
+            results.append(attempt())
         except UsageError as error:
             if "in use by" not in str(error):
                 raise
-        time.sleep(0.05)
+        return bool(results)
+
+    until(attempted, "the group to be in use by nobody")
+    return results[0]
 
 
 @pytest.mark.parametrize("where", ["before", "amid"])
@@ -288,21 +294,24 @@ def test_a_reset_beside_a_stopped_process(tmp_path: Path, where: str) -> None:
     assert stalled.stdout is not None
     try:
         assert stalled.stdout.readline() == "stopped\n"
-        while psutil.Process(stalled.pid).status() != psutil.STATUS_STOPPED:
-            time.sleep(0.01)  # it says so before it stops: told to go on before that, it would stop for good
+        # It says so before it stops: told to go on before that, it would stop for good.
+        status = psutil.Process(stalled.pid).status
+        until(lambda: status() == psutil.STATUS_STOPPED, "the process to stop")
 
-        def to_sink() -> list[Moved]:
-            return reset_group(hub, group, store, store, table, PipelineBinding("p", "s"), to=None, expiration=0.2)
+        def to_sink(table: SqliteSink = table) -> list[Moved]:
+            binding = PipelineBinding("p", "s")
+            return reset_group(hub, group, store, store, table, binding, to=None, expiration=0.2)  # expires: awaited
 
         if where == "amid":
+            impatient = sink(tmp_path / "table.db", "append", timeout=0.5)  # impatient: it is locked for good
             with pytest.raises(SinkUnavailable):
-                when_expired(to_sink)
+                when_expired(lambda: to_sink(impatient))
             assert [one.sequence_number for one in store.list_checkpoints(group)] == [49]
         else:
             assert when_expired(to_sink) == [Moved("0", 50, 50)]
         stalled.send_signal(signal.SIGCONT)
         said = stalled.stdout.readline()
-        assert stalled.wait(timeout=60) == 0
+        assert stalled.wait(timeout=PATIENCE) == 0
     finally:
         stalled.kill()
         stalled.wait()

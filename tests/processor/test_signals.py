@@ -1,7 +1,7 @@
 """A signal at any moment: a handler that calls `stop`, or Ctrl-C, between any two lines of the main thread.
 
 Each program makes one processor after another, and raises the signal at a later line each time. What would wait for
-ever is a time-out of the program here.
+ever ends the program here, with the traceback of each thread.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.processor.plain import log
+from tests.waiting import PATIENCE
 
 PROGRAM = """
 import faulthandler, signal, sys, threading
@@ -20,9 +21,8 @@ from random import Random
 from leasehold import EventProcessor, OwnershipSettings
 
 how, hub, first, step = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-faulthandler.dump_traceback_later(50, exit=True)
-SETTINGS = OwnershipSettings(load_balancing_interval=0.5, partition_expiration=3.0, request_timeout=0.8, margin=0.15,
-                             settle_delay=0.0)
+patience = float(sys.argv[5])
+SETTINGS = OwnershipSettings(load_balancing_interval=0.5, partition_expiration=600, settle_delay=0.0)
 # Ctrl-C may make an error of another kind of what it interrupts in the standard library.
 OURS = ("leasehold",) if how == "is interrupted" else ("leasehold", "threading.py")
 
@@ -53,6 +53,7 @@ def take_all(processor):
 
 
 def once(number):
+    faulthandler.dump_traceback_later(patience, exit=True)
     handler = None if how == "pulls" else lambda batch, context: None
     processor = EventProcessor(f"log:///{hub}", f"memory://{how}{number}", handler, ownership=SETTINGS)
     signal.signal(signal.SIGUSR1, lambda *_: processor.stop())
@@ -81,7 +82,8 @@ while once(number):
     number += step
 assert number > 5 * step, number
 for thread in threading.enumerate():
-    assert thread is threading.main_thread() or thread.daemon or thread.join(20) is None and not thread.is_alive()
+    if thread is not threading.main_thread() and not thread.daemon:
+        thread.join()  # or the traceback is dumped
 print("ended")
 """
 
@@ -89,6 +91,6 @@ print("ended")
 @pytest.mark.parametrize(("how", "step"), [("stops", 5), ("runs", 19), ("pulls", 31), ("is interrupted", 13)])
 def test_a_signal_between_any_two_lines_ends_the_processor(tmp_path: Path, how: str, step: int) -> None:
     log(tmp_path, partitions=1, each=5)
-    command = [sys.executable, "-c", PROGRAM, how, str(tmp_path / "hub.db"), "1", str(step)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", PROGRAM, how, str(tmp_path / "hub.db"), "1", str(step), str(PATIENCE)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.stdout == "ended\n", ended.stderr[-3000:]

@@ -17,6 +17,7 @@ from leasehold.sinks import TableSpec
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.stores.sqlite.store import SqliteStore
+from tests.waiting import NEVER, PATIENCE, until
 
 SPEC = TableSpec(name="seen", pipeline="p", mode="append", keep=("sequenceNumber",))
 
@@ -45,7 +46,7 @@ class Place:
             on_events,
             start=LATEST,
             table=self.table if asks else None,
-            ownership=OwnershipSettings(load_balancing_interval=0.2, settle_delay=0.0),
+            ownership=OwnershipSettings(load_balancing_interval=0.2, partition_expiration=NEVER, settle_delay=0.0),
         )
         return made, done
 
@@ -54,10 +55,9 @@ class Place:
         end = self.hub.partition_properties()["0"].end
         processor, done = self.processor(end + count - 1, asks=asks)
         with processor:
-            while not processor.partitions:
-                done.wait(0.01)
+            until(lambda: processor.partitions, "the partition to be held")
             self.hub.send([Event(b"x")] * count, partition="0")
-            assert done.wait(60)
+            assert done.wait(PATIENCE)
 
     def wipe(self) -> None:
         for path in self.folder.glob("stores.db*"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,14 +18,13 @@ from leasehold.sinks import TableSpec
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.stores import open_store
+from tests.repository import ROOT
 from tests.sinks.events import look
-from tests.sinks.test_processes import ROOT
-from tests.stores.opened import PATIENT
 from tests.stores.servers import RedisServer, missing
+from tests.waiting import NEVER, PATIENCE, until
 
 SPEC = TableSpec(name="seen", pipeline="p", mode="append", keep=("partition",))
 PARTITIONS = 4
-PATIENCE = 120.0
 WORKER = """
 import sys
 from pathlib import Path
@@ -45,15 +43,15 @@ def work(folder: Path, url: str) -> None:
 
     processor = EventProcessor(
         LogHub(folder / "hub.db"),
-        open_store(url, timeout=1.0),
+        open_store(url, timeout=PATIENCE),
         on_events,
         start=LATEST,
         table=table,
         checkpoint=every(seconds=0.2),
         ownership=OwnershipSettings(
             load_balancing_interval=0.3,
-            partition_expiration=20.0,  # a busy machine may stop a process for as long as a short one
-            request_timeout=1.0,
+            partition_expiration=NEVER,
+            request_timeout=1.0,  # impatient: for so long, an instance doubts a store that was away
             margin=0.2,
             settle_delay=0.3,
         ),
@@ -96,11 +94,9 @@ def applied(folder: Path) -> list[tuple[str, int]]:
     return look(folder / "table.db", "SELECT partition, n FROM seen ORDER BY 1, 2")
 
 
-def until(folder: Path, expected: list[tuple[str, int]]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while len(seen := applied(folder)) < len(expected) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert seen == expected
+def await_all(folder: Path, expected: list[tuple[str, int]]) -> None:
+    until(lambda: len(applied(folder)) >= len(expected), "all rows", pause=0.1)
+    assert applied(folder) == expected
 
 
 def test_no_event_is_skipped_or_applied_twice(tmp_path: Path) -> None:
@@ -132,22 +128,23 @@ def test_no_event_is_skipped_or_applied_twice(tmp_path: Path) -> None:
         sent += 50
         return [(str(partition), number) for partition in range(PARTITIONS) for number in range(sent)]
 
-    store = open_store(server.url, timeout=PATIENT)
+    store = open_store(server.url, timeout=PATIENCE)
     group = hub.consumer_group("$Default")
+
+    def held() -> bool:
+        return sum(bool(one.owner_id) for one in store.list_ownership(group).records) == PARTITIONS
+
     try:
         with two_processes(tmp_path, server.url):
-            deadline = time.monotonic() + PATIENCE
-            while sum(bool(one.owner_id) for one in store.list_ownership(group).records) < PARTITIONS:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            until(tmp_path, send())
+            until(held, "all partitions to be held")
+            await_all(tmp_path, send())
             for _ in range(2):
                 send()
                 server.kill()
                 send()
                 server.start()
                 send()
-                until(tmp_path, send())
+                await_all(tmp_path, send())
     finally:
         server.end()
         hub.close()

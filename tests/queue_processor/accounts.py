@@ -11,7 +11,6 @@ import os
 import signal
 import sqlite3
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,9 +20,11 @@ from leasehold.entities.handlers import EntityEvent, Reject, entity
 from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queues import QueueMessage
 from leasehold.queues.service_bus.queue import ServiceBusQueue
+from tests.waiting import NEVER, PATIENCE, until
 
 Before = Callable[[EntityEvent], object]
-LEASE = 3.0
+LEASE = float(os.environ.get("LEASE", NEVER))
+"""Seconds, given where a process is paused past it."""
 
 
 def sqlite_in(folder: Path) -> str:
@@ -83,7 +84,7 @@ def logs(folder: Path) -> dict[str, list[int]]:
     """What was applied to each account, in order."""
     if not (folder / "table.db").exists():
         return {}
-    with closing(sqlite3.connect(folder / "table.db", timeout=20)) as connection:
+    with closing(sqlite3.connect(folder / "table.db", timeout=PATIENCE)) as connection:
         try:
             return read_logs(connection.execute(LOGS))
         except sqlite3.OperationalError:
@@ -94,8 +95,7 @@ def _hang(folder: Path) -> Before:
     def before(event: EntityEvent) -> None:
         if not (folder / "hanging").exists():
             (folder / "hanging").write_text(str(event.row["n"]))
-            while not (folder / "go").exists():
-                time.sleep(0.01)
+            until((folder / "go").exists, "the word to go on")
 
     return before
 

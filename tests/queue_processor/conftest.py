@@ -15,11 +15,9 @@ from leasehold.queues.service_bus.url import Address
 from tests.queue_processor.accounts import LOGS, logs, read_logs, sqlite_in
 from tests.queues.conftest import server
 from tests.service_bus.servers import FAST, servicebus
-from tests.sinks.conftest import place
 from tests.sinks.postgres import Place
-from tests.stores.servers import postgres_server
 
-__all__ = ["place", "postgres_server", "server"]
+__all__ = ["server"]
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ from leasehold.entities.handlers import EntityEvent
 from leasehold.queue_processor import QueueDelivery, QueueProcessor, work
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.counted import CountedLeases, count_service
-from tests.queue_processor.test_processor import bodies, running, until
+from tests.queue_processor.runs import bodies, running
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS, connected, receive
+from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS
 PAGE = Path(__file__).parents[2] / "docs" / "queues-from-locks.md"
@@ -81,13 +82,13 @@ def test_of_a_policy_with_one_message_or_ten_of_an_entity_at_hand(
 ) -> None:
     def gate(event: EntityEvent) -> None:
         if event.key == "gate":
-            until(lambda: made.counts["received"] == ENTITIES * EACH + 1)
+            until(lambda: made.counts["received"] == ENTITIES * EACH + 1, "messages that count as received")
 
     server.send("orders", *bodies(0, account="gate"))
     server.send("orders", *(json.dumps({"account": f"a{n % ENTITIES}", "n": n}) for n in range(ENTITIES * EACH)))
     made = observed(monkeypatch, calls, url(server), tmp_path, gate, busy=policy)
     with running(made):
-        until(lambda: server.count("orders") == 0)
+        until(lambda: server.count("orders") == 0, "an empty queue")
     first = stated(f"`{policy}`, one of an entity at hand")
     calls.subtract({"service": int(first[0]), "lease": int(first[1]), "state": int(first[2])})
     service, lease, state = stated(f"`{policy}`, ten of an entity at hand")
@@ -103,7 +104,7 @@ def test_of_sessions(
         server.send("sessions", *(json.dumps({"n": n}) for n in range(EACH)), session_id=f"a{entity}")
     made = observed(monkeypatch, calls, f"{url(server, 'sessions')}?sessions=true", tmp_path)
     with running(made):
-        until(lambda: server.count("sessions") == 0 and calls["closed"] >= ENTITIES)
+        until(lambda: server.count("sessions") == 0 and calls["closed"] >= ENTITIES, "an empty queue")
     assert logs(tmp_path) == {f"a{entity}": list(range(EACH)) for entity in range(ENTITIES)}
     assert calls["requests"] >= ENTITIES, "a session that was taken is renewed"
     again = calls["requests"] - ENTITIES  # its messages may come in several parts on a busy machine, each renewed
@@ -122,8 +123,8 @@ def test_of_each_time_an_entity_is_found_busy(
     with closing(other), running(made):
         with other.hold("a"):
             server.send("orders", *bodies(1))
-            until(lambda: made.counts["busy"] >= 3)
-        until(lambda: server.count("orders") == 0)
+            until(lambda: made.counts["busy"] >= 3, "messages that count as busy")
+        until(lambda: server.count("orders") == 0, "an empty queue")
     once = stated(f"`{policy}`, one of an entity at hand")
     busy = made.counts["busy"]
     more = tuple((all_ - first) / busy for all_, first in zip(counted(calls, 1), once, strict=True))
@@ -154,7 +155,7 @@ def test_of_the_classic_pattern(server: ServiceBusServer, calls: Counter[str], t
                 handle(states, receiver, message)
         states.set_trace_callback(None)
         assert states.execute("SELECT total FROM states").fetchall() == [(EACH,)]
-    until(lambda: server.count("orders") == 0)
+    until(lambda: server.count("orders") == 0, "an empty queue")
     assert counted(calls, EACH) == stated("today's pattern")
 
 
@@ -175,6 +176,6 @@ def test_of_the_classic_pattern_for_a_busy_entity(
             (message,) = receive(receiver, 1)
             assert leases.try_acquire("a") is None
             receiver.abandon_message(message)
-    until(lambda: calls["outcomes"] >= 3)
+    until(lambda: calls["outcomes"] >= 3, "outcomes at the server")
     calls["service"] -= calls["handed out"] - 3  # the last may have come once more before the receiver closed
     assert counted(calls, 3) == stated("today's pattern, more for each time the entity is busy")

@@ -25,13 +25,13 @@ import pytest
 
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.queues import open_queue
-from tests.queue_processor.accounts import LEASE
 from tests.queue_processor.campaign_worker import EVERY, FAILS
 from tests.queue_processor.conftest import Accounts
-from tests.queue_processor.test_processes import SESSIONS, pause, until
+from tests.queue_processor.pauses import LEASE, SESSIONS, pause
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected
 from tests.sinks.postgres import Place
+from tests.waiting import PATIENCE, take, until
 
 pytestmark = LEAVES_SOCKETS
 LOCK = 3.5
@@ -111,10 +111,10 @@ def working(at: str, folder: Path, sink: str, name: str, policy: str) -> Iterato
 def exit_code(process: subprocess.Popen[bytes]) -> int:
     """Of a process that was told to stop. One that does not end says where it is, in its log."""
     try:
-        return process.wait(60)
+        return process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGUSR1)
-        time.sleep(1.0)
+        take(1.0)
         raise
 
 
@@ -124,7 +124,7 @@ def rejected(folder: Path, request: pytest.FixtureRequest, table: Accounts) -> t
     if not table.sink.startswith("sqlite"):
         place: Place = request.getfixturevalue("place")
         return [bytes(body) for (body,) in place.look(rows)], place.look(parked)[0][0]
-    with closing(sqlite3.connect(folder / "table.db", timeout=20)) as connection:
+    with closing(sqlite3.connect(folder / "table.db", timeout=PATIENCE)) as connection:
         return [bytes(body) for (body,) in connection.execute(rows)], connection.execute(parked).fetchone()[0]
 
 
@@ -133,7 +133,7 @@ def lates(folder: Path, request: pytest.FixtureRequest, table: Accounts) -> dict
     if not table.sink.startswith("sqlite"):
         place: Place = request.getfixturevalue("place")
         return dict(place.look(query))
-    with closing(sqlite3.connect(folder / "table.db", timeout=20)) as connection:
+    with closing(sqlite3.connect(folder / "table.db", timeout=PATIENCE)) as connection:
         return dict(connection.execute(query).fetchall())
 
 
@@ -156,6 +156,7 @@ def campaign(
     def done() -> int:
         return sum(map(len, table.logs().values()))
 
+    monkeypatch.setenv("LEASE", str(LEASE))
     with server, ExitStack() as stack:
         monkeypatch.setenv("LEASEHOLD_SERVICE_BUS_CONNECTION_STRING", server.connection_string())
         at = url(server, "campaign") + ("?sessions=true" if policy == SESSIONS else "")
@@ -163,12 +164,12 @@ def campaign(
         put(server, "campaign", policy, wave(sent, range(each), messages, entities))
         count += each
         running = [stack.enter_context(working(at, tmp_path, table.sink, f"p{n}", policy)) for n in range(processes)]
-        until(lambda: done() >= each // 4)
+        until(lambda: done() >= each // 4, "messages that are done")
         running[0].kill()
         server.faults.drop_connections()
-        until(lambda: done() >= each // 2)
+        until(lambda: done() >= each // 2, "messages that are done")
         pause(running[1], tmp_path)
-        until_then = time.monotonic() + max(LOCK, LEASE) * 1.5
+        past = time.monotonic() + 1.5 * max(LOCK, LEASE)
         for number in range(1, waves):
             before = done()
             put(server, "campaign", policy, wave(sent, range(count, count + each), messages, entities))
@@ -176,15 +177,15 @@ def campaign(
             if number == waves // 2:
                 server.stop()
                 server.start()
-            until(lambda before=before: done() >= before + each // 2, 600)  # type: ignore[misc]
+            until(lambda before=before: done() >= before + each // 2, "messages that are done", 600)  # type: ignore[misc]
             server.faults.drop_connections()
-        time.sleep(max(0.0, until_then - time.monotonic()))
+        until(lambda: time.monotonic() > past, "the end of lock and lease of the paused one")
         running[1].send_signal(signal.SIGCONT)
 
         def ended() -> bool:
             return server.count("campaign") == 0 and rejected(tmp_path, request, table)[1] == 0
 
-        until(ended, 900)
+        until(ended, "all that is to be done", 900)
         for process in running[1:]:
             process.send_signal(signal.SIGTERM)
         assert [exit_code(process) for process in running[1:]] == [0] * (processes - 1)

@@ -16,9 +16,10 @@ from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queues import open_queue
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
-from tests.queue_processor.test_processor import QUICK, bodies, running, until
+from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS, connected, receive
+from tests.service_bus.servers import LEAVES_SOCKETS, Server, connected, receive
+from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS
 
@@ -43,9 +44,14 @@ def test_messages_of_a_busy_entity_lie_in_the_queue_and_are_asked_for_in_order_o
     with closing(EntityLeases(f"sqlite:////{tmp_path}/leases.db", scope="accounts/accounts")) as other, running(made):
         with other.hold("a"):
             server.send("orders", *bodies(1, 2, 3), *bodies(9, account="b"))
-            until(lambda: server.count("orders") == 3 and made.counts["deferred"] == 3)
+            until(
+                lambda: server.count("orders") == 3 and made.counts["deferred"] == 3, "messages that count as deferred"
+            )
             assert table.logs() == {"b": [9]}
-        until(lambda: table.logs() == {"a": [1, 2, 3], "b": [9]} and server.count("orders") == 0)
+        until(
+            lambda: table.logs() == {"a": [1, 2, 3], "b": [9]} and server.count("orders") == 0,
+            "all effects, and an empty queue",
+        )
     assert (made.counts["applied"], made.counts["lost"], made.counts["given_back"]) == (4, 0, 0)
     assert server.count("orders", dead=True) == 0
 
@@ -60,7 +66,7 @@ def test_what_fails_lies_deferred_and_is_dead_lettered_at_last_with_the_later_on
     def before(event: EntityEvent) -> None:
         tries.append((event.row["n"], event.delivery))
         if event.row["n"] == 1 and event.delivery < 3:
-            until(lambda: table.logs().get("b") == [9])
+            until(lambda: table.logs().get("b") == [9], "effects in the table")
             raise Retry("later", after=0.01)
         if event.row["n"] == 2:
             raise ValueError("out of stock")
@@ -69,7 +75,10 @@ def test_what_fails_lies_deferred_and_is_dead_lettered_at_last_with_the_later_on
 
     server.send("orders", *bodies(0, 1, 2, 3, 4), *bodies(9, account="b"))
     with running(defers(server, tmp_path, before, sink=table.sink, max_deliveries=4)):
-        until(lambda: table.logs() == {"a": [0, 1, 4], "b": [9]} and server.count("orders") == 0)
+        until(
+            lambda: table.logs() == {"a": [0, 1, 4], "b": [9]} and server.count("orders") == 0,
+            "all effects, and an empty queue",
+        )
     assert [each for each in tries if each[0] != 9] == [
         *[(0, 1), (1, 1), (1, 2), (1, 3)],
         *[(2, 1), (2, 2), (2, 3), (2, 4)],
@@ -93,7 +102,10 @@ def test_messages_that_somebody_else_has_deferred_are_found_and_processed(
             receiver.defer_message(message)
     server.send("orders", *bodies(9, account="b"))
     with running(defers(server, tmp_path)):
-        until(lambda: logs(tmp_path) == {"a": [1, 2], "b": [9]} and server.count("orders") == 1)
+        until(
+            lambda: logs(tmp_path) == {"a": [1, 2], "b": [9]} and server.count("orders") == 1,
+            "all effects, and an empty queue",
+        )
     assert server.count("orders", dead=True) == 0, "what cannot be read stays as somebody has left it"
 
 
@@ -105,15 +117,15 @@ def test_a_deferred_message_that_is_in_the_queue_no_more_holds_nobody_up(
     with closing(EntityLeases(f"sqlite:////{tmp_path}/leases.db", scope="accounts/accounts")) as other, running(made):
         with other.hold("a"):
             server.send("orders", *bodies(1, 2))
-            until(lambda: made.counts["deferred"] == 2)
+            until(lambda: made.counts["deferred"] == 2, "messages that count as deferred")
             with connected(server) as client, client.get_queue_receiver("orders") as receiver:
                 (message,) = receiver.receive_deferred_messages([1])
                 receiver.complete_message(message)
-        until(lambda: logs(tmp_path) == {"a": [2]} and server.count("orders") == 0)
+        until(lambda: logs(tmp_path) == {"a": [2]} and server.count("orders") == 0, "all effects, and an empty queue")
 
 
 @pytest.mark.soak
-def test_a_message_that_was_done_and_lies_deferred_is_completed(server: ServiceBusServer, tmp_path: Path) -> None:
+def test_a_message_that_was_done_and_lies_deferred_is_completed(server: Server, tmp_path: Path) -> None:
     def before(event: EntityEvent) -> None:
         if event.row["n"] == 1:
             server.faults.lose_locks()  # it is done, and not completed
@@ -121,12 +133,12 @@ def test_a_message_that_was_done_and_lies_deferred_is_completed(server: ServiceB
     server.send("orders", *bodies(1))
     first = defers(server, tmp_path, before)
     with running(first):
-        until(lambda: first.counts["applied"] == 1)
+        until(lambda: first.counts["applied"] == 1, "messages that count as applied")
         first.stop()
-    if server.count("orders"):
+    if server.free("orders"):
         with connected(server) as client, client.get_queue_receiver("orders") as receiver:
-            for message in receive(receiver, 1, wait=1.0):
+            for message in receive(receiver, 1):
                 receiver.defer_message(message)
     with running(defers(server, tmp_path)):
-        until(lambda: server.count("orders") == 0)
+        until(lambda: server.count("orders") == 0, "an empty queue")
     assert logs(tmp_path) == {"a": [1]}

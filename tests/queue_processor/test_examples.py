@@ -8,7 +8,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +17,10 @@ import pytest
 
 from leasehold.entities import EntityLeases
 from leasehold.errors import LeaseholdError
-from tests.cli.test_serve import serving
+from leasehold.testing.clock import ManualClock
+from tests.cli.served import serving
+from tests.entities.processes import expire_leases
+from tests.waiting import NEVER, PATIENCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 functions: Any = pytest.importorskip("azure.functions")
@@ -39,7 +41,7 @@ def test_the_program_against_served_queues(tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=PATIENCE,
             check=False,
         )
     assert ran.returncode == 0, ran.stderr
@@ -109,10 +111,12 @@ def test_a_function_adds_each_message_once_and_holds_nothing_between_calls(app: 
 def test_a_worker_that_was_paused_between_calls_until_its_session_died_goes_on(
     app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(EntityLeases(os.environ["LEASE_STORE"], scope="orders", duration=2)) as leases:
+    clock, store = ManualClock(), os.environ["LEASE_STORE"]
+    with closing(EntityLeases(store, scope="orders", holder="me", duration=NEVER, clock=clock)) as leases:
         monkeypatch.setattr(app, "leases", lambda: leases)
         call = hosted(app)
         call("a", 1, 1)
-        time.sleep(2.5)  # nothing renews between calls
+        clock.advance(NEVER)
+        expire_leases(tmp_path / "leases.db", "me")
         call("a", 2, 2)
         assert totals(tmp_path) == {"a": 3}

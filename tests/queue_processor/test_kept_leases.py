@@ -17,7 +17,7 @@ from leasehold.errors import StoreUnavailable
 from leasehold.queue_processor.kept_leases import KEPT, LONGEST, KeptLeases
 from leasehold.testing.clock import ManualClock
 from tests.queue_processor.counted import CountedLeases
-from tests.queue_processor.test_processor import until
+from tests.waiting import NEVER, PATIENCE, until
 
 
 @pytest.fixture
@@ -33,13 +33,13 @@ def calls() -> Counter[str]:
 @pytest.fixture
 def leases(at: str, calls: Counter[str]) -> Iterator[EntityLeases]:
     store: Any = CountedLeases(at, calls)
-    with closing(EntityLeases(store, scope="s", holder="one")) as leases:
+    with closing(EntityLeases(store, scope="s", holder="one", duration=NEVER)) as leases:
         yield leases
 
 
 @pytest.fixture
 def other(at: str) -> Iterator[EntityLeases]:
-    with closing(EntityLeases(at, scope="s", holder="other")) as other:
+    with closing(EntityLeases(at, scope="s", holder="other", duration=NEVER)) as other:
         yield other
 
 
@@ -67,7 +67,7 @@ def test_those_that_are_next_are_taken_and_given_up_in_one_call(
     assert calls["lease"] == 1
     assert other.acquire_many(keys) == []
     clock.advance(KEPT)
-    until(lambda: [lease.key for lease in other.acquire_many(["d"])] == ["d"])
+    until(lambda: [lease.key for lease in other.acquire_many(["d"])] == ["d"], "a lease that is given up")
     assert [lease.key for lease in other.acquire_many(keys)] == ["a", "b", "c"]
     assert calls["lease"] == 2
 
@@ -88,10 +88,10 @@ def test_a_lease_in_use_is_given_up_by_nobody(
     lease, idle = kept.take("a", ["b"]), "b"
     assert lease is not None
     clock.advance(LONGEST * 2)
-    until(lambda: other.try_acquire(idle) is not None)
+    until(lambda: other.try_acquire(idle) is not None, "a lease that is given up")
     assert other.try_acquire("a") is None
     kept.give_back(lease)
-    until(lambda: other.try_acquire("a") is not None)
+    until(lambda: other.try_acquire("a") is not None, "a lease that is given up")
 
 
 def test_one_that_is_used_again_and_again_is_given_up_at_last(
@@ -107,7 +107,7 @@ def test_one_that_is_used_again_and_again_is_given_up_at_last(
     assert len(fences) == 1
     assert other.try_acquire("a") is None
     clock.advance(KEPT / 4)
-    until(lambda: other.try_acquire("a") is not None)
+    until(lambda: other.try_acquire("a") is not None, "a lease that is given up")
 
 
 def test_where_turns_are_long_nothing_is_taken_ahead(kept: KeptLeases, clock: ManualClock, other: EntityLeases) -> None:
@@ -150,13 +150,13 @@ def test_who_wants_what_is_being_taken_or_given_up_waits_for_that(leases: Entity
         assert lease is not None
         store.release = slow
         made.give_back(lease)
-        assert held.wait(30)
+        assert held.wait(PATIENCE)
         thread = threading.Thread(target=lambda: found.append(made.take("a")))
         thread.start()
         thread.join(0.2)
         assert not found, "it waits"
         may.set()
-        thread.join(30)
+        thread.join(PATIENCE)
         (again,) = found
         assert again is not None
         assert again.fence > lease.fence

@@ -10,9 +10,9 @@ import pytest
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import QueueUnavailable
 from leasehold.queues import Queue, QueueMessage, open_queue
-from tests.queue_processor.test_processor import until
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS
+from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS
 
@@ -32,7 +32,7 @@ def test_messages_in_hand_are_settled_when_the_server_is_back(tmp_path: Path, mo
                 with pytest.raises(QueueUnavailable):
                     queue.renew(held[1:])
             server.start()
-            until(lambda: settled(queue, held))
+            until(lambda: settled(queue, held), "a server that is back")
             assert len(queue.renew(held[2:])) == 1
         assert server.count("orders") == 1
 

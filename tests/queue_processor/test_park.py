@@ -21,9 +21,10 @@ from leasehold.sinks.messages.parking import ParkedMessage
 from leasehold.sinks.set_aside import Selection
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
-from tests.queue_processor.test_processor import QUICK, bodies, running, until
+from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
+from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS
 ON_BOTH = pytest.mark.parametrize("table", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)], indirect=True)
@@ -50,10 +51,10 @@ def test_messages_of_a_busy_entity_leave_the_queue_and_are_processed_in_order_on
     with closing(EntityLeases(f"sqlite:////{tmp_path}/leases.db", scope="accounts/accounts")) as other, running(made):
         with other.hold("a"):
             server.send("orders", *bodies(1, 2, 3), *bodies(9, account="b"))
-            until(lambda: server.count("orders") == 0)
+            until(lambda: server.count("orders") == 0, "an empty queue")
             assert table.logs() == {"b": [9]}
             assert made.counts["parked"] == 3
-        until(lambda: table.logs() == {"a": [1, 2, 3], "b": [9]})
+        until(lambda: table.logs() == {"a": [1, 2, 3], "b": [9]}, "effects in the table")
     assert (made.counts["applied"], made.counts["lost"]) == (4, 0)
     assert server.count("orders", dead=True) == 0
 
@@ -66,13 +67,13 @@ def test_what_fails_is_tried_again_at_its_time_with_the_later_ones_of_its_entity
     def before(event: EntityEvent) -> None:
         tries.append((event.row["n"], event.delivery))
         if event.row["n"] == 1 and event.delivery < 3:
-            until(lambda: logs(tmp_path).get("b") == [9])
+            until(lambda: logs(tmp_path).get("b") == [9], "effects in the table")
             raise Retry("later", after=0.01)
 
     server.send("orders", *bodies(0, 1, 2, 3), *bodies(9, account="b"))
     made = parks(server, tmp_path, before)
     with running(made):
-        until(lambda: logs(tmp_path) == {"a": [0, 1, 2, 3], "b": [9]})
+        until(lambda: logs(tmp_path) == {"a": [0, 1, 2, 3], "b": [9]}, "effects in the table")
     assert [number for number in tries if number[0] != 9] == [(0, 1), (1, 1), (1, 2), (1, 3), (2, 1), (3, 1)]
     assert server.count("orders") == 0
     assert made.counts["failed"] == 2
@@ -88,7 +89,7 @@ def test_what_fails_for_good_is_a_rejected_row_and_its_entity_goes_on(server: Se
     server.send("orders", *bodies(0, 1, 2, 3))
     made = parks(server, tmp_path, before, max_deliveries=3)
     with running(made):
-        until(lambda: logs(tmp_path) == {"a": [0, 3]})
+        until(lambda: logs(tmp_path) == {"a": [0, 3]}, "effects in the table")
         sink: Any = made._sink
         rows = sink.rejected_rows.rows(Selection(), 9)
     assert [(row.body, row.reason) for row in rows] == [
@@ -114,12 +115,14 @@ def test_what_was_parked_and_not_completed_comes_again_and_has_one_effect_also_o
         made = parks(server, tmp_path, key="shop")
         made._queue.complete = keeps  # type: ignore[method-assign]
         with running(made):
-            until(lambda: made.counts["parked"] == 2)
+            until(lambda: made.counts["parked"] == 2, "messages that count as parked")
     assert (made.counts["lost"], server.count("orders")) == (2, 2)
     server.faults.lose_locks()
     again = parks(server, tmp_path, key="shop", busy="wait")
     with running(again):
-        until(lambda: server.count("orders") == 0 and logs(tmp_path) == {"a": [1, 2]})
+        until(
+            lambda: server.count("orders") == 0 and logs(tmp_path) == {"a": [1, 2]}, "all effects, and an empty queue"
+        )
     assert again.counts["applied"] == 2
     assert again.counts["repeated"] + again.counts["received"] >= 2
 
@@ -137,7 +140,7 @@ def test_a_sink_that_is_away_when_a_message_is_given_up_is_waited_for(
     monkeypatch.setattr(made._turns._parking, "remove", away)
     server.send("orders", '{"account": "a"}')
     with running(made):
-        until(lambda: server.count("orders", dead=True) == 1)
+        until(lambda: server.count("orders", dead=True) == 1, "dead letters")
     assert (len(asked), made.counts["away"]) == (2, 1)
 
 

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
-from tests.queue_processor.accounts import LEASE
 from tests.queue_processor.conftest import Accounts
+from tests.queue_processor.pauses import LEASE, SESSIONS, pause
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS
+from tests.waiting import PATIENCE, until
 
-pytestmark = LEAVES_SOCKETS
-SESSIONS = "sessions"
-"""In place of a policy: a queue that requires sessions, and no leases."""
+pytestmark = [LEAVES_SOCKETS, pytest.mark.usefixtures("short_leases")]
+
+
+@pytest.fixture
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes' leases end soon after they are paused."""
+    monkeypatch.setenv("LEASE", str(LEASE))
 
 
 def queue_of(policy: str) -> str:
+    """Whose locks last for two seconds."""
     return "steady-sessions" if policy == SESSIONS else "steady"
 
 
@@ -44,40 +48,6 @@ def started(
             process.kill()
 
 
-def until(condition: Callable[[], object], seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.05)
-
-
-def states(process: subprocess.Popen[bytes]) -> Iterator[str]:
-    """What each thread of a process does; `T` is stopped."""
-    for each in Path(f"/proc/{process.pid}/task").iterdir():
-        yield (each / "stat").read_text().rpartition(")")[2].split()[0]
-
-
-def pause(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Pause a process outside of SQLite's transactions, in which it would keep all others waiting until it goes on."""
-
-    def outside() -> bool:
-        process.send_signal(signal.SIGSTOP)
-        until(lambda: set(states(process)) == {"T"})  # each thread stops when it is next looked at
-        try:
-            for name in ("table.db", "leases.db"):
-                if not (folder / name).exists():
-                    continue  # the table is in Postgres, whose server ends a transaction that stands still
-                with closing(sqlite3.connect(folder / name, timeout=0.2)) as connection:
-                    connection.execute("BEGIN IMMEDIATE")
-                    connection.execute("ROLLBACK")
-        except sqlite3.OperationalError:
-            process.send_signal(signal.SIGCONT)
-            return False
-        return True
-
-    until(outside)
-
-
 def one_is_killed_and_one_paused(
     server: ServiceBusServer, folder: Path, table: Accounts, policy: str, count: int, keys: int
 ) -> None:
@@ -87,22 +57,23 @@ def one_is_killed_and_one_paused(
         sent = [json.dumps({"account": account, "n": n}) for n in range(key, count, keys)]
         server.send(queue, *sent, session_id=account)
     with started(server, folder, table, policy, "die") as dies:
-        assert dies.wait(60) == -signal.SIGKILL
+        assert dies.wait(PATIENCE) == -signal.SIGKILL
     committed = sum(map(len, table.logs().values()))
     assert committed >= 1
     with started(server, folder, table, policy, "hang") as paused:
-        until(lambda: (folder / "hanging").exists() and (folder / "hanging").read_text())
+        until(lambda: (folder / "hanging").exists() and (folder / "hanging").read_text(), "a handler that hangs")
         held = int((folder / "hanging").read_text())
         assert held not in table.logs().get(f"a{held % keys}", [])
         pause(paused, folder)  # in the handler: before it, one was killed behind a commit
         with started(server, folder, table, policy, "works") as works:
-            until(lambda: held in table.logs().get(f"a{held % keys}", []))  # so lock and lease have ended
+            # So lock and lease have ended.
+            until(lambda: held in table.logs().get(f"a{held % keys}", []), "what was held, done by another")
             (folder / "go").touch()
             paused.send_signal(signal.SIGCONT)
-            until(lambda: server.count(queue) == 0)
+            until(lambda: server.count(queue) == 0, "an empty queue")
             for process, number in ((paused, signal.SIGTERM), (works, signal.SIGINT)):
                 process.send_signal(number)
-                assert process.wait(60) == 0
+                assert process.wait(PATIENCE) == 0
     applied = table.logs()
     assert sorted(n for log in applied.values() for n in log) == list(range(count))
     assert all(n % keys == int(key[1:]) for key, log in applied.items() for n in log)
@@ -119,7 +90,6 @@ def one_is_killed_and_one_paused(
 def test_one_is_killed_behind_a_commit_and_one_paused_past_lock_and_lease(
     server: ServiceBusServer, tmp_path: Path, table: Accounts, policy: str
 ) -> None:
-    assert LEASE > 2.0  # the queue's locks
     one_is_killed_and_one_paused(server, tmp_path, table, policy, count=30, keys=10)
 
 

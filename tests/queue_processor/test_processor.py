@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,46 +20,20 @@ from leasehold.formats.columns_text import read_columns
 from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queue_processor.content import Content, ContentReader
 from leasehold.queues import QueueMessage, open_queue
+from tests.entities.conftest import calls
 from tests.entities.slow_handlers import told
+from tests.entities.timed_calls import SHORT, timed
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
+from tests.queue_processor.locks_renewed import Renewals
+from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
+from tests.service_bus.servers import LEAVES_SOCKETS, Message, Server, connected, send
+from tests.waiting import PATIENCE, take, until
+
+__all__ = ["calls", "timed"]
 
 pytestmark = LEAVES_SOCKETS
-QUICK: dict[str, Any] = {"first_pause": 0.01, "longest_pause": 0.05, "workers": 3}
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.01)
-
-
-@contextmanager
-def running(made: QueueProcessor) -> Iterator[QueueProcessor]:
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            made.run()
-        except BaseException as error:  # noqa: BLE001  raised below
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield made
-    finally:
-        made.stop()
-        thread.join()
-    if raised:
-        raise raised[0]
-
-
-def bodies(*numbers: int, account: str = "a") -> list[str]:
-    return [json.dumps({"account": account, "n": n}) for n in numbers]
 
 
 def test_messages_of_an_entity_take_effect_once_and_in_order_also_when_one_fails(
@@ -74,7 +46,7 @@ def test_messages_of_an_entity_take_effect_once_and_in_order_also_when_one_fails
     def before(event: EntityEvent) -> None:
         overlaps.extend([event.key] if event.key in at_once else [])
         at_once.append(event.key)
-        time.sleep(0.005)
+        take(0.005)
         at_once.remove(event.key)
         if failing.get(event.row["n"], 0) >= event.delivery:
             raise Retry("later")
@@ -82,7 +54,7 @@ def test_messages_of_an_entity_take_effect_once_and_in_order_also_when_one_fails
     server.send("orders", *(json.dumps({"account": f"a{n % 4}", "n": n}) for n in range(40)))
     made = processor(url(server), tmp_path, "one", before, sink=table.sink, delivery=QueueDelivery(**QUICK))
     with running(made):
-        until(lambda: server.count("orders") == 0)
+        until(lambda: server.count("orders") == 0, "an empty queue")
     assert table.logs() == {f"a{key}": list(range(key, 40, 4)) for key in range(4)}
     assert overlaps == []
     assert made.counts == {
@@ -93,6 +65,7 @@ def test_messages_of_an_entity_take_effect_once_and_in_order_also_when_one_fails
         made.run()
 
 
+@pytest.mark.usefixtures("timed")
 def test_a_handler_that_hangs_is_ended_and_its_message_fails(server: ServiceBusServer, tmp_path: Path) -> None:
     server.send("orders", *(json.dumps({"account": account}) for account in ("a", "hangs", "b", "hangs-2")))
     made = QueueProcessor(
@@ -104,10 +77,10 @@ def test_a_handler_that_hangs_is_ended_and_its_message_fails(server: ServiceBusS
         pipeline="accounts",
         schema="account STRING",
         state="account STRING, seen STRING",
-        delivery=QueueDelivery(**QUICK, max_deliveries=1, handler_timeout=1.0),
+        delivery=QueueDelivery(**QUICK, max_deliveries=1, handler_timeout=SHORT),
     )
     with running(made):
-        until(lambda: server.count("orders") == 0)
+        until(lambda: server.count("orders") == 0, "an empty queue")
     with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
         assert connection.execute("SELECT account FROM accounts ORDER BY 1").fetchall() == [("a",), ("b",)]
     assert (made.counts["applied"], made.counts["dead_lettered"]) == (2, 2)
@@ -129,7 +102,10 @@ def test_what_fails_is_tried_until_the_delivery_count_and_dead_lettered_with_its
         url(server), tmp_path, "one", before, delivery=QueueDelivery(**QUICK, busy=policy, max_deliveries=4)
     )
     with running(made):
-        until(lambda: server.count("orders") == 0 and server.count("orders", dead=True) == 4)
+        until(
+            lambda: server.count("orders") == 0 and server.count("orders", dead=True) == 4,
+            "messages that are done or set aside",
+        )
     assert tries == [1, 2, 3, 4]
     assert {key: sorted(log) for key, log in logs(tmp_path).items()} == {"a": [0, 2]}
     with closing(open_queue(url(server))) as queue, closing(queue.dead_letters()) as dead:
@@ -153,10 +129,13 @@ def test_a_busy_entity_is_waited_for_or_its_message_given_back(
     with closing(other), running(made):
         with other.hold("a"):
             server.send("orders", *bodies(1))
-            until(lambda: made.counts["given_back" if policy == "abandon" else "busy"] >= 3)
+            until(
+                lambda: made.counts["given_back" if policy == "abandon" else "busy"] >= 3,
+                "messages that count as given_back",
+            )
             assert logs(tmp_path) == {}
-        until(lambda: logs(tmp_path) == {"a": [1]})
-        until(lambda: server.count("orders") == 0)
+        until(lambda: logs(tmp_path) == {"a": [1]}, "effects in the table")
+        until(lambda: server.count("orders") == 0, "an empty queue")
     (delivery,) = deliveries
     assert (delivery == 1) is (policy == "wait")
     assert server.count("orders", dead=True) == 0
@@ -171,26 +150,27 @@ def test_a_busy_entity_alone_dead_letters_nothing(server: ServiceBusServer, tmp_
     with closing(other), running(made):
         with other.hold("a"):
             server.send("twice", *bodies(1))
-            until(lambda: made.counts["busy"] >= 5)
-        until(lambda: server.count("twice") == 0)
+            until(lambda: made.counts["busy"] >= 5, "messages that count as busy")
+        until(lambda: server.count("twice") == 0, "an empty queue")
     assert (logs(tmp_path), made.counts["given_back"]) == ({"a": [1]}, 1)
     assert server.count("twice", dead=True) == 0
 
 
 def test_locks_are_renewed_while_the_handler_runs_and_while_a_message_waits_behind_it(
-    server: ServiceBusServer, tmp_path: Path
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliveries: list[int] = []
+    renewals = Renewals(server, monkeypatch)
 
     def before(event: EntityEvent) -> None:
         deliveries.append(event.delivery)
         if event.row["n"] == 0:
-            time.sleep(3.2)  # the queue's locks last for 2 s, the lease for 3 s
+            renewals.outlast([1, 2])
 
-    server.send("steady", *bodies(0, 1))
-    made = processor(url(server, "steady"), tmp_path, "one", before)
+    server.send("orders", *bodies(0, 1))
+    made = processor(url(server), tmp_path, "one", before)
     with running(made):
-        until(lambda: server.count("steady") == 0)
+        until(lambda: server.count("orders") == 0, "an empty queue")
     assert logs(tmp_path) == {"a": [0, 1]}
     assert deliveries == [1, 1]
     assert made.counts["received"] == 2
@@ -209,7 +189,7 @@ def test_a_message_that_was_done_and_not_completed_is_completed_and_not_done_aga
     server.send("orders", *bodies(7))
     made = processor(url(server), tmp_path, "one", before)
     with running(made):
-        until(lambda: server.count("orders") == 0)
+        until(lambda: server.count("orders") == 0, "an empty queue")
     assert (calls, logs(tmp_path)) == ([7], {"a": [7]})
     assert (made.counts["applied"], made.counts["received"]) == (1, 2)
 
@@ -218,7 +198,7 @@ def test_the_key_may_be_a_property(server: ServiceBusServer, tmp_path: Path) -> 
     with connected(server) as client:
         send(client, "orders", Message('{"n": 1}', application_properties={"shop": "mine"}), Message('{"n": 2}'))
     with running(processor(url(server), tmp_path, "one", key="shop")):
-        until(lambda: server.count("orders") == 0)
+        until(lambda: server.count("orders") == 0, "an empty queue")
     assert logs(tmp_path) == {"mine": [1]}
     assert server.count("orders", dead=True) == 1
 
@@ -252,7 +232,7 @@ def test_what_a_sender_sent_twice_has_one_effect(server: ServiceBusServer, tmp_p
         delivery = QueueDelivery(**QUICK, deduplicate_by=by)
         made = processor(url(server), tmp_path, by, sink=table.sink, delivery=delivery)
         with running(made):
-            until(lambda: server.count("orders") == 0)
+            until(lambda: server.count("orders") == 0, "an empty queue")
         assert server.count("orders", dead=True) == 0
         assert made.counts["applied"] + made.counts["repeated"] == made.counts["received"]
         return table.logs()["a"]
@@ -281,13 +261,13 @@ def test_a_stop_gives_back_what_waits_and_finishes_what_is_at_work(server: Servi
 
     def before(event: EntityEvent) -> None:
         begun.set()
-        go.wait(60)
+        go.wait(PATIENCE)
 
     server.send("orders", *bodies(*range(5)))
     made = processor(url(server), tmp_path, "one", before)
     with running(made):
-        assert begun.wait(60)
-        until(lambda: made.counts["received"] == 5)
+        assert begun.wait(PATIENCE)
+        until(lambda: made.counts["received"] == 5, "messages that count as received")
         made.stop()
         go.set()
     assert logs(tmp_path) == {"a": [0]}
@@ -303,7 +283,7 @@ def test_a_table_that_is_broken_ends_the_run(server: ServiceBusServer, tmp_path:
     server.send("orders", *bodies(1))
     made = processor(url(server), tmp_path, "one", before)
     with pytest.raises(SinkError, match="leasehold_message"), running(made):
-        until(lambda: made._failure is not None)
+        until(lambda: made._failure is not None, "the end of the run")
     assert server.count("orders") == 1
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -20,9 +19,11 @@ from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queues import open_queue
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
-from tests.queue_processor.test_processor import QUICK, running, until
-from tests.queues.conftest import LOCK, url
-from tests.service_bus.servers import LEAVES_SOCKETS
+from tests.queue_processor.locks_renewed import Renewals
+from tests.queue_processor.runs import QUICK, running
+from tests.queues.conftest import url
+from tests.service_bus.servers import LEAVES_SOCKETS, Server
+from tests.waiting import PATIENCE, until
 
 pytestmark = LEAVES_SOCKETS
 
@@ -63,7 +64,7 @@ def test_sessions_take_effect_once_and_in_order_without_leases_also_when_a_messa
         at_once.append(event.key)
         several.append(len(at_once))
         fences.add(event.fence)
-        time.sleep(0.02)
+        until(lambda: max(several) > 1, "another session at the same time")
         at_once.remove(event.key)
         if failing.get(event.row["n"], 0) >= event.delivery:
             raise ValueError("later")
@@ -72,10 +73,9 @@ def test_sessions_take_effect_once_and_in_order_without_leases_also_when_a_messa
         post(server, f"a{account}", *range(account, 40, 4))
     one, two = (made(server, tmp_path, name, before, sink=table.sink, at_once=3) for name in ("one", "two"))
     with running(one), running(two):
-        until(lambda: server.count("sessions") == 0)
+        until(lambda: server.count("sessions") == 0, "an empty queue")
     assert table.logs() == {f"a{key}": list(range(key, 40, 4)) for key in range(4)}
     assert overlaps == []
-    assert max(several) > 1, "sessions were not worked on at the same time"
     assert fences == {0}
     assert not (tmp_path / "leases.db").exists()
     counts = {name: one.counts[name] + two.counts[name] for name in one.counts}
@@ -97,7 +97,10 @@ def test_what_fails_for_good_is_dead_lettered_and_the_session_goes_on(server: Se
     server.send("sessions", "no JSON", "{}", '{"account": "b", "n": 3}', session_id="a")
     post(server, "a", 4)
     with running(made(server, tmp_path, "one", before, max_deliveries=4)):
-        until(lambda: server.count("sessions") == 0 and server.count("sessions", dead=True) == 4)
+        until(
+            lambda: server.count("sessions") == 0 and server.count("sessions", dead=True) == 4,
+            "messages that are done or set aside",
+        )
     assert tries == [1, 2, 3, 4]
     assert logs(tmp_path) == {"a": [0, 2, 4]}
     with closing(open_queue(sessions(server))) as queue, closing(queue.dead_letters()) as dead:
@@ -109,19 +112,20 @@ def test_what_fails_for_good_is_dead_lettered_and_the_session_goes_on(server: Se
 
 
 def test_the_lock_is_renewed_while_the_handler_runs_and_for_the_messages_that_wait(
-    server: ServiceBusServer, tmp_path: Path
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliveries: list[int] = []
+    renewals = Renewals(server, monkeypatch)
 
     def before(event: EntityEvent) -> None:
         deliveries.append(event.delivery)
         if event.row["n"] == 0:
-            time.sleep(LOCK * 1.2)
+            renewals.outlast([1])  # a session has one lock
 
-    post(server, "a", 0, 1, 2, queue="brief-sessions")
-    one = made(server, tmp_path, "one", before, "brief-sessions")
+    post(server, "a", 0, 1, 2)
+    one = made(server, tmp_path, "one", before)
     with running(one):
-        until(lambda: server.count("brief-sessions") == 0)
+        until(lambda: server.count("sessions") == 0, "an empty queue")
     assert deliveries == [1, 1, 1]
     assert logs(tmp_path) == {"a": [0, 1, 2]}
     assert one.counts["lost"] == 0
@@ -135,20 +139,20 @@ def test_a_session_that_is_lost_under_a_handler_is_done_by_another_and_not_twice
     def hang(event: EntityEvent) -> None:
         if not hanging.is_set():
             hanging.set()
-            assert go.wait(60)
+            assert go.wait(PATIENCE)
 
     post(server, "a", 0, 1, 2)
     one = made(server, tmp_path, "one", hang, workers=1)
     with running(one):
-        until(hanging.is_set)
+        until(hanging.is_set, "a handler that hangs")
         server.faults.drop_connections()  # the server gives the session to the next; the first does not know yet
         with running(made(server, tmp_path, "two")):
-            until(lambda: logs(tmp_path) == {"a": [0, 1, 2]})
-            until(lambda: server.count("sessions") == 0)
+            until(lambda: logs(tmp_path) == {"a": [0, 1, 2]}, "effects in the table")
+            until(lambda: server.count("sessions") == 0, "an empty queue")
         go.set()
-        until(lambda: one.counts["lost"] == 3)
+        until(lambda: one.counts["lost"] == 3, "messages that count as lost")
         post(server, "a", 3)
-        until(lambda: server.count("sessions") == 0)
+        until(lambda: server.count("sessions") == 0, "an empty queue")
     assert logs(tmp_path) == {"a": [0, 1, 2, 3]}
     assert one.counts["applied"] == 1
 
@@ -159,18 +163,18 @@ def test_a_stop_gives_the_session_back_at_once_and_counts_no_delivery(server: Se
 
     def hang(event: EntityEvent) -> None:
         hanging.set()
-        assert go.wait(60)
+        assert go.wait(PATIENCE)
 
     post(server, "a", 0, 1, 2)
     one = made(server, tmp_path, "one", hang, workers=1)
     with running(one):
-        until(hanging.is_set)
+        until(hanging.is_set, "a handler that hangs")
         one.stop()
         go.set()
     assert logs(tmp_path) == {"a": [0]}
     assert (one.counts["applied"], one.counts["given_back"], one.counts["lost"]) == (1, 2, 0)
     with running(made(server, tmp_path, "two", lambda event: deliveries.append(event.delivery))):
-        until(lambda: server.count("sessions") == 0)
+        until(lambda: server.count("sessions") == 0, "an empty queue")
     assert deliveries == [1, 1]
     assert logs(tmp_path) == {"a": [0, 1, 2]}
 
@@ -185,7 +189,7 @@ def test_a_session_that_never_ends_leaves_the_others_their_turn(server: ServiceB
     post(server, "a", 0)
     post(server, "b", 0)
     with running(made(server, tmp_path, "one", before, workers=1, at_once=1, session_turn=0.2)):
-        until(lambda: server.count("sessions") == 0)
+        until(lambda: server.count("sessions") == 0, "an empty queue")
     assert logs(tmp_path)["b"] == [0]
     assert logs(tmp_path)["a"] == list(range(len(logs(tmp_path)["a"])))
 
@@ -201,7 +205,7 @@ def test_connections_that_are_dropped_cost_nothing_but_time(server: ServiceBusSe
             server.faults.drop_connections()
 
     with running(made(server, tmp_path, "one", before)):
-        until(lambda: server.count("sessions") == 0)
+        until(lambda: server.count("sessions") == 0, "an empty queue")
     assert logs(tmp_path) == {account: list(range(10)) for account in "abc"}
     assert server.count("sessions", dead=True) == 0
 
@@ -213,7 +217,7 @@ def test_what_no_waiting_mends_ends_the_run(server: ServiceBusServer, tmp_path: 
 
     post(server, "a", 0)
     with pytest.raises(SinkError, match="leasehold_message"), running(made(server, tmp_path, "one", before)) as one:
-        until(one._stop.is_set)
+        until(one._stop.is_set, "the end of the run")
     assert server.count("sessions") == 1
 
 

@@ -22,9 +22,10 @@ from leasehold.queue_processor.messages_in_hand import HeldMessage
 from leasehold.queues import QueueMessage
 from leasehold.sinks.messages import MessageChange
 from tests.queue_processor.accounts import logs, processor
-from tests.queue_processor.test_processor import QUICK, bodies, running, until
+from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
 from tests.service_bus.servers import LEAVES_SOCKETS
+from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS
 
@@ -46,7 +47,7 @@ class Observed:
 
     def _before(self, event: EntityEvent) -> None:
         if event.key == "gate":
-            until(lambda: self.made.counts["received"] == 6)
+            until(lambda: self.made.counts["received"] == 6, "messages that count as received")
             return
         n = event.row["n"]
         self.handled.append(n)
@@ -62,7 +63,7 @@ class Observed:
         """What was applied to the entity."""
         self.server.send("orders", *bodies(0, account="gate"), *bodies(1, 2, 3, 4, 5))
         with running(self.made):
-            until(lambda: self.server.count("orders") == 0)
+            until(lambda: self.server.count("orders") == 0, "an empty queue")
         return logs(self.folder)["a"]
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -30,11 +28,14 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.operations.bridging import Bridge
 from leasehold.queues import QueueMessage, open_queue
 from leasehold.queues.keys import key_by
+from leasehold.queues.service_bus import queue as of_service_bus
 from tests.hubs.kafka_cluster import Cluster
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, put, send
+from tests.queues.messages import received
+from tests.service_bus.servers import LEAVES_SOCKETS, Message, Server, connected, put, send
+from tests.waiting import NEVER, PATIENCE, until
 
-pytestmark = LEAVES_SOCKETS
+pytestmark = [LEAVES_SOCKETS, pytest.mark.usefixtures("drains")]
 
 
 @pytest.fixture
@@ -130,26 +131,31 @@ def test_what_any_sender_may_write_stops_no_bridge(server: ServiceBusServer, log
 def test_a_lost_connection_is_opened_again_however_short_the_wait(server: ServiceBusServer) -> None:
     server.send("orders", "a")
     with closing(open_queue(url(server))) as queue:
-        assert queue.complete(queue.receive(1, 20.0)) == []
+        assert queue.complete(received(queue, 1)) == []
         server.faults.drop_connections()
         server.send("orders", "b")
-        found: list[QueueMessage] | None = None
-        while found is None:
+        found: list[QueueMessage] = []
+
+        def came() -> bool:
             with contextlib.suppress(QueueUnavailable):  # what the drop has cost
-                found = queue.receive(1, 0.2)
+                found.extend(queue.receive(1, 0.2))
+                assert server.connections, "a queue that could not be asked is not empty"
+            return bool(found)
+
+        until(came, "the message")
         assert queue.complete(found) == []
-    assert [message.body for message in found] == [b"b"], "a queue that could not be asked is not empty"
+    assert [message.body for message in found] == [b"b"]
 
 
 def test_a_session_goes_on_after_its_connection_was_lost(server: ServiceBusServer) -> None:
     server.send("sessions", *"abc", session_id="s")
     with closing(open_queue(f"{url(server, 'sessions')}?sessions=true")) as queue:
-        assert queue.complete(queue.receive(1, 20.0)) == []
+        assert queue.complete(queue.receive(1, PATIENCE)) == []
         server.faults.drop_connections()
         found: list[bytes | None] = []
         for _ in range(5):
             with contextlib.suppress(QueueUnavailable):  # what the drop has cost
-                more = queue.receive(1, 20.0)
+                more = queue.receive(1, PATIENCE)
                 assert queue.complete(more) == []
                 found += [message.body for message in more]
             if len(found) == 2:
@@ -165,9 +171,9 @@ def test_a_message_that_was_appended_and_not_completed_is_not_appended_again(
     server.faults.swallow_outcomes(1)  # it is completed, and the bridge does not learn it
     with closing(open_queue(url(server))) as queue:
         mover = Bridge(queue, log, key_of=key_by("session"), say=print, pause=lambda seconds: False)
-        received = queue.receive(3, 20.0)
-        assert mover._sent(received) == 3  # and now this process ends without completing
-        queue.abandon(received)
+        held = received(queue, 3)
+        assert mover._sent(held) == 3  # and now this process ends without completing
+        queue.abandon(held)
     ran = CliRunner().invoke(app, bridge)
     assert ran.exit_code == 0, ran.output
     said = json.loads(ran.stdout.splitlines()[-1])
@@ -176,59 +182,54 @@ def test_a_message_that_was_appended_and_not_completed_is_not_appended_again(
     assert server.count("orders") == 0
 
 
-def test_messages_stay_locked_while_the_hub_is_away(server: ServiceBusServer, log: LogHub) -> None:
-    server.send("steady", "a")
+def test_messages_stay_locked_while_the_hub_is_away(server: Server, log: LogHub) -> None:
+    server.send("orders", "a")
     told: list[LeaseholdError] = []
-    back = time.monotonic() + 3.5  # by then its lock, of two seconds, would be over
+    back = server.clock.monotonic() + NEVER * 1.5  # by then its lock would be over
 
     class Away:
         def __getattr__(self, name: str) -> Any:
             return getattr(log, name)
 
         def send_once(self, *arguments: Any, **options: Any) -> int:
-            if time.monotonic() < back:
+            if server.clock.monotonic() < back:
                 raise HubUnavailable("the hub is away")
             return log.send_once(*arguments, **options)
 
     def pause(seconds: float) -> bool:
-        time.sleep(seconds)
+        server.let_pass(NEVER * 0.4)
         return False
 
-    with closing(open_queue(url(server, "steady"))) as queue:
-        mover = Bridge(queue, Away(), key_of=key_by("session"), say=told.append, pause=pause)
-        moved = mover.step(5, 20.0)
+    with closing(open_queue(url(server))) as queue:
+        mover = Bridge(queue, Away(), key_of=key_by("session"), say=told.append, pause=pause, clock=server.clock)
+        moved = mover.step(5, PATIENCE)
     assert (moved.appended, moved.lost) == (1, 0)
     assert [str(error) for error in told] == ["the hub is away"]
-    assert server.count("steady") == 0
+    assert server.count("orders") == 0
 
 
-def test_a_bridge_that_is_killed_and_one_beside_it_append_each_message_once(
-    server: ServiceBusServer, log: LogHub, tmp_path: Path
-) -> None:
+def test_a_bridge_that_is_killed_and_one_beside_it_append_each_message_once(server: Server, log: LogHub) -> None:
     count = 300
-    server.send("short", *map(str, range(count)))
-    command = [sys.executable, "-m", "leasehold.cli.app", "bridge", url(server, "short"), log.url]
+    command = [sys.executable, "-m", "leasehold.cli.app", "bridge", url(server), log.url]
     options = ["--key", "session", "--most", "20"]
-    environment = {**os.environ}
-    first = subprocess.Popen([*command, *options], env=environment, stdout=subprocess.DEVNULL)
-    second = subprocess.Popen([*command, *options], env=environment, stdout=subprocess.DEVNULL)
+    first = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL)
+    second = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL)
     with first, second:
         try:
-            end = time.monotonic() + 60
-            while len(rows(log)) < count // 4:
-                assert time.monotonic() < end, "the bridges do not get on"
-                time.sleep(0.02)
+            until(lambda: server.connections == 2, "both bridges to wait for messages")
+            server.send("orders", *map(str, range(count)))
+            until(lambda: len(rows(log)) >= count // 4, "the bridges to get on")
             first.kill()
-            while server.count("short"):
-                assert time.monotonic() < end, "the rest does not come"
-                time.sleep(0.05)
+            until(lambda: server.connections == 1, "the server to see that one has gone")
+            server.let_pass(NEVER)  # what it had locked is free, and for once what the other has
+            until(lambda: server.count("orders") == 0, "the rest")
             second.send_signal(signal.SIGTERM)
-            assert second.wait(30) == 0
+            assert second.wait(PATIENCE) == 0
         finally:
             first.kill()
             second.kill()
     assert sorted(int(row["body"]) for row in rows(log)) == list(range(count))
-    assert server.count("short", dead=True) == 0
+    assert server.count("orders", dead=True) == 0
 
 
 def test_a_queue_goes_into_an_event_hub_too(server: ServiceBusServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,17 +246,20 @@ def test_a_queue_goes_into_an_event_hub_too(server: ServiceBusServer, monkeypatc
     assert server.count("orders") == 0
 
 
-def test_into_kafka_a_message_may_come_twice_and_says_so(server: ServiceBusServer) -> None:
+def test_into_kafka_a_message_may_come_twice_and_says_so(
+    server: ServiceBusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its queue and number are the same, so that `deduplicate_by` of a pipeline drops the second."""
+    monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", f"{PATIENCE:g}s")
     server.send("orders", *"abc", session_id="s")
     cluster = Cluster()
     try:
         target = cluster.url(cluster.topic(2))
         with closing(open_queue(url(server))) as queue, closing(open_hub(target)) as hub:
             mover = Bridge(queue, hub, key_of=key_by("session"), say=print, pause=lambda seconds: False)
-            received = queue.receive(3, 20.0)
-            assert mover._sent(received) == 3  # and now this process ends without completing
-            queue.abandon(received)
+            held = received(queue, 3)
+            assert mover._sent(held) == 3  # and now this process ends without completing
+            queue.abandon(held)
             ran = CliRunner().invoke(app, ["bridge", url(server), target, "--key", "session", "--until-empty"])
             assert ran.exit_code == 0, ran.output
             found = rows(hub)
@@ -284,19 +288,25 @@ def test_a_queue_with_sessions_is_drained_session_by_session(server: ServiceBusS
         assert mine == [f"{session}{n}" for n in range(5)]
 
 
-def test_a_queue_that_is_away_is_waited_for_and_that_is_said_once(log: LogHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_is_away_is_waited_for_and_that_is_said_once(
+    log: LogHub, tmp_path: Path, drains: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At its port somebody hangs up, four times; then the server is there."""
     monkeypatch.setattr("leasehold.cli.queues.bridge._PAUSE", 0.05)
     with closing(socket.create_server(("127.0.0.1", 0))) as port, ExitStack() as servers:
         number = port.getsockname()[1]
-        server = ServiceBusServer({"sessions": QueueSettings(requires_session=True)}, port=number)
+        queues = {"sessions": QueueSettings(requires_session=True)}
+        with ServiceBusServer(queues, path=tmp_path / "bus.db") as before:
+            before.send("sessions", "a", session_id="s")
+        server = Server(path=tmp_path / "bus.db", port=number)
+        drains.append(server)
         monkeypatch.setenv("LEASEHOLD_SERVICE_BUS_CONNECTION_STRING", server.connection_string())
 
         def hang_up_and_serve() -> None:
             for _ in range(4):
                 port.accept()[0].close()
             port.close()
-            servers.enter_context(server).send("sessions", "a", session_id="s")
+            servers.enter_context(server)
 
         caller = threading.Thread(target=hang_up_and_serve)
         caller.start()
@@ -315,6 +325,7 @@ def test_a_queue_that_stays_away_ends_a_bridge_that_waits_for_some_time_only(
     log: LogHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leasehold.cli.queues.bridge._PAUSE", 0.05)
+    monkeypatch.setattr(of_service_bus, "_RETRIES", 0)  # the driver's pauses between them are long
     with ServiceBusServer({"orders": QueueSettings()}) as server:
         source, string = url(server), server.connection_string()
     monkeypatch.setenv("LEASEHOLD_SERVICE_BUS_CONNECTION_STRING", string)

@@ -13,9 +13,10 @@ from leasehold.cli.app import app
 from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.queues import open_queue
 from tests.queues.conftest import url
+from tests.queues.messages import received
 from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
 
-pytestmark = LEAVES_SOCKETS
+pytestmark = [LEAVES_SOCKETS, pytest.mark.usefixtures("drains")]
 
 
 def run(*arguments: str) -> list[Any]:
@@ -34,7 +35,7 @@ def dead(server: ServiceBusServer) -> str:
             *(Message(f"body {n}", message_id=f"m{n}", application_properties={"n": n}) for n in range(4)),
         )
     with closing(open_queue(url(server))) as queue:
-        for at, message in enumerate(queue.receive(3, 20.0)):
+        for at, message in enumerate(received(queue, 3)):
             assert queue.dead_letter(message, "NoAmount" if at < 2 else "Broken", f"because {at}")
     return url(server)
 
@@ -60,7 +61,7 @@ def test_what_is_resubmitted_is_a_message_as_it_was_first(server: ServiceBusServ
     assert said["numbers"] == [1, 2]
     assert (server.count("orders"), server.count("orders", dead=True)) == (3, 1)
     with closing(open_queue(dead)) as queue:
-        found = {message.message_id: message for message in queue.receive(9, 20.0)}
+        found = {message.message_id: message for message in received(queue, 3)}
     assert found["m0"].body == b"body 0"
     assert found["m0"].properties == {"n": "0"}
     assert found["m0"].sequence_number == 5
@@ -79,7 +80,7 @@ def test_what_cannot_be_sent_again_stays_and_says_why(server: ServiceBusServer) 
     with connected(server) as client, client.get_queue_sender("orders") as sender:
         sender.send_messages(AmqpAnnotatedMessage(value_body="x"))
     with closing(open_queue(url(server))) as queue:
-        (message,) = queue.receive(1, 20.0)
+        (message,) = received(queue, 1)
         assert message.body is None
         queue.dead_letter(message, "r", "d")
     (said,) = run("resubmit", url(server), "--all")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -19,11 +19,12 @@ from leasehold.queues.service_bus import queue as of_service_bus
 from leasehold.queues.service_bus import url as addresses
 from leasehold.queues.service_bus.queue import ServiceBusQueue
 from tests.queue_processor.counted import count_service
-from tests.queues.conftest import LOCK, url
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
+from tests.queues.conftest import url
+from tests.queues.messages import bodies, received
+from tests.service_bus.servers import LEAVES_SOCKETS, Message, Server, connected, send
+from tests.waiting import NEVER, PATIENCE, until
 
 pytestmark = LEAVES_SOCKETS
-SOON = 20.0
 OTHER = "Endpoint=sb://other/%3BSharedAccessKeyName=k%3BSharedAccessKey=secret"
 
 
@@ -33,24 +34,10 @@ def orders(server: ServiceBusServer) -> Iterator[Queue]:
         yield queue
 
 
-def bodies(messages: object) -> list[bytes | None]:
-    return [message.body for message in messages]  # type: ignore[attr-defined]
-
-
-def received(queue: Queue, count: int) -> list[QueueMessage]:
-    """So many messages, though a receive may return before all have come."""
-    found: list[QueueMessage] = []
-    while len(found) < count:
-        more = queue.receive(count - len(found), SOON)
-        assert more, f"{len(found)} of {count} messages have come"
-        found += more
-    return found
-
-
-def renewed_past_a_lock(queue: Queue, held: list[QueueMessage]) -> list[QueueMessage]:
+def renewed_past_a_lock(server: Server, queue: Queue, held: list[QueueMessage]) -> list[QueueMessage]:
     """What is still held after longer than a lock lasts, renewed four times meanwhile."""
     for _ in range(4):
-        time.sleep(LOCK * 0.3)
+        server.let_pass(NEVER * 0.3)
         held = list(queue.renew(held))
     return held
 
@@ -60,7 +47,7 @@ def test_a_message_comes_with_what_its_sender_put_in(server: ServiceBusServer, o
         properties = {"customer": "c-1", "amount": 7}
         send(client, "orders", Message(b"{}", message_id="m", partition_key="p", application_properties=properties))
     before = time.time()
-    (message,) = orders.receive(5, SOON)
+    (message,) = received(orders, 1)
     assert (message.body, message.message_id, message.partition_key) == (b"{}", "m", "p")
     assert message.properties == {"customer": "c-1", "amount": "7"}
     assert (message.sequence_number, message.delivery_count) == (1, 0)
@@ -74,10 +61,10 @@ def test_what_is_abandoned_comes_again_and_what_is_dead_lettered_does_not(
     server: ServiceBusServer, orders: Queue
 ) -> None:
     server.send("orders", "a", "b")
-    first, second = orders.receive(2, SOON)
+    first, second = received(orders, 2)
     orders.abandon([first])
     assert orders.dead_letter(second, "bad", "no amount")
-    (again,) = orders.receive(2, SOON)
+    (again,) = received(orders, 1)
     assert (again.body, again.delivery_count) == (b"a", 1)
     with closing(orders.dead_letters()) as dead:
         (message,) = dead.peek(0, 5)
@@ -85,11 +72,11 @@ def test_what_is_abandoned_comes_again_and_what_is_dead_lettered_does_not(
         assert message.locked_until == 0.0
 
 
-def test_a_lock_that_was_lost_is_a_value(server: ServiceBusServer) -> None:
-    server.send("brief", "a", "b")
-    with closing(open_queue(url(server, "brief"))) as queue:
+def test_a_lock_that_was_lost_is_a_value(server: Server) -> None:
+    server.send("orders", "a", "b")
+    with closing(open_queue(url(server))) as queue:
         lost, kept = received(queue, 2)
-        held = renewed_past_a_lock(queue, [kept])
+        held = renewed_past_a_lock(server, queue, [kept])
         assert bodies(held) == [b"b"]
         assert held[0].locked_until > kept.locked_until
         assert queue.complete([lost, *held]) == [lost]
@@ -98,18 +85,18 @@ def test_a_lock_that_was_lost_is_a_value(server: ServiceBusServer) -> None:
         assert queue.renew([lost]) == []
 
 
-def test_a_session_that_was_lost_takes_the_locks_of_its_messages_with_it(server: ServiceBusServer) -> None:
-    server.send("brief-sessions", "a", "b", session_id="s")
-    with closing(open_queue(f"{url(server, 'brief-sessions')}?sessions=true")) as queue:
-        held = renewed_past_a_lock(queue, received(queue, 2))
+def test_a_session_that_was_lost_takes_the_locks_of_its_messages_with_it(server: Server) -> None:
+    server.send("sessions", "a", "b", session_id="s")
+    with closing(open_queue(f"{url(server, 'sessions')}?sessions=true")) as queue:
+        held = renewed_past_a_lock(server, queue, received(queue, 2))
         assert bodies(held) == [b"a", b"b"]
-        time.sleep(LOCK + 0.3)
+        server.let_pass(NEVER)
         assert queue.complete(held) == held
         assert queue.renew(held) == []
         again = received(queue, 2)
         assert [(each.body, each.delivery_count) for each in again] == [(b"a", 1), (b"b", 1)]
         assert queue.complete(again) == []
-    assert server.count("brief-sessions") == 0
+    assert server.count("sessions") == 0
 
 
 def test_deferred_messages_that_are_not_to_be_had_are_asked_for_once(
@@ -142,13 +129,19 @@ def test_an_answer_that_never_comes_is_not_waited_for(
     monkeypatch.setattr(of_service_bus, "_RETRIES", 0)
     monkeypatch.setattr(addresses, "_TRY_TIMEOUT", 0.5)
     with closing(open_queue(url(server))) as queue:
-        assert bodies(queue.peek(0, 5)) == [b"a"]
+
+        def answered() -> bool:
+            with suppress(QueueUnavailable):  # what comes later than after half a second counts as not coming
+                return bodies(queue.peek(0, 5)) == [b"a"]
+            return False
+
+        until(answered, "an answer")
         with monkeypatch.context() as patch:
             patch.setattr(QueueClient, "_take", unanswered)
             with pytest.raises(QueueUnavailable, match=r"timed out|Failed to receive") as raised:
                 queue.peek(0, 5)
         assert may_pass(raised.value)
-        assert bodies(queue.peek(0, 5)) == [b"a"]
+        until(answered, "an answer of the server, which answers again")
     assert orders.complete(held) == []
 
 
@@ -159,8 +152,7 @@ def test_what_comes_between_two_receives_is_given_to_the_second(
     calls = count_service(monkeypatch)
     assert orders.receive(5, 0.1) == []  # the service may hand out five from now on
     server.send("orders", "a", "b")
-    while calls["handed out"] < 2:
-        time.sleep(0.01)
+    until(lambda: calls["handed out"] >= 2, "the server to hand out both")
     assert len(orders.peek(0, 5)) == 2  # a question of the same connection reads them
     assert bodies(found := received(orders, 2)) == [b"a", b"b"]
     assert orders.complete(found) == []
@@ -229,20 +221,23 @@ def test_nothing_comes_from_an_empty_queue(orders: Queue) -> None:
 def test_a_subscription_is_a_queue(server: ServiceBusServer) -> None:
     server.send("news", "a")
     with closing(open_queue(url(server, "news/subscriptions/all"))) as queue:
-        (message,) = queue.receive(5, SOON)
+        (message,) = received(queue, 1)
         assert queue.complete([message]) == []
         assert queue.name == f"{server.namespace}/news/subscriptions/all"
     assert server.count("news/all") == 0
 
 
-def test_a_queue_that_is_not_there_and_a_server_that_is_not_are_told_apart(server: ServiceBusServer) -> None:
+def test_a_queue_that_is_not_there_and_a_server_that_is_not_are_told_apart(
+    server: ServiceBusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_service_bus, "_RETRIES", 0)  # the driver's pauses between them are long
     with closing(open_queue(url(server, "nowhere"))) as queue, pytest.raises(QueueUnavailable) as raised:
-        queue.receive(1, SOON)
+        queue.receive(1, PATIENCE)
     assert not may_pass(raised.value)
     with closing(open_queue(url(server))) as queue:
         server.stop()
         with pytest.raises(QueueUnavailable) as raised:
-            queue.receive(1, SOON)
+            queue.receive(1, PATIENCE)
     assert may_pass(raised.value)
 
 

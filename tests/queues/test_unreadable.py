@@ -20,7 +20,7 @@ from leasehold.queues.service_bus.decoding import decode
 from leasehold.queues.service_bus.queue import ServiceBusQueue, _message
 from tests.hubs.unreadable import BEFORE_A_BODY, BODIES, BODY, NO_SECTIONS, SERVICE, STATED, VALUE, VALUES, broken
 from tests.queues.conftest import url
-from tests.queues.test_service_bus import received
+from tests.queues.messages import received
 from tests.service_bus.servers import LEAVES_SOCKETS
 
 pytestmark = LEAVES_SOCKETS

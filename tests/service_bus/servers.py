@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from leasehold.clock import SystemClock
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from leasehold.emulators.service_bus.content import content_of
+from tests.waiting import NEVER, PATIENCE
 
 servicebus: Any = pytest.importorskip("azure.servicebus")
 
@@ -22,16 +24,15 @@ LEAVES_SOCKETS = pytest.mark.filterwarnings(
 Message = servicebus.ServiceBusMessage
 FAST: dict[str, Any] = {"socket_timeout": 0.02, "retry_total": 1, "retry_backoff_factor": 0.05}
 """The client looks at its socket that often, in seconds: its own choice of 0.2 makes tests slow."""
-SOON = 20.0
+LOCK = NEVER
+"""Seconds that a lock lasts, of a message or of a session. One ends when the server lets so much time pass."""
 
 QUEUES = {
-    "orders": QueueSettings(),
-    "short": QueueSettings(lock_duration=1.0),
-    "twice": QueueSettings(max_delivery_count=2),
-    "once": QueueSettings(duplicate_window=60.0),
-    "fleeting": QueueSettings(time_to_live=0.2, dead_letter_expired=True),
-    "sessions": QueueSettings(requires_session=True),
-    "short-sessions": QueueSettings(requires_session=True, lock_duration=1.0),
+    "orders": QueueSettings(lock_duration=LOCK),
+    "twice": QueueSettings(lock_duration=LOCK, max_delivery_count=2),
+    "once": QueueSettings(duplicate_window=NEVER),
+    "fleeting": QueueSettings(time_to_live=NEVER, dead_letter_expired=True),
+    "sessions": QueueSettings(requires_session=True, lock_duration=LOCK),
 }
 TOPICS = {
     "news": TopicSettings(
@@ -40,9 +41,43 @@ TOPICS = {
 }
 
 
-def serve(path: Path | None = None, **options: Any) -> ServiceBusServer:
+class Ahead(SystemClock):
+    """The clock of the system, `seconds` fast."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def wall(self) -> float:
+        return super().wall() + self.seconds
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.seconds
+
+
+class Server(ServiceBusServer):
+    """A server for which time passes when a test says so: what has to end ends at once, and nothing else does."""
+
+    def __init__(self, queues: Any = None, topics: Any = None, clock: Ahead | None = None, **options: Any) -> None:
+        self.clock = clock or Ahead()
+        super().__init__(queues, topics, clock=self.clock, **options)
+
+    def let_pass(self, seconds: float) -> None:
+        """Let so many seconds pass, and have all queues do what is due by then."""
+        self.clock.seconds += seconds
+        for name in self.names:
+            self.send(name)
+
+    def free(self, entity: str, *, dead: bool = False) -> int:
+        """How many messages of a queue, or of its dead letters, nobody has locked."""
+        named, shared = self._named(entity), self._shared
+        assert shared is not None
+        listed = self._ask(shared.namespace.do(named, lambda now: named.queue(dead).peek(1, 10_000, now)))
+        return sum(message.lock is None for message in listed)
+
+
+def serve(path: Path | None = None) -> Server:
     """A server of every kind of queue that the tests need."""
-    return ServiceBusServer(QUEUES, TOPICS, path=path, **options)
+    return Server(QUEUES, TOPICS, path=path)
 
 
 @contextlib.contextmanager
@@ -63,11 +98,11 @@ def texts(messages: list[Any]) -> list[str]:
     return [str(message) for message in messages]
 
 
-def receive(receiver: Any, count: int, wait: float = SOON) -> list[Any]:
+def receive(receiver: Any, count: int) -> list[Any]:
     """So many messages; fewer only after a long wait. The official client may return before all have come."""
     found: list[Any] = []
     while len(found) < count:
-        more = receiver.receive_messages(count - len(found), max_wait_time=wait)
+        more = receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
         if not more:
             break
         found += more

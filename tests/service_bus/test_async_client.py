@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
-from tests.service_bus.servers import FAST, LEAVES_SOCKETS, SOON, Message, serve
+from tests.service_bus.servers import FAST, LEAVES_SOCKETS, Message, serve
+from tests.waiting import PATIENCE
 
 aio: Any = pytest.importorskip("azure.servicebus.aio")
 logging.getLogger("azure").setLevel(logging.CRITICAL)
@@ -30,7 +31,7 @@ def connected(server: ServiceBusServer) -> Any:
 async def receive(receiver: Any, count: int) -> list[Any]:
     found: list[Any] = []
     while len(found) < count:
-        more = await receiver.receive_messages(count - len(found), max_wait_time=SOON)
+        more = await receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
         assert more, f"{len(found)} of {count} messages came"
         found += more
     return found

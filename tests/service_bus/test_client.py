@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer, Work
-from tests.service_bus.servers import LEAVES_SOCKETS, SOON, Message, connected, receive, send, serve, servicebus, texts
+from tests.service_bus.servers import (
+    LEAVES_SOCKETS,
+    LOCK,
+    Message,
+    Server,
+    connected,
+    receive,
+    send,
+    serve,
+    servicebus,
+    texts,
+)
+from tests.waiting import NEVER, PATIENCE, until
 
 raised: Any = pytest.importorskip("azure.servicebus.exceptions")
 NEXT = servicebus.NEXT_AVAILABLE_SESSION
@@ -35,23 +47,16 @@ def client(server: ServiceBusServer) -> Iterator[Any]:
 
 
 @pytest.fixture
-def quick() -> Iterator[ServiceBusServer]:
+def quick() -> Iterator[Server]:
     """A server in memory, where it makes no difference where messages are."""
     with serve() as server:
         yield server
 
 
 @pytest.fixture
-def caller(quick: ServiceBusServer) -> Iterator[Any]:
+def caller(quick: Server) -> Iterator[Any]:
     with connected(quick) as client:
         yield client
-
-
-def eventually(wanted: Callable[[], object]) -> None:
-    end = time.monotonic() + SOON
-    while not wanted():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 def test_a_completed_message_is_gone(server: ServiceBusServer, client: Any) -> None:
@@ -87,7 +92,7 @@ def test_a_message_arrives_with_all_that_its_sender_put_in(caller: Any) -> None:
         receiver.complete_message(got)
 
 
-def test_an_abandoned_message_comes_again_with_its_delivery_counted(quick: ServiceBusServer, caller: Any) -> None:
+def test_an_abandoned_message_comes_again_with_its_delivery_counted(quick: Server, caller: Any) -> None:
     quick.send("orders", "a")
     with caller.get_queue_receiver("orders") as receiver:
         for count in range(3):
@@ -96,7 +101,7 @@ def test_an_abandoned_message_comes_again_with_its_delivery_counted(quick: Servi
             receiver.abandon_message(message)
 
 
-def test_a_message_delivered_too_often_is_dead_lettered_by_the_service(quick: ServiceBusServer, caller: Any) -> None:
+def test_a_message_delivered_too_often_is_dead_lettered_by_the_service(quick: Server, caller: Any) -> None:
     quick.send("twice", "a")
     with caller.get_queue_receiver("twice") as receiver:
         for _ in range(2):
@@ -108,9 +113,7 @@ def test_a_message_delivered_too_often_is_dead_lettered_by_the_service(quick: Se
         assert message.dead_letter_source == "twice"
 
 
-def test_a_dead_lettered_message_is_in_the_sub_queue_with_reason_and_description(
-    quick: ServiceBusServer, caller: Any
-) -> None:
+def test_a_dead_lettered_message_is_in_the_sub_queue_with_reason_and_description(quick: Server, caller: Any) -> None:
     quick.send("orders", "a")
     with caller.get_queue_receiver("orders") as receiver:
         (message,) = receive(receiver, 1)
@@ -138,44 +141,53 @@ def test_a_deferred_message_is_received_by_its_sequence_number_only(server: Serv
     assert server.count("orders") == 0
 
 
-def test_a_lock_that_ran_out_is_lost_and_the_message_comes_again(quick: ServiceBusServer, caller: Any) -> None:
-    quick.send("short", "a")
-    with caller.get_queue_receiver("short") as receiver:
+def test_a_lock_that_ran_out_is_lost_and_the_message_comes_again(quick: Server, caller: Any) -> None:
+    quick.send("orders", "a")
+    with caller.get_queue_receiver("orders") as receiver:
         (message,) = receive(receiver, 1)
+        quick.let_pass(LOCK)
         (again,) = receive(receiver, 1)
         assert again.delivery_count == 1
         with pytest.raises(raised.MessageLockLostError):
             receiver.complete_message(message)
         receiver.complete_message(again)
-    assert quick.count("short") == 0
+    assert quick.count("orders") == 0
 
 
-def test_a_renewed_lock_holds_the_message(quick: ServiceBusServer, caller: Any) -> None:
-    quick.send("short", "a")
-    with caller.get_queue_receiver("short") as receiver:
+def test_a_renewed_lock_holds_the_message(quick: Server, caller: Any) -> None:
+    quick.send("orders", "a")
+    with caller.get_queue_receiver("orders") as receiver:
         (message,) = receive(receiver, 1)
-        until = message.locked_until_utc
+        first = message.locked_until_utc
         for _ in range(4):
-            time.sleep(0.4)
+            quick.let_pass(LOCK * 0.4)
             receiver.renew_message_lock(message)
-        assert message.locked_until_utc > until
+        assert message.locked_until_utc >= first + timedelta(seconds=LOCK * 1.6)
         receiver.complete_message(message)
-    assert quick.count("short") == 0
+    assert quick.count("orders") == 0
 
 
-def test_the_clients_lock_renewer_keeps_a_message(quick: ServiceBusServer, caller: Any) -> None:
-    quick.send("short", "a")
+def holds_until(message: Any, wanted: datetime) -> bool:
+    return bool(message.locked_until_utc >= wanted)
+
+
+def test_the_clients_lock_renewer_keeps_a_message(quick: Server, caller: Any) -> None:
+    quick.send("orders", "a")
     with (
-        servicebus.AutoLockRenewer(max_lock_renewal_duration=30) as renewer,
-        caller.get_queue_receiver("short", auto_lock_renewer=renewer) as receiver,
+        servicebus.AutoLockRenewer(max_lock_renewal_duration=NEVER) as renewer,
+        caller.get_queue_receiver("orders", auto_lock_renewer=renewer) as receiver,
     ):
         (message,) = receive(receiver, 1)
-        time.sleep(1.5)
+        renewer._renew_period = 3 * LOCK  # not in the last 10 s of a lock only, by its own clock: it always renews
+        for _ in range(2):
+            wanted = message.locked_until_utc + timedelta(seconds=LOCK * 0.6)
+            quick.let_pass(LOCK * 0.6)
+            until(partial(holds_until, message, wanted), "a renewal")
         receiver.complete_message(message)
-    assert quick.count("short") == 0
+    assert quick.count("orders") == 0
 
 
-def test_receive_and_delete_removes_a_message_as_it_is_sent(quick: ServiceBusServer, caller: Any) -> None:
+def test_receive_and_delete_removes_a_message_as_it_is_sent(quick: Server, caller: Any) -> None:
     quick.send("orders", *"abc")
     mode = servicebus.ServiceBusReceiveMode.RECEIVE_AND_DELETE
     with caller.get_queue_receiver("orders", receive_mode=mode) as receiver:
@@ -183,7 +195,7 @@ def test_receive_and_delete_removes_a_message_as_it_is_sent(quick: ServiceBusSer
     assert quick.count("orders") == 0
 
 
-def test_peeking_locks_nothing_and_sees_messages_of_every_state(quick: ServiceBusServer, caller: Any) -> None:
+def test_peeking_locks_nothing_and_sees_messages_of_every_state(quick: Server, caller: Any) -> None:
     quick.send("orders", "deferred", "locked", "free")
     with caller.get_queue_sender("orders") as sender:
         sender.schedule_messages(Message("scheduled"), datetime.now(UTC) + timedelta(hours=1))
@@ -199,14 +211,17 @@ def test_peeking_locks_nothing_and_sees_messages_of_every_state(quick: ServiceBu
     assert quick.count("orders") == 3
 
 
-def test_a_scheduled_message_arrives_when_it_is_due_under_a_new_number(caller: Any) -> None:
+def test_a_scheduled_message_arrives_when_it_is_due_under_a_new_number(quick: Server, caller: Any) -> None:
     with caller.get_queue_sender("orders") as sender:
-        due = datetime.now(UTC) + timedelta(seconds=0.8)
+        due = datetime.now(UTC) + timedelta(hours=1)
         (number,) = sender.schedule_messages(Message("later"), due)
         sender.send_messages(Message("and by property", scheduled_enqueue_time_utc=due))
         sender.send_messages(Message("now"))
     with caller.get_queue_receiver("orders") as receiver:
-        assert texts(receive(receiver, 1)) == ["now"]
+        (now,) = receive(receiver, 1)
+        assert str(now) == "now"
+        receiver.complete_message(now)
+        quick.let_pass(3_600)
         found = receive(receiver, 2)
         assert texts(found) == ["later", "and by property"]
         assert all(message.sequence_number > number for message in found)
@@ -223,21 +238,22 @@ def test_a_cancelled_message_never_arrives(server: ServiceBusServer, client: Any
     assert server.count("orders") == 1
 
 
-def test_a_message_id_that_was_seen_in_the_window_is_dropped(quick: ServiceBusServer, caller: Any) -> None:
+def test_a_message_id_that_was_seen_in_the_window_is_dropped(quick: Server, caller: Any) -> None:
     send(caller, "once", Message("a", message_id="x"), Message("b", message_id="y"))
     send(caller, "once", Message("c", message_id="x"))
     with caller.get_queue_receiver("once") as receiver:
         assert texts(receiver.peek_messages(10)) == ["a", "b"]
 
 
-def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(quick: ServiceBusServer, caller: Any) -> None:
+def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(quick: Server, caller: Any) -> None:
     quick.send("fleeting", "a")
-    eventually(lambda: quick.count("fleeting", dead=True))
+    quick.let_pass(NEVER)
+    assert quick.count("fleeting", dead=True) == 1
     with caller.get_queue_receiver("fleeting", sub_queue=DEAD) as receiver:
         assert receive(receiver, 1)[0].dead_letter_reason == "TTLExpiredException"
 
 
-def test_a_batch_is_taken_whole(quick: ServiceBusServer, caller: Any) -> None:
+def test_a_batch_is_taken_whole(quick: Server, caller: Any) -> None:
     with caller.get_queue_sender("orders") as sender:
         batch = sender.create_message_batch()
         for number in range(100):
@@ -255,14 +271,14 @@ def test_a_large_message_comes_in_pieces(caller: Any) -> None:
         assert b"".join(message.body) == body
 
 
-def test_two_receivers_share_a_queue(quick: ServiceBusServer, caller: Any) -> None:
+def test_two_receivers_share_a_queue(quick: Server, caller: Any) -> None:
     quick.send("orders", *map(str, range(20)))
     with caller.get_queue_receiver("orders") as one, caller.get_queue_receiver("orders") as two:
         found = texts(receive(one, 10)) + texts(receive(two, 10))
     assert sorted(found, key=int) == [str(number) for number in range(20)]
 
 
-def test_a_receiver_that_closes_gives_back_what_it_was_not_asked_for(quick: ServiceBusServer, caller: Any) -> None:
+def test_a_receiver_that_closes_gives_back_what_it_was_not_asked_for(quick: Server, caller: Any) -> None:
     quick.send("orders", *map(str, range(10)))
     with caller.get_queue_receiver("orders", prefetch_count=10) as receiver:
         receive(receiver, 1)
@@ -292,7 +308,7 @@ def test_each_subscription_gets_every_message(server: ServiceBusServer, client: 
 # sessions
 
 
-def test_a_session_is_received_in_order_by_one_receiver(quick: ServiceBusServer, caller: Any) -> None:
+def test_a_session_is_received_in_order_by_one_receiver(quick: Server, caller: Any) -> None:
     send(caller, "sessions", *(Message(f"{n}", session_id="ab"[n % 2]) for n in range(6)))
     with caller.get_queue_receiver("sessions", session_id="a") as receiver:
         found = receive(receiver, 3)
@@ -301,7 +317,7 @@ def test_a_session_is_received_in_order_by_one_receiver(quick: ServiceBusServer,
             pytest.raises(raised.SessionCannotBeLockedError),
             caller.get_queue_receiver("sessions", session_id="a") as other,
         ):
-            other.receive_messages(1, max_wait_time=SOON)
+            other.receive_messages(1, max_wait_time=PATIENCE)
         for message in found:
             receiver.complete_message(message)
     assert quick.count("sessions") == 3
@@ -321,9 +337,7 @@ def next_session(client: Any, wait: float) -> Any:
     return client.get_queue_receiver("sessions", session_id=NEXT, max_wait_time=wait)
 
 
-def test_locks_of_sessions_are_lost_on_demand_with_those_of_their_messages(
-    quick: ServiceBusServer, caller: Any
-) -> None:
+def test_locks_of_sessions_are_lost_on_demand_with_those_of_their_messages(quick: Server, caller: Any) -> None:
     send(caller, "sessions", Message("1", session_id="a"))
     with caller.get_queue_receiver("sessions", session_id="a") as receiver:
         (message,) = receive(receiver, 1)
@@ -335,10 +349,10 @@ def test_locks_of_sessions_are_lost_on_demand_with_those_of_their_messages(
         assert message.delivery_count == 1
 
 
-def test_who_waits_for_a_session_gets_the_first_that_comes(quick: ServiceBusServer, caller: Any) -> None:
+def test_who_waits_for_a_session_gets_the_first_that_comes(quick: Server, caller: Any) -> None:
     with caller.get_queue_sender("sessions") as sender:
         sender.schedule_messages(Message("soon", session_id="new"), datetime.now(UTC) + timedelta(seconds=0.5))
-    with next_session(caller, SOON) as receiver:
+    with next_session(caller, PATIENCE) as receiver:
         assert receiver.session.session_id == "new"
         assert texts(receive(receiver, 1)) == ["soon"]
 
@@ -355,25 +369,25 @@ def test_a_session_has_a_state_for_its_next_receiver(server: ServiceBusServer, c
         assert receiver.session.get_state() is None
 
 
-def test_a_session_lock_is_renewed_and_lost_when_it_is_not(quick: ServiceBusServer, caller: Any) -> None:
-    quick.send("short-sessions", "a", session_id="s")
-    with caller.get_queue_receiver("short-sessions", session_id="s") as receiver:
+def test_a_session_lock_is_renewed_and_lost_when_it_is_not(quick: Server, caller: Any) -> None:
+    quick.send("sessions", "a", session_id="s")
+    with caller.get_queue_receiver("sessions", session_id="s") as receiver:
         (message,) = receive(receiver, 1)
         for _ in range(4):
-            time.sleep(0.4)
+            quick.let_pass(LOCK * 0.4)
             receiver.session.renew_lock()
         receiver.abandon_message(message)
         (message,) = receive(receiver, 1)
         assert message.delivery_count == 1
-        time.sleep(1.3)
+        quick.let_pass(LOCK)
         with pytest.raises(raised.SessionLockLostError):
             receiver.complete_message(message)
-    with caller.get_queue_receiver("short-sessions", session_id="s") as receiver:
+    with caller.get_queue_receiver("sessions", session_id="s") as receiver:
         (message,) = receive(receiver, 1)
         assert message.delivery_count == 2
 
 
-def test_a_session_that_is_closed_is_free_at_once_and_counts_no_delivery(quick: ServiceBusServer, caller: Any) -> None:
+def test_a_session_that_is_closed_is_free_at_once_and_counts_no_delivery(quick: Server, caller: Any) -> None:
     quick.send("sessions", "a", session_id="s")
     for _ in range(3):
         with caller.get_queue_receiver("sessions", session_id="s") as receiver:
@@ -381,7 +395,7 @@ def test_a_session_that_is_closed_is_free_at_once_and_counts_no_delivery(quick: 
             assert message.delivery_count == 0
 
 
-def test_a_deferred_message_of_a_session_is_received_by_its_holder(quick: ServiceBusServer, caller: Any) -> None:
+def test_a_deferred_message_of_a_session_is_received_by_its_holder(quick: Server, caller: Any) -> None:
     quick.send("sessions", "a", session_id="s")
     with caller.get_queue_receiver("sessions", session_id="s") as receiver:
         (message,) = receive(receiver, 1)
@@ -402,18 +416,18 @@ def test_what_is_not_there_or_not_meant_is_refused(caller: Any) -> None:
         pytest.raises(raised.ServiceBusError, match="requires sessions"),
         caller.get_queue_receiver("sessions") as receiver,
     ):
-        receiver.receive_messages(1, max_wait_time=SOON)
+        receiver.receive_messages(1, max_wait_time=PATIENCE)
     with (
         pytest.raises(raised.ServiceBusError, match="has no sessions"),
         caller.get_queue_receiver("orders", session_id="s") as receiver,
     ):
-        receiver.receive_messages(1, max_wait_time=SOON)
+        receiver.receive_messages(1, max_wait_time=PATIENCE)
 
 
 # faults
 
 
-def test_a_client_comes_back_after_its_connection_is_dropped(quick: ServiceBusServer, caller: Any) -> None:
+def test_a_client_comes_back_after_its_connection_is_dropped(quick: Server, caller: Any) -> None:
     with caller.get_queue_sender("orders") as sender, caller.get_queue_receiver("orders") as receiver:
         sender.send_messages(Message("a"))
         (message,) = receive(receiver, 1)
@@ -423,7 +437,7 @@ def test_a_client_comes_back_after_its_connection_is_dropped(quick: ServiceBusSe
         assert texts(receive(receiver, 1)) == ["b"]
 
 
-def test_a_completion_whose_answer_is_lost_has_been_done(quick: ServiceBusServer, caller: Any) -> None:
+def test_a_completion_whose_answer_is_lost_has_been_done(quick: Server, caller: Any) -> None:
     quick.send("orders", "a")
     quick.faults.swallow_outcomes(1)
     with caller.get_queue_receiver("orders") as receiver:
@@ -433,7 +447,7 @@ def test_a_completion_whose_answer_is_lost_has_been_done(quick: ServiceBusServer
     assert quick.count("orders") == 0
 
 
-def test_locks_that_the_service_loses_are_lost(quick: ServiceBusServer, caller: Any) -> None:
+def test_locks_that_the_service_loses_are_lost(quick: Server, caller: Any) -> None:
     quick.send("orders", "a")
     with caller.get_queue_receiver("orders") as receiver:
         (message,) = receive(receiver, 1)
@@ -444,13 +458,13 @@ def test_locks_that_the_service_loses_are_lost(quick: ServiceBusServer, caller: 
         assert again.delivery_count == 1
 
 
-def test_links_are_detached_and_throttled_on_demand(quick: ServiceBusServer, caller: Any) -> None:
+def test_links_are_detached_and_throttled_on_demand(quick: Server, caller: Any) -> None:
     with caller.get_queue_sender("orders") as sender:
         sender.send_messages(Message("a"))
-        assert quick.faults.detach_links(entity="short") == 0
+        assert quick.faults.detach_links(entity="twice") == 0
         assert quick.faults.detach_links(entity="orders") == 1
         sender.send_messages(Message("b"))
         quick.faults.throttle(1, Work.SEND)
         with pytest.raises(raised.ServiceBusServerBusyError), connected(quick, retry_total=0) as impatient:
             send(impatient, "orders", "c")
-    eventually(lambda: quick.count("orders") == 2)
+    until(lambda: quick.count("orders") == 2, "both messages")

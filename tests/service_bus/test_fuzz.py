@@ -30,6 +30,7 @@ from leasehold.emulators.service_bus.serving import QueueClient, ServingQueues
 from leasehold.emulators.service_bus.settings import QueueSettings
 from tests.event_hubs.hostile import Hostile, flip, number, replace, shorten
 from tests.event_hubs.wire import message, performatives
+from tests.waiting import PATIENCE
 
 RECORDED = [path.read_bytes() for path in sorted((Path(__file__).parent / "recorded").glob("*.bin"))]
 """What the official client sent: sending and scheduling, every way to settle, sessions, receive-and-delete."""
@@ -91,10 +92,10 @@ async def tried(seed: int) -> int:
         reader.feed_data(part)
     reader.feed_eof()
     client = QueueClient(serving, reader, socket)  # type: ignore[arg-type]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await client.run()
-        while len(asyncio.all_tasks()) > 1:
-            await asyncio.sleep(0)
+        while rest := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(rest)
     assert not serving.clients, f"seed {seed}"
     assert not serving.owners, f"seed {seed}"
     for entity in made.values():

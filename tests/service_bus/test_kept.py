@@ -17,7 +17,19 @@ from leasehold.emulators.amqp.types import Array, Described, Symbol, ULong, enco
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from leasehold.emulators.service_bus.kept import KeptQueues
 from leasehold.errors import ConfigError, StoreUnavailable
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, put, receive, send, serve, servicebus, texts
+from tests.service_bus.servers import (
+    FAST,
+    LEAVES_SOCKETS,
+    Message,
+    Server,
+    connected,
+    put,
+    receive,
+    send,
+    serve,
+    servicebus,
+    texts,
+)
 
 pytestmark = LEAVES_SOCKETS
 KEPT = Path(__file__).parent / "kept"
@@ -48,7 +60,7 @@ def test_a_server_that_starts_again_has_what_there_was(tmp_path: Path) -> None:
             port = server.port
         with client.get_queue_receiver("sessions", session_id="s") as receiver:
             receiver.session.set_state(b"x")
-    with ServiceBusServer(path=path, port=port) as server, connected(server) as client:
+    with Server(path=path, port=port) as server, connected(server) as client:
         assert (server.count("orders"), server.count("orders", dead=True)) == (4, 1)
         with client.get_queue_receiver("orders") as receiver:
             peeked = receiver.peek_messages(9, sequence_number=1)
@@ -84,7 +96,7 @@ def test_a_killed_server_has_lost_nothing_that_it_acknowledged(tmp_path: Path) -
                 string = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=k;SharedAccessKey=a2V5;"
                 with (
                     servicebus.ServiceBusClient.from_connection_string(
-                        f"{string}UseDevelopmentEmulator=true", socket_timeout=0.02
+                        f"{string}UseDevelopmentEmulator=true", **FAST
                     ) as client,
                     client.get_queue_sender("orders") as sender,
                 ):
@@ -146,7 +158,7 @@ def test_after_a_write_that_failed_in_any_way_nothing_is_acknowledged(
                 server.send("orders", "not kept")
         with pytest.raises(AmqpError, match="stopped serving"):
             server.send("orders", "nor this")
-    with ServiceBusServer(path=path) as server:
+    with Server(path=path) as server:
         assert server.count("orders") == 1
 
 

@@ -158,47 +158,27 @@ MUTANTS: dict[str, Mutant] = {
     "a claim compares ETags": Mutant(
         apply=stores(ClaimsWithoutEtags),
         rules=(Rule.LEVEL_FELL,),
-        seeds=(
-            7,
-            10,
-            11,
-        ),
+        seeds=(7, 10, 11),
     ),
     "a renewal compares ETags": Mutant(
         apply=stores(RenewsWithoutEtags),
         rules=(Rule.NOT_ITS_OWN,),
-        seeds=(
-            1,
-            22,
-            24,
-        ),
+        seeds=(1, 22, 24),
     ),
     "giving up compares ETags": Mutant(
         apply=stores(RelinquishesWithoutEtags),
         rules=(Rule.NOT_ITS_OWN,),
-        seeds=(
-            101,
-            194,
-            195,
-        ),
+        seeds=(101, 194, 195),
     ),
     "a checkpoint of a lower level is refused": Mutant(
         apply=stores(TakesAnyCheckpoint),
         rules=(Rule.CHECKPOINT_BACK,),
-        seeds=(
-            13,
-            22,
-            24,
-        ),
+        seeds=(13, 22, 24),
     ),
     "a raised level never falls": Mutant(
         apply=stores(LowersLevels),
         rules=(Rule.CHECKPOINT_BACK,),
-        seeds=(
-            34,
-            48,
-            55,
-        ),
+        seeds=(34, 48, 55),
     ),
     "ages come from one clock": Mutant(
         apply=stores(AgesByTheWallClock),
@@ -206,29 +186,17 @@ MUTANTS: dict[str, Mutant] = {
             Rule.STOLEN_UNASKED,
             Rule.MOVED,
         ),
-        seeds=(
-            42,
-            50,
-            214,
-        ),
+        seeds=(42, 50, 214),
     ),
     "the sink's fence": Mutant(
         apply=sinks(NoFence),
         rules=(Rule.EFFECT_TWICE,),
-        seeds=(
-            0,
-            1,
-            5,
-        ),
+        seeds=(0, 1, 5),
     ),
     "the sink's watermark": Mutant(
         apply=sinks(NoWatermark),
         rules=(Rule.EFFECT_TWICE,),
-        seeds=(
-            0,
-            1,
-            5,
-        ),
+        seeds=(0, 1, 5),
     ),
     "levels that went back are said aloud": Mutant(
         apply=sinks(SilentSink),
@@ -238,92 +206,52 @@ MUTANTS: dict[str, Mutant] = {
     "drain before hand-over": Mutant(
         apply=works(LetsGoUndrained),
         rules=(Rule.NOT_DRAINED,),
-        seeds=(
-            9,
-            58,
-            116,
-        ),
+        seeds=(9, 58, 116),
     ),
     "the checkpoint before hand-over": Mutant(
         apply=works(LetsGoUnrecorded),
         rules=(Rule.NOT_DRAINED,),
-        seeds=(
-            3,
-            4,
-            5,
-        ),
+        seeds=(3, 4, 5),
     ),
     "trust ends before expiry": Mutant(
         apply=patched(parts, "trust_duration", lambda expiration, ratio, margin: 2 * expiration),
         rules=(Rule.TRUST_TOO_LONG,),
-        seeds=(
-            0,
-            1,
-            2,
-        ),
+        seeds=(0, 1, 2),
     ),
     "trust allows for slow clocks": Mutant(
         apply=patched(parts, "trust_duration", lambda expiration, ratio, margin: expiration - margin),
         rules=(Rule.TRUST_TOO_LONG,),
-        seeds=(
-            0,
-            1,
-            2,
-        ),
+        seeds=(0, 1, 2),
     ),
     "a renewal is trusted from its request": Mutant(
         apply=trust_from_the_reply,
         rules=(Rule.TRUST_TOO_LONG,),
-        seeds=(
-            0,
-            1,
-            2,
-        ),
+        seeds=(0, 1, 2),
     ),
     "a claim is trusted from its request": Mutant(
         apply=claims_trusted_from_the_reply,
         rules=(Rule.TRUST_TOO_LONG,),
-        seeds=(
-            0,
-            1,
-            2,
-        ),
+        seeds=(0, 1, 2),
     ),
     "a late find is trusted from its request": Mutant(
         apply=recognises_from_now,
         rules=(Rule.TRUST_TOO_LONG,),
-        seeds=(
-            6,
-            12,
-            105,
-        ),
+        seeds=(6, 12, 105),
     ),
     "a lapse ends a level": Mutant(
         apply=extends_what_has_lapsed,
         rules=(Rule.HELD_WITH_A_GAP,),
-        seeds=(
-            0,
-            5,
-            32,
-        ),
+        seeds=(0, 5, 32),
     ),
     "only what is trusted is held": Mutant(
         apply=trusts_for_ever,
         rules=(Rule.TWO_OWNERS,),
-        seeds=(
-            50,
-            141,
-            197,
-        ),
+        seeds=(50, 141, 197),
     ),
     "the level rises": Mutant(
         apply=level_of(lambda record, checkpoint: record.owner_level or 1),
         rules=(Rule.LEVEL_FELL,),
-        seeds=(
-            0,
-            1,
-            3,
-        ),
+        seeds=(0, 1, 3),
     ),
     "the level rises above the checkpoint's": Mutant(
         apply=level_of(lambda record, checkpoint: 1 + record.owner_level),
@@ -334,29 +262,17 @@ MUTANTS: dict[str, Mutant] = {
             Rule.NOT_CONSUMED,
             Rule.LEVEL_FELL,
         ),
-        seeds=(
-            29,
-            87,
-            156,
-        ),
+        seeds=(29, 87, 156),
     ),
     "the level rises above the record's": Mutant(
         apply=level_of(lambda record, checkpoint: 1 + checkpoint.owner_level),
         rules=(Rule.LEVEL_FELL,),
-        seeds=(
-            96,
-            193,
-            143,
-        ),
+        seeds=(96, 193, 143),
     ),
     "the level is announced before it is held": Mutant(
         apply=unannounced,
         rules=(Rule.UNANNOUNCED,),
-        seeds=(
-            0,
-            2,
-            3,
-        ),
+        seeds=(0, 2, 3),
     ),
     "a higher level in the answer is heeded": Mutant(
         apply=announces_blindly,
@@ -371,11 +287,7 @@ MUTANTS: dict[str, Mutant] = {
     "a claim whose reply was lost is known again": Mutant(
         apply=forgets_attempts,
         rules=(Rule.ACQUIRED_TWICE,),
-        seeds=(
-            6,
-            12,
-            105,
-        ),
+        seeds=(6, 12, 105),
     ),
     "a renewal whose reply was lost is known again": Mutant(
         apply=settles_nothing,
@@ -385,20 +297,12 @@ MUTANTS: dict[str, Mutant] = {
     "what was taken is dropped": Mutant(
         apply=keeps_what_was_taken,
         rules=(Rule.TWO_OWNERS,),
-        seeds=(
-            1,
-            22,
-            24,
-        ),
+        seeds=(1, 22, 24),
     ),
     "an ask is void at another level": Mutant(
         apply=asks_at_any_level,
         rules=(Rule.HANDED_UNASKED,),
-        seeds=(
-            30,
-            50,
-            186,
-        ),
+        seeds=(30, 50, 186),
     ),
     "an ask of one that has left is void": Mutant(
         apply=asks_of_anybody,
@@ -413,19 +317,12 @@ MUTANTS: dict[str, Mutant] = {
     "time to come back after an outage": Mutant(
         apply=no_grace,
         rules=(Rule.MOVED,),
-        seeds=(
-            124,
-            260,
-        ),
+        seeds=(124, 260),
     ),
     "attention": Mutant(
         apply=no_attention,
         rules=(Rule.SLOW_HAND_OVER,),
-        seeds=(
-            4,
-            7,
-            10,
-        ),
+        seeds=(4, 7, 10),
     ),
     "settling at the start": Mutant(
         apply=no_settling,
@@ -435,29 +332,17 @@ MUTANTS: dict[str, Mutant] = {
     "the stall timeout": Mutant(
         apply=no_stall,
         rules=(Rule.NOT_BALANCED,),
-        seeds=(
-            118,
-            150,
-            172,
-        ),
+        seeds=(118, 150, 172),
     ),
     "the reservation": Mutant(
         apply=no_reservation,
         rules=(Rule.RESERVED,),
-        seeds=(
-            136,
-            143,
-            145,
-        ),
+        seeds=(136, 143, 145),
     ),
     "asking before a steal": Mutant(
         apply=steals_at_once,
         rules=(Rule.STOLEN_UNASKED,),
-        seeds=(
-            1,
-            3,
-            5,
-        ),
+        seeds=(1, 3, 5),
     ),
     "the deadline of an ask": Mutant(
         apply=never_steals,
@@ -467,11 +352,7 @@ MUTANTS: dict[str, Mutant] = {
     "handing over to who asked": Mutant(
         apply=hands_to_nobody,
         rules=(Rule.NOT_HANDED,),
-        seeds=(
-            43,
-            116,
-            171,
-        ),
+        seeds=(43, 116, 171),
     ),
     "a predecessor's partitions at once": Mutant(
         apply=no_successors,
@@ -481,11 +362,7 @@ MUTANTS: dict[str, Mutant] = {
     "presence": Mutant(
         apply=counts_owners_only,
         rules=(Rule.STOLEN_UNASKED,),
-        seeds=(
-            1,
-            3,
-            5,
-        ),
+        seeds=(1, 3, 5),
     ),
     "an age starts anew with each ETag": Mutant(
         apply=ages_from_the_first_listing,
@@ -495,11 +372,7 @@ MUTANTS: dict[str, Mutant] = {
             Rule.STOLEN_UNASKED,
             Rule.TWO_OWNERS,
         ),
-        seeds=(
-            2,
-            14,
-            15,
-        ),
+        seeds=(2, 14, 15),
     ),
 }
 """By the guard that is missing."""

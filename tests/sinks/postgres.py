@@ -12,6 +12,10 @@ import psycopg
 
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.table import TableSpec
+from tests.waiting import PATIENCE
+
+FLIGHTS = TableSpec(name="flights", pipeline="p", keys=("tail",))
+"""The table of most tests, of which a row comes from one partition."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,9 @@ class Place:
         """For `open_sink`."""
         return f"{self.server}&options=-csearch_path%3D{self.schema}"
 
-    def sink(self, spec: TableSpec, **settings: Any) -> PostgresSink:
-        """The table of `spec` here."""
-        return PostgresSink(self.url, spec, **settings)
+    def sink(self, spec: TableSpec, timeout: float = PATIENCE) -> PostgresSink:
+        """The table of `spec` here; the server ends its transaction where nothing is said for half of the time-out."""
+        return PostgresSink(self.url, spec, timeout=timeout)
 
     def run(self, *statements: str) -> None:
         """Change the schema behind Leasehold's back."""
@@ -39,6 +43,15 @@ class Place:
     def look(self, query: str) -> list[tuple[Any, ...]]:
         """What a query gives."""
         return self.connection.execute(query.encode()).fetchall()
+
+    def waiting(self, kind: str) -> bool:
+        """Whether somebody in this database waits for a lock of this kind."""
+        return bool(
+            self.look(
+                f"SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND locktype = '{kind}' "
+                "AND datname = current_database()"
+            )
+        )
 
 
 @contextmanager

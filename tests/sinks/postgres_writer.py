@@ -1,20 +1,12 @@
-"""A writer as a process of its own: `python -m tests.sinks.postgres_writer URL COMMAND …`. It says how it went.
-
-write NAME BATCHES KEYS SLOTS   applies batches of its partition NAME to the table `flights` by version, on hot keys
-die POINT …                     applies the batch of `killed`, and is killed at the point; a process for each point
-die-staged POINT …              the same, where tasks have staged the rows of that batch
-die-at-once POINT …             the same, with the batch of `plain`, which goes the short way
-die-trying POINT …              the same, where it tries the rejected events of that batch again
-stop POINT                      the same, and stops there until it is continued; says what came of it then
-"""
+"""What processes do that write to a table in Postgres, and the points at which they are killed or stopped."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from typing import Any
 
 import psycopg
@@ -39,9 +31,13 @@ from leasehold.sinks.set_aside import EventId, RetryResult
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.writing import RowWriter
 from tests.sinks.events import E, batch
+from tests.sinks.postgres import FLIGHTS
+from tests.sinks.processes import behind, die
 from tests.sinks.staged.staging import StagedSink
+from tests.waiting import NEVER
 
 SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",), sequence_by="version")
+MADE = "CREATE TABLE flights (tail text PRIMARY KEY, status text CHECK (status <> 'bad'), slot integer UNIQUE)"
 SIZE = 40
 
 POINTS: dict[str, tuple[Any, str]] = {
@@ -163,62 +159,71 @@ def try_again(sink: PostgresSink) -> RetryResult:
     return sink.rejected_rows.retry(mended, [EventId("h", "0", row.number) for row in rows])
 
 
-def at(point: str, act: Callable[[], None]) -> None:
-    """Act once the function of this point has returned."""
-    owner, name = {**TRYING, **STAGED, **AT_ONCE, **POINTS}[point]
-    before = getattr(owner, name)
-
-    def then(*given: Any, **named: Any) -> Any:
-        result = before(*given, **named)
-        act()
-        return result
-
-    setattr(owner, name, then)
-
-
-def write(sink: PostgresSink, name: str, batches: int, keys: int, slots: int) -> str:
-    """Apply all batches of this writer; how many were given up and tried again."""
-    again = 0
-    for rows in written_by(name, batches, keys, slots=bool(slots)):
+def write(url: str, name: str, batches: int, keys: int, slots: bool, told: Connection) -> None:
+    """Apply all batches of this writer; tells how many were given up and tried again."""
+    sink, again = PostgresSink(url, SPEC, timeout=NEVER), 0
+    for rows in written_by(name, batches, keys, slots=slots):
         while True:
             try:
                 sink.apply(batch(rows, by_version=True))
                 break
             except SinkUnavailable:
                 again += 1
-    return f"done, {again} again"
+    told.send(again)
 
 
-def main(url: str, command: str, *words: str) -> None:
-    """Run one command."""
-    kind = StagedSink if command == "die-staged" else PostgresSink
-    sink = kind(url, SPEC, timeout=60.0 if command != "stop" else 4.0)
-    if command == "write":
-        said = write(sink, words[0], *map(int, words[1:]))
-    elif command in ("die", "die-staged", "die-at-once", "die-trying"):
-        for point in words:  # each in a process of its own, which has everything imported
-            sys.stdin.readline()
-            child = os.fork()
-            if not child:
-                at(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
-                if command == "die-trying":
-                    try_again(sink)
-                else:
-                    sink.apply(plain() if command == "die-at-once" else killed())
-                os._exit(0)
-            _, status = os.waitpid(child, 0)
-            print("killed" if os.WIFSIGNALED(status) else f"not killed: {status}", flush=True)
-        return
-    else:
-        sink.watermarks("h")
-        at(words[0], lambda: os.kill(os.getpid(), signal.SIGSTOP))
+def apply_killed(sink: PostgresSink) -> None:
+    sink.apply(killed())
+
+
+def apply_plain(sink: PostgresSink) -> None:
+    sink.apply(plain())
+
+
+def at(point: str, act: Callable[[], None]) -> None:
+    """Act once the function of this point has returned."""
+    behind(*{**TRYING, **STAGED, **AT_ONCE, **POINTS}[point], act)
+
+
+def die_at(url: str, kind: type[PostgresSink], point: str, act: Callable[[PostgresSink], object]) -> None:
+    """Do this to the table, and be killed at the point."""
+    at(point, die)
+    act(kind(url, SPEC, timeout=NEVER))
+
+
+def stop_at(url: str, point: str, told: Connection) -> None:
+    """Apply a batch, and stop at the point until continued; tells what came of it.
+
+    The server ends the transaction once it has heard nothing of it for a second.
+    """
+    stopped: list[bool] = []
+
+    def stop() -> None:
+        stopped.append(True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    at(point, stop)
+    while True:
+        sink = PostgresSink(url, SPEC, timeout=2.0)  # expires: what is too slow to come to the point begins anew
         try:
-            said = f"applied {sink.apply(killed()).applied}"
+            told.send(f"applied {sink.apply(killed()).applied}")
+            return
         except SinkUnavailable:
-            said = "unavailable"
-    sink.close()
-    print(said, flush=True)
+            if stopped:
+                told.send("unavailable")
+                return
+        finally:
+            sink.close()
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def stage_and_die(url: str, token: str) -> None:
+    """Stage wrong rows of the events 0 and 1 in a piece each, and be killed before there is a receipt."""
+
+    def pieces() -> Iterator[Batch]:
+        yield batch([E("a", "killed", number=0)])
+        yield batch([E("b", "killed", number=1)])
+        die()
+
+    stager = StagedSink(url, FLIGHTS, timeout=NEVER).stager()
+    assert stager is not None
+    stager.stage(token, 0, pieces())

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from leasehold.sinks import Sink, TableSpec, open_sink
 from leasehold.testing.sinks import (
     DuplicatesContract,
     ForgettingContract,
@@ -20,26 +18,8 @@ from leasehold.testing.sinks import (
     SinkContract,
     StatesContract,
 )
-from tests.sinks.events import look
+from tests.sinks.databases import OnPostgres, OnSqlite
 from tests.sinks.postgres import Place
-
-
-class OnSqlite:
-    """What each suite is given."""
-
-    @pytest.fixture
-    def open_table(self, tmp_path: Path) -> Callable[[TableSpec], Sink]:
-        return lambda spec: open_sink("sqlite:///table.db", spec, base=tmp_path)
-
-    @pytest.fixture
-    def contents(self, tmp_path: Path) -> Callable[[], list[tuple[str, int]]]:
-        query = "SELECT entity, value FROM entities ORDER BY entity, value"
-        return lambda: look(tmp_path / "table.db", query)
-
-    @pytest.fixture
-    def set_aside(self, tmp_path: Path) -> Callable[[], list[tuple[str, int]]]:
-        query = "SELECT partition, sequence_number FROM entities_rejected ORDER BY 1, 2"
-        return lambda: look(tmp_path / "table.db", query)
 
 
 class TestSqliteSink(OnSqlite, SinkContract):
@@ -81,30 +61,6 @@ class TestParkingOnSqlite(OnSqlite, ParkingContract):
 
 class TestForgettingOnSqlite(OnSqlite, ForgettingContract):
     pass
-
-
-class OnPostgres:
-    """What each suite is given."""
-
-    @pytest.fixture
-    def open_table(self, place: Place) -> Iterator[Callable[[TableSpec], Sink]]:
-        opened: list[Sink] = []
-
-        def open_one(spec: TableSpec) -> Sink:
-            opened.append(open_sink(place.url, spec))
-            return opened[-1]
-
-        yield open_one
-        for sink in opened:
-            sink.close()
-
-    @pytest.fixture
-    def contents(self, place: Place) -> Callable[[], list[tuple[Any, ...]]]:
-        return lambda: place.look("SELECT entity, value FROM entities ORDER BY entity, value")
-
-    @pytest.fixture
-    def set_aside(self, place: Place) -> Callable[[], list[tuple[Any, ...]]]:
-        return lambda: place.look("SELECT partition, sequence_number FROM entities_rejected ORDER BY 1, 2")
 
 
 class TestPostgresSink(OnPostgres, SinkContract):

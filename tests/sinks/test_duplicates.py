@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +14,11 @@ from leasehold.sinks.duplicates import FEWEST_FORGOTTEN, Seen, digest, judge
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.testing.sinks.duplicates import Sent, known_by
-from leasehold.testing.sinks.fixtures import APPEND, HUB, Row, batch, read
+from leasehold.testing.sinks.fixtures import APPEND, HUB, batch, read
 from tests.sinks import events
 from tests.sinks.events import E, look
-from tests.sinks.test_exactly_once import QUICK, fresh
-from tests.sinks.test_processes import ROOT
+from tests.sinks.sqlite_writer import apply_two, killed
+from tests.sinks.streams import campaign, fresh
 
 WINDOW = 60
 Stream = list[tuple[str | None, int]]
@@ -49,7 +46,7 @@ def firsts(stream: Stream) -> list[int]:
     return counted
 
 
-@QUICK
+@campaign(20, 1000)
 @given(streams(), st.sets(st.integers(1, 11)), st.integers(0, 12), st.booleans())
 def test_the_same_events_count_however_the_stream_is_cut_and_replayed(
     stream: Stream, cuts: set[int], back: int, filtered: bool
@@ -104,34 +101,10 @@ def test_the_memory_grows_with_the_window_and_not_with_the_stream(tmp_path: Path
     assert max(sizes) == sizes[-1] <= 5 * each
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from leasehold.sinks.sqlite_beside import {module} as step
-from tests.sinks.test_duplicates import apply_two
-whole = step.{name}
-def dying(*arguments):
-    whole(*arguments)
-    os.kill(os.getpid(), signal.SIGKILL)
-step.{name} = dying
-apply_two(Path(sys.argv[1]))
-"""
-
-
-def apply_two(path: Path) -> tuple[int, int]:
-    """Two events of one identity; how many were applied, and how many dropped."""
-    result = SqliteSink(path, APPEND).apply(
-        known_by(batch(Row("a", 1, 0), Row("a", 2, 1), ranges=[read(0, 2)]), Sent("x", 0), Sent("x", 1))
-    )
-    return result.applied, result.duplicates
-
-
-@pytest.mark.parametrize("name", ["remember", "forget"])
-def test_killed_after_it_has_remembered_it_has_not(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("point", ["identities remembered", "identities forgotten"])
+def test_killed_after_it_has_remembered_it_has_not(tmp_path: Path, point: str) -> None:
     path = tmp_path / "t.db"
-    program = KILLED.format(module="identities", name=name)
-    died = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, check=False, timeout=60)
-    assert died.returncode == -signal.SIGKILL
+    killed(point, apply_two, path)
     assert apply_two(path) == (1, 1)
     assert Watermark(1, 1, whole=True) == Watermark(*look(
         path, "SELECT sequence_number, owner_level, whole FROM leasehold_watermark")[0])  # fmt: skip

@@ -123,8 +123,9 @@ def test_one_message_under_two_keys_is_done_once_in_postgres(tmp_path: Path, pla
             place.run(
                 "INSERT INTO leasehold_message VALUES ('p', 'orders', 'shop/orders', '1@1800000000000', 1800000001.5)"
             )
-            with closing(place.sink(SPEC, timeout=0.3)) as short, pytest.raises(SinkUnavailable):
-                short.apply_message(STATES, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
+            hasty = place.sink(SPEC, timeout=0.3)  # impatient: for the message that is blocked for good
+            with closing(hasty), pytest.raises(SinkUnavailable):
+                hasty.apply_message(STATES, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
         assert place.look("SELECT count(*) FROM orders") == [(0,)]
         again = sink.apply_message(STATES, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
         assert again is MessageOutcome.DONE_BEFORE

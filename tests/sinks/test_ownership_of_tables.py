@@ -51,7 +51,7 @@ def test_a_zombie_is_told_from_a_wiped_store_and_nobody_waits_meanwhile(path: Pa
 
     def level_of(hub: str, partition: str) -> int | None:
         asked.append((hub, partition))
-        sink(path, name="other", timeout=0.1).apply(batch([E("x", number=len(asked))]))  # no lock is held
+        sink(path, name="other").apply(batch([E("x", number=len(asked))]))  # no lock is held
         return 4
 
     late = batch(
@@ -153,12 +153,13 @@ def test_a_table_that_was_dropped_is_not_silently_made_anew(path: Path) -> None:
 def test_a_file_that_is_locked_or_no_database(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     spec = TableSpec(name="flights", pipeline="p", keys=("tail",))
-    table = SqliteSink(path, spec, timeout=0.05)
+    table = SqliteSink(path, spec)
+    hasty = SqliteSink(path, spec, timeout=0.05)  # impatient: for the batch that is blocked for good
     table.check(SCHEMA)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(SinkUnavailable, match="locked"):
-            table.apply(batch([E("a")]))
+            hasty.apply(batch([E("a")]))
         other.execute("ROLLBACK")
     assert table.apply(batch([E("a")])).applied == 1
     (tmp_path / "text").write_text("not a database, and longer than its header would be\n" * 9)

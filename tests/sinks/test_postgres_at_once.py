@@ -15,9 +15,8 @@ from leasehold.sinks import Batch, BatchResult, TableSpec
 from leasehold.sinks.postgres.at_once import Chance
 from leasehold.sinks.postgres.sink import PostgresSink
 from tests.sinks.events import E, batch
-from tests.sinks.postgres import Place
+from tests.sinks.postgres import FLIGHTS, Place
 
-SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",))
 BY_VERSION = TableSpec(name="flights", pipeline="p", keys=("tail",), sequence_by="version")
 SLOT = "status text, slot integer UNIQUE"
 FREE = "status text, slot integer"
@@ -240,9 +239,9 @@ CASES = [
 ]
 
 
-@pytest.fixture(params=[SPEC, BY_VERSION], ids=["by partition", "by version"])
+@pytest.fixture(params=[FLIGHTS, BY_VERSION], ids=["by partition", "by version"])
 def sink(request: pytest.FixtureRequest, place: Place) -> Iterator[PostgresSink]:
-    made = place.sink(request.param, timeout=60.0)
+    made = place.sink(request.param)
     yield made
     made.close()
 
@@ -295,7 +294,7 @@ def test_the_outcome_is_that_of_one_row_after_the_other(
 
 
 def test_older_rows_and_those_of_the_same_value_are_judged_by_the_rules(place: Place) -> None:
-    sink = place.sink(BY_VERSION, timeout=60.0)
+    sink = place.sink(BY_VERSION)
     rows = [E("a", version=5), E("b", version=5), E("c", version=5), E("d", version=5)]
     first = [row._replace(partition="1", number=number) for number, row in enumerate(rows, 10)]
     sink.apply(batch(first, by_version=True))
@@ -328,7 +327,7 @@ def test_older_rows_and_those_of_the_same_value_are_judged_by_the_rules(place: P
 
 def test_an_older_row_that_would_break_a_rule_is_older(place: Place) -> None:
     place.run(f"CREATE TABLE flights (tail text PRIMARY KEY, {SLOT})")
-    sink = place.sink(BY_VERSION, timeout=60.0)
+    sink = place.sink(BY_VERSION)
     sink.apply(batch([E("a", slot=1, version=5), E("b", slot=2, number=1, version=5)], by_version=True, deletes=True))
     later = [E("a", slot=2, number=2, version=4), E("b", number=3, version=4, gone=True), E("c", number=4, version=1)]
     assert sink.apply(batch(later, by_version=True, deletes=True)) == BatchResult(applied=1, superseded=2)
@@ -338,7 +337,7 @@ def test_an_older_row_that_would_break_a_rule_is_older(place: Place) -> None:
 
 
 def test_a_key_from_another_partition_is_refused_and_nothing_noted(place: Place) -> None:
-    sink = place.sink(SPEC, timeout=60.0)
+    sink = place.sink(FLIGHTS)
     sink.apply(batch([E("b")]))
     with pytest.raises(KeyFromTwoPartitions, match="'b'"):
         sink.apply(batch([E("a", partition="1"), E("b", partition="1", number=1)]))
@@ -349,7 +348,7 @@ def test_a_key_from_another_partition_is_refused_and_nothing_noted(place: Place)
 
 def test_a_key_that_is_written_in_two_ways_comes_twice(place: Place) -> None:
     place.run("CREATE TABLE flights (tail uuid PRIMARY KEY, status text, slot integer)")
-    sink = place.sink(SPEC, timeout=60.0)
+    sink = place.sink(FLIGHTS)
     key = "aaaaaaaa-0000-4000-8000-000000000000"
     assert sink.apply(batch([E(key), E(key.upper(), "later", number=1)])).applied == 2
     assert place.look("SELECT tail::text, status FROM flights") == [(key, "later")]
@@ -360,7 +359,7 @@ def test_a_key_that_is_written_in_two_ways_comes_twice(place: Place) -> None:
 
 
 def test_a_table_of_nothing_but_its_key_goes_the_short_way(place: Place) -> None:
-    sink = place.sink(SPEC, timeout=60.0)
+    sink = place.sink(FLIGHTS)
     rows = batch([E("a"), E("b", number=1)]).rows.drop_columns(["status", "slot"])
     for first in (0, 2):
         place_of_numbers = rows.schema.get_field_index("sequenceNumber")
@@ -374,7 +373,7 @@ def test_a_table_of_nothing_but_its_key_goes_the_short_way(place: Place) -> None
 
 def test_many_rows_that_change_a_value_go_the_long_way(place: Place) -> None:
     place.run(f"CREATE TABLE flights (tail text PRIMARY KEY, {SLOT})")
-    sink = place.sink(SPEC, timeout=60.0)
+    sink = place.sink(FLIGHTS)
     for first in (0, 2000):
         rows = [E(f"k{number}", slot=first + number, number=first + number) for number in range(2000)]
         assert sink.apply(batch(rows)).applied == 2000
@@ -416,7 +415,7 @@ def test_rows_of_several_pieces_are_what_they_were(place: Place) -> None:
     fence = {"hub": ["h"] * count, "partition": ["0"] * count, "sequenceNumber": numbers, "ownerLevel": [1] * count}
     whole = pa.table({**columns, **fence})
     rows = pa.concat_tables([whole.slice(0, 30_001), whole.slice(30_001)])
-    sink = place.sink(SPEC, timeout=120.0)
+    sink = place.sink(FLIGHTS)
     assert sink.apply(Batch(rows)).applied == count
     for number in (0, 1, 19_999, 20_000, 20_001, 30_000, 30_001, 39_999, 40_000, 40_999):
         expected = (

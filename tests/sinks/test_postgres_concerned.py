@@ -14,16 +14,15 @@ from leasehold.sinks import Batch, BatchResult, TableSpec
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.set_aside import EventId, RetryResult
 from tests.sinks.events import E, batch
-from tests.sinks.postgres import Place
+from tests.sinks.postgres import FLIGHTS, Place
 
-SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",))
 LONG = "".join(map(chr, random.Random(0).choices(range(0x4E00, 0x9FFF), k=4000)))
 """What no compression makes short enough for an index."""
 
 
 @pytest.fixture
 def sink(place: Place) -> Iterator[PostgresSink]:
-    made = place.sink(SPEC, timeout=30.0)
+    made = place.sink(FLIGHTS)
     yield made
     made.close()
 

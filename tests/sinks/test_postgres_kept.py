@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -21,12 +22,14 @@ from leasehold.sinks.set_aside import RetryResult, Selection
 from leasehold.testing.sinks.duplicates import Sent, known_by
 from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read, table_of
 from leasehold.testing.sinks.rejected import event
+from tests.campaigns import first
+from tests.entities.batches import body, given
 from tests.entities.handler_program import balance
-from tests.entities.test_handled_table import body, given
 from tests.sinks.postgres import Place
+from tests.sinks.postgres_writer import MADE, TRYING, die_at, killed, try_again
 from tests.sinks.postgres_writer import SPEC as WRITTEN
-from tests.sinks.postgres_writer import TRYING, killed, try_again
-from tests.sinks.test_postgres_writers import MADE, writer
+from tests.sinks.processes import killed_in
+from tests.waiting import NEVER, PATIENCE
 
 TABLE = "SELECT tail, status, slot FROM flights ORDER BY tail"
 
@@ -89,58 +92,45 @@ def test_a_handler_keeps_its_table_in_postgres(place: Place) -> None:
 
 def test_who_judges_an_identity_holds_up_only_those_who_bring_it(place: Place) -> None:
     """The other one stands still in its transaction, with the identity locked: found or new."""
-    sink, seconds = place.sink(APPEND, timeout=1.0), place.sink(APPEND, timeout=60.0)
+    sink, seconds = place.sink(APPEND), place.sink(APPEND, timeout=NEVER)
+    hasty = place.sink(APPEND, timeout=0.5)  # impatient: for the batch that is blocked for good
     sink.apply(known_by(batch(Row("a", 1, 0)), Sent("old", 0)))
-    stopped, go_on = threading.Event(), threading.Event()
-    results: list[BatchResult] = []
-
-    def hold() -> None:
-        with seconds._claimed() as transaction:
-            digests = {digest for (digest,) in place.look("SELECT identity FROM leasehold_identity_entities")}
-            transaction.known_identities({*digests, "new"})
-            stopped.set()
-            go_on.wait(60)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert stopped.wait(60)
-    with pytest.raises(SinkUnavailable):
-        sink.apply(known_by(batch(Row("b", 1, 0, "1")), Sent("old", 0, 0, "1")))
-    results.append(sink.apply(known_by(batch(Row("c", 1, 0, "2")), Sent("other", 0, 10_000, "2"))))  # forgets some
-    go_on.set()
-    holder.join()
-    results.append(sink.apply(known_by(batch(Row("b", 1, 0, "1")), Sent("old", 0, 0, "1"))))
-    assert results == [BatchResult(applied=1), BatchResult(duplicates=1)]
-    seconds.close()
-    sink.close()
+    with seconds._claimed() as transaction:
+        digests = {digest for (digest,) in place.look("SELECT identity FROM leasehold_identity_entities")}
+        transaction.known_identities({*digests, "new"})
+        with pytest.raises(SinkUnavailable):
+            hasty.apply(known_by(batch(Row("b", 1, 0, "1")), Sent("old", 0, 0, "1")))
+        others = sink.apply(known_by(batch(Row("c", 1, 0, "2")), Sent("other", 0, 10_000, "2")))  # forgets some
+    assert others == BatchResult(applied=1)
+    assert sink.apply(known_by(batch(Row("b", 1, 0, "1")), Sent("old", 0, 0, "1"))) == BatchResult(duplicates=1)
+    for one in (sink, seconds, hasty):
+        one.close()
 
 
 # rejected rows
 
 
-def test_a_retry_killed_at_any_point_has_done_all_or_nothing(place: Place) -> None:
+@pytest.mark.parametrize(
+    "points", first(1, [["rejected rows locked", "order recorded", "set aside again", "committed"], list(TRYING)])
+)
+def test_a_retry_killed_at_any_point_has_done_all_or_nothing(place: Place, points: list[str]) -> None:
+    """In `make test`, at some: what is committed too early is there at the last one before COMMIT."""
     kept = []
-    with writer(place, "die-trying", *TRYING) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for point in TRYING:
-            place.run("DROP TABLE IF EXISTS flights, leasehold_key_flights, flights_rejected, leasehold_watermark")
-            place.run("DROP TABLE IF EXISTS leasehold_table", MADE)
-            sink = place.sink(WRITTEN, timeout=20.0)
-            sink.apply(killed())
-            aside = "SELECT sequence_number, reason, rejected_at FROM flights_rejected ORDER BY 1"
-            before = place.look(TABLE), place.look(aside)
-            process.stdin.write("\n")
-            process.stdin.flush()
-            assert process.stdout.readline().strip() == "killed", point
-            if point != "committed":
-                assert (place.look(TABLE), place.look(aside)) == before, point
-                assert try_again(sink) == RetryResult(applied=2, rejected=1), point
-            assert try_again(sink) == RetryResult(gone=2, rejected=1), point
-            kept.append(
-                (place.look(TABLE), place.look("SELECT key_1, number, gone FROM leasehold_key_flights ORDER BY 1"))
-            )
-            sink.close()
+    for point in points:
+        place.run("DROP TABLE IF EXISTS flights, leasehold_key_flights, flights_rejected, leasehold_watermark")
+        place.run("DROP TABLE IF EXISTS leasehold_table", MADE)
+        sink = place.sink(WRITTEN)
+        sink.apply(killed())
+        aside = "SELECT sequence_number, reason, rejected_at FROM flights_rejected ORDER BY 1"
+        before = place.look(TABLE), place.look(aside)
+        assert killed_in(die_at, place.url, PostgresSink, point, try_again), point
+        if point != "committed":
+            assert (place.look(TABLE), place.look(aside)) == before, point
+            assert try_again(sink) == RetryResult(applied=2, rejected=1), point
+        assert try_again(sink) == RetryResult(gone=2, rejected=1), point
+        keys = place.look("SELECT key_1, number, gone FROM leasehold_key_flights ORDER BY 1")
+        kept.append((place.look(TABLE), keys))
+        sink.close()
     assert all(one == kept[0] for one in kept)
     assert kept[0][0] == [("b", "ok", 2), ("c", "ok", 3), ("g", "ok", None)]
 
@@ -187,7 +177,8 @@ def of_one(entity: str, number: int, partition: str = "0") -> Batch:
 
 def test_a_batch_of_the_same_partition_waits_for_a_retry(place: Place) -> None:
     """The retry stands still with its rows written: others of its partition or keys wait, and no one else."""
-    sink, short = place.sink(UPSERT, timeout=60.0), place.sink(UPSERT, timeout=1.0)
+    sink, others = place.sink(UPSERT, timeout=NEVER), place.sink(UPSERT)
+    hasty = place.sink(UPSERT, timeout=0.5)  # impatient: for what the retry blocks until it goes on
     sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, 1)]))
     stopped, go_on = threading.Event(), threading.Event()
     whole = PostgresTransaction.write_rows
@@ -196,27 +187,29 @@ def test_a_batch_of_the_same_partition_waits_for_a_retry(place: Place) -> None:
         result = whole(self, *given, past=past)
         if past:
             stopped.set()
-            go_on.wait(25)
+            go_on.wait(NEVER)
         return result
 
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(1) as beside:
         patched.setattr(PostgresTransaction, "write_rows", stop)
-        trying = threading.Thread(target=lambda: sink.rejected_rows.retry(batch(Row("b", 1, 1)), [event(1)]))
-        trying.start()
-        assert stopped.wait(60)
-        for waiting in (of_one("c", 10), of_one("b", 0, "1")):
+        trying = beside.submit(sink.rejected_rows.retry, batch(Row("b", 1, 1)), [event(1)])
+        assert stopped.wait(PATIENCE)
+        try:
+            for waiting in (of_one("c", 10), of_one("b", 0, "1")):
+                with pytest.raises(SinkUnavailable):
+                    hasty.apply(waiting)
+            rejected = others.rejected_rows.rows(Selection(), 9)
             with pytest.raises(SinkUnavailable):
-                short.apply(waiting)
-        with pytest.raises(SinkUnavailable):
-            short.rejected_rows.drop(short.rejected_rows.rows(Selection(), 9), "a test")
-        assert short.apply(of_one("d", 0, "2")).applied == 1
-        go_on.set()
-        trying.join()
+                hasty.rejected_rows.drop(rejected, "a test")
+            assert others.apply(of_one("d", 0, "2")).applied == 1
+        finally:
+            go_on.set()
+        assert trying.result() == RetryResult(applied=1)
     assert sink.rejected_rows.rows(Selection(), 9) == []
     with pytest.raises(KeyFromTwoPartitions):
         sink.apply(batch(Row("b", 1, 0, "1")))
-    sink.close()
-    short.close()
+    for one in (sink, others, hasty):
+        one.close()
 
 
 # forgetting
@@ -240,26 +233,15 @@ def test_keys_of_other_types_are_forgotten_and_cleared(place: Place) -> None:
 
 
 def test_clearing_leaves_out_what_a_batch_has_locked_and_waits_for_none(place: Place) -> None:
-    sink, batches = place.sink(UPSERT, timeout=1.0), place.sink(UPSERT, timeout=60.0)
+    sink, batches = place.sink(UPSERT), place.sink(UPSERT, timeout=NEVER)
     sink.apply(batch(Row("a", 1, 0), Row("b", 1, 1), ranges=[read(0, 2)], rejected=[Row("?", 0, 1)]))
     retention = Retention(memories=10.0)
     sink.clear(retention, 0.0)
     sink.clear(retention, 20.0 - 0.25, None, 0)  # notes places
-    stopped, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with batches._claimed() as transaction:
-            transaction.session.rows(f"SELECT 1 FROM {transaction.session.names.memory} WHERE key_1 = 'a' FOR UPDATE")
-            transaction.session.rows(f"SELECT 1 FROM {transaction.session.names.rejected} FOR UPDATE")
-            stopped.set()
-            go_on.wait(25)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert stopped.wait(60)
-    held = sink.clear(Retention(rejected=1.0, memories=10.0), 20.0)
-    go_on.set()
-    holder.join()
+    with batches._claimed() as transaction:
+        transaction.session.rows(f"SELECT 1 FROM {transaction.session.names.memory} WHERE key_1 = 'a' FOR UPDATE")
+        transaction.session.rows(f"SELECT 1 FROM {transaction.session.names.rejected} FOR UPDATE")
+        held = sink.clear(Retention(rejected=1.0, memories=10.0), 20.0)
     assert (held.rejected, held.memories) == (0, 1)
     assert sink.clear(retention, 20.0).memories == 1
     batches.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from leasehold.sinks import TableSpec
 from leasehold.sinks.postgres.sink import PostgresSink
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
+from tests.waiting import until
 
 SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",), sequence_by="version")
 KNOWN = "SELECT key_1, number, by_number::bigint, gone FROM leasehold_key_flights ORDER BY 1"
@@ -21,7 +21,7 @@ KNOWN = "SELECT key_1, number, by_number::bigint, gone FROM leasehold_key_flight
 
 @pytest.fixture
 def sink(place: Place) -> Iterator[PostgresSink]:
-    made = place.sink(SPEC, timeout=30.0)
+    made = place.sink(SPEC)
     yield made
     made.close()
 
@@ -52,9 +52,7 @@ def test_a_row_that_another_writer_holds_is_noted_where_that_one_has_left_it(pla
         results = []
         applying = threading.Thread(target=lambda: results.append(sink.apply(later)))
         applying.start()
-        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
-        while not place.look(waiting) and applying.is_alive():
-            time.sleep(0.01)
+        until(lambda: place.waiting("transactionid"), "the batch to wait for a key")
         other.commit()
         applying.join()
     assert [(one.applied, one.superseded) for one in results] == [(3, 1)]

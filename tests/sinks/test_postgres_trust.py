@@ -15,10 +15,10 @@ from leasehold.sinks.fence import Watermark
 from leasehold.sinks.postgres.bookkeeping import LOCK
 from leasehold.sinks.postgres.sink import PostgresSink
 from tests.sinks.events import SCHEMA, E, batch
-from tests.sinks.postgres import Place
+from tests.sinks.postgres import FLIGHTS, Place
 from tests.stores.servers import PostgresServer
+from tests.waiting import PATIENCE, until
 
-SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",))
 EVIL = "CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'evil was here'; END $$"
 
 
@@ -42,7 +42,7 @@ LOOKS: dict[str, Callable[[PostgresSink], object]] = {
 def test_nobody_looks_into_what_a_stranger_has_made(place: Place, stranger: str, look: str) -> None:
     """Triggers and views run with the rights of whoever touches the table."""
     append = look == "reset"
-    spec = TableSpec(name="flights", pipeline="p", mode="append") if append else SPEC
+    spec = TableSpec(name="flights", pipeline="p", mode="append") if append else FLIGHTS
     sink = place.sink(spec)
     sink.raise_owner_levels("h", {"0": 1})
     place.run(
@@ -57,7 +57,7 @@ def test_nobody_looks_into_what_a_stranger_has_made(place: Place, stranger: str,
 
 
 def test_a_reset_does_not_empty_the_memory_of_a_stranger(place: Place, stranger: str) -> None:
-    sink = place.sink(SPEC)
+    sink = place.sink(FLIGHTS)
     sink.raise_owner_levels("h", {"0": 1})
     place.run("CREATE TABLE flights (tail text PRIMARY KEY)")
     place.run(f"SET ROLE {stranger}", "CREATE TABLE leasehold_key_flights (a integer)", "RESET ROLE")
@@ -68,7 +68,7 @@ def test_a_reset_does_not_empty_the_memory_of_a_stranger(place: Place, stranger:
 
 def test_shared_tables_that_a_stranger_makes_in_between_are_refused(place: Place, stranger: str) -> None:
     """Between the look into the schema, when the connection is made, and the first transaction."""
-    sink = place.sink(SPEC)
+    sink = place.sink(FLIGHTS)
     assert sink.contents().rows == 0
     place.run(f"SET ROLE {stranger}", "CREATE TABLE leasehold_table (name text)", "RESET ROLE")
     with pytest.raises(UsageError, match=f"leasehold_table belongs to {stranger}"):
@@ -78,7 +78,7 @@ def test_shared_tables_that_a_stranger_makes_in_between_are_refused(place: Place
 
 def test_text_arrives_as_it_was_whatever_the_environment_says(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    sink = place.sink(SPEC)
+    sink = place.sink(FLIGHTS)
     sink.apply(batch([E("ä", "\N{EURO SIGN}")]))
     assert place.look("SELECT convert_to(tail, 'UTF8'), convert_to(status, 'UTF8') FROM flights") == [
         ("ä".encode(), "\N{EURO SIGN}".encode())
@@ -89,7 +89,7 @@ def test_text_arrives_as_it_was_whatever_the_environment_says(place: Place, monk
 def test_a_database_in_another_encoding_is_refused(postgres_server: PostgresServer, place: Place) -> None:
     name = f"latin_{place.schema}"
     place.run(f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
-    sink = PostgresSink(postgres_server.url.replace("/postgres?", f"/{name}?"), SPEC)
+    sink = PostgresSink(postgres_server.database(name), FLIGHTS)
     with pytest.raises(UsageError, match="encoded in LATIN1"):
         sink.apply(batch([E("a")]))
     sink.close()
@@ -104,7 +104,7 @@ def test_a_trigger_that_names_no_schema_is_told_from_a_table_that_was_dropped(pl
         "$$ BEGIN INSERT INTO audit VALUES (NEW.tail); RETURN NEW; END $$",
         "CREATE TRIGGER note AFTER INSERT ON flights FOR EACH ROW EXECUTE FUNCTION note()",
     )
-    sink = place.sink(SPEC)
+    sink = place.sink(FLIGHTS)
     with pytest.raises(SinkError, match=r'relation "audit" does not exist.*ALTER FUNCTION'):
         sink.apply(batch([E("a")]))
     place.run(f"ALTER FUNCTION note() SET search_path = {place.schema}")
@@ -115,30 +115,29 @@ def test_a_trigger_that_names_no_schema_is_told_from_a_table_that_was_dropped(pl
 
 @pytest.mark.parametrize(("name", "words"), [("x" * 64, "longer than 63 bytes"), ("xmin", "taken by Postgres")])
 def test_a_name_that_no_column_can_have_is_refused(place: Place, name: str, words: str) -> None:
-    sink = place.sink(SPEC)
+    sink = place.sink(FLIGHTS)
     with pytest.raises(SchemaMismatch, match=f"{name}: is a name {words}"):
         sink.check(SCHEMA.append(pa.field(name, pa.string())))
     sink.close()
 
 
 def test_a_check_waits_for_who_makes_tables_with_no_lock_that_they_want(place: Place) -> None:
-    sink = place.sink(SPEC)
+    sink = place.sink(FLIGHTS)
     sink.identity()  # and nothing is recorded of the order yet
     with psycopg.connect(place.url) as other:
         other.execute(b"SELECT pg_advisory_xact_lock(%d)" % LOCK)
         thread = threading.Thread(target=lambda: sink.check(SCHEMA))
         thread.start()
-        while place.look("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'") == [(0,)]:
-            pass
+        until(lambda: place.waiting("advisory"), "the check to wait for the lock")
         other.execute("SELECT 1 FROM leasehold_table FOR UPDATE NOWAIT")  # as a batch does
-    thread.join(60)
+    thread.join(PATIENCE)
     assert place.look("SELECT count(*) FROM flights") == [(0,)]
     sink.close()
 
 
 def test_a_handler_has_no_key_that_is_written_in_several_ways(place: Place) -> None:
     place.run("CREATE TABLE flights (tail uuid PRIMARY KEY, status text, slot bigint)")
-    sink = place.sink(SPEC)
+    sink = place.sink(FLIGHTS)
     with pytest.raises(ConfigError, match="tail is a uuid"):
         sink.check_states()
     sink.close()

@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
+import pytest
+
+from tests.campaigns import first
 from tests.sinks.events import E, Model, batch, look, look_rejected, sink
-
-ROOT = Path(__file__).parents[2]
-PARTITIONS = 3
-NUMBERS = 240
-WIDTH = 12
-
-WORKER = """
-import sys
-from pathlib import Path
-from tests.sinks.test_processes import apply_all
-apply_all(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
-"""
-
-
-def event(partition: int, number: int) -> E:
-    status = "bad" if number % 17 == 3 else f"{number}"
-    gone = number % 11 == 5
-    return E(f"{partition}-{number % 7}", status, None, str(partition), number, gone=gone)
-
-
-def apply_all(path: Path, mode: str, level: int) -> None:
-    """What each process does: all batches from the start, since it knows nothing of the others."""
-    table = sink(path, mode, timeout=30.0)
-    for first in range(0, NUMBERS, WIDTH):
-        events = [event(p, n)._replace(level=level) for p in range(PARTITIONS) for n in range(first, first + WIDTH)]
-        table.apply(batch(events, deletes=mode == "upsert"))
-        print(first, flush=True)
-
-
-def start(path: Path, mode: str, level: int) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", WORKER, str(path), mode, str(level)]
-    return subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+from tests.sinks.processes import FORKED, exit_code, started
+from tests.sinks.sqlite_writer import NUMBERS, PARTITIONS, WIDTH, apply_all, apply_one, event, killed
 
 
 def expected(mode: str) -> Model:
     model = Model(append=mode == "append", deletes=mode == "upsert")
-    for first in range(0, NUMBERS, WIDTH):
-        model.apply([event(p, n) for p in range(PARTITIONS) for n in range(first, first + WIDTH)])
+    for start in range(0, NUMBERS, WIDTH):
+        model.apply([event(p, n) for p in range(PARTITIONS) for n in range(start, start + WIDTH)])
     return model
 
 
@@ -61,61 +30,38 @@ def check(path: Path, mode: str) -> None:
         ]
 
 
-def test_processes_that_apply_the_same_batches_at_once(tmp_path: Path) -> None:
-    for mode in ("append", "upsert"):
-        path = tmp_path / f"{mode}.db"
-        sink(path, mode, made=True).close()
-        both = [start(path, mode, 1) for _ in range(2)]
-        for process in both:
-            process.communicate(timeout=60)
-            assert process.returncode == 0
-        check(path, mode)
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_processes_that_apply_the_same_batches_at_once(tmp_path: Path, mode: str) -> None:
+    path, at_work = tmp_path / "t.db", FORKED.Barrier(2)
+    sink(path, mode, made=True).close()
+    both = [started(apply_all, path, mode, 1, at_work) for _ in range(2)]
+    assert [exit_code(process) for process in both] == [0, 0]
+    check(path, mode)
 
 
-def test_processes_that_are_killed_in_mid_transaction(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", first(1, range(20)))
+def test_processes_that_are_killed_in_mid_transaction(tmp_path: Path, seed: int) -> None:
     """Each new owner comes with a higher level and starts from the beginning; each but the last is killed."""
-    seed = random.randrange(10**6)
-    rng = random.Random(seed)
+    chance = random.Random(seed)
     path = tmp_path / "t.db"
     sink(path, "append", made=True).close()
     for level in range(1, 6):
-        process = start(path, "append", level)
-        assert process.stdout is not None
-        process.stdout.readline()  # it is at work now
-        time.sleep(rng.random() * 0.05)
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
+        told, tells = FORKED.Pipe(duplex=False)
+        process = started(apply_all, path, "append", level, tells)
+        for _ in range(chance.randint(1, 8)):
+            told.recv()  # it is at work
+        process.kill()
+        exit_code(process)
         number = sink(path, "append").watermarks("h")["0"].sequence_number
-        assert (number + 1) % WIDTH == 0, f"half a batch, seed {seed}"
-    process = start(path, "append", 9)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+        assert (number + 1) % WIDTH == 0, "half a batch"
+    assert exit_code(started(apply_all, path, "append", 9)) == 0
     check(path, "append")
 
 
 def test_a_process_that_is_stopped_inside_its_transaction_has_written_nothing(tmp_path: Path) -> None:
-    """A trigger tells when the rows are written; the process is killed before it can commit."""
+    """It is killed when the rows are written, before it can commit."""
     path = tmp_path / "t.db"
-    code = """
-import os, sys
-from pathlib import Path
-from tests.sinks.events import E, batch, sink
-from leasehold.sinks import bookkeeping
-def stop(*arguments):
-    print("written, not committed", flush=True)
-    os.kill(os.getpid(), 9)
-bookkeeping.remember_keys = stop
-sink(Path(sys.argv[1])).apply(batch([E("a"), E("b", number=1)]))
-"""
     sink(path).apply(batch([E("a", "before", partition="0", number=0)]))
-    ran = subprocess.run(
-        [sys.executable, "-c", code.replace('E("a"), E("b", number=1)', 'E("a", "lost", number=1)'), str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (ran.returncode, ran.stdout) == (-9, "written, not committed\n"), ran.stderr
+    killed("memory of keys", apply_one, path)
     assert look(path) == [("a", "before", None)]
     assert sink(path).apply(batch([E("a", "again", number=1)])).applied == 1

@@ -15,12 +15,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.table import TableSpec
-from tests.sinks.events import SCHEMA, E, Model, Rules, run, sink
+from tests.sinks.events import E, Model, Rules, run, sink
 from tests.sinks.postgres import Place
+from tests.sinks.random_tables import ANY, MODES, Table, deliver, table_of
 from tests.sinks.staged.staging import StagedSink
-from tests.sinks.test_exactly_once import deliveries, logs
-from tests.sinks.test_postgres_random import ANY, MODES, Delivered, Log, Table, deliver
+from tests.sinks.streams import Delivered, Log, deliveries, logs
 
 STATUS = "status text NOT NULL CHECK (status <> 'bad')"
 APART = "EXCLUDE USING gist (int4range(slot, slot + 2) WITH &&) WHERE (slot IS NOT NULL)"
@@ -141,17 +140,11 @@ def named(request: pytest.FixtureRequest) -> tuple[str, str]:
 def ruled(request: pytest.FixtureRequest, place: Place, named: tuple[str, str]) -> Iterator[Ruled]:
     case, mode = CASES[named[0]], named[1]
     place.run(*case.made(mode))
-    append = mode == "append"
-    spec = TableSpec(
-        name="flights", pipeline="p", mode="append" if append else "upsert", keys=() if append else ("tail",)
-    )
-    made: PostgresSink = request.param(place.url, spec, timeout=60.0)
-    made.check(SCHEMA)
-    yield Ruled(case, mode, Table(place, made))
-    made.close()
+    with table_of(place, request.param, mode) as made:
+        yield Ruled(case, mode, made)
 
 
-@settings(max_examples=10, phases=(Phase.generate,), **ANY)  # type: ignore[arg-type]
+@settings(max_examples=8, phases=(Phase.generate,), suppress_health_check=ANY)
 @given(log=logs_of_all, leaders=logs_of_leaders, delivered=deliveries)
 def test_the_outcome_is_the_models(ruled: Ruled, log: Log, leaders: Log, delivered: Delivered) -> None:
     ruled.comes_to_the_same(leaders if ruled.case.rules.leaders else log, delivered)
@@ -159,7 +152,7 @@ def test_the_outcome_is_the_models(ruled: Ruled, log: Log, leaders: Log, deliver
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-@settings(max_examples=400, **ANY)  # type: ignore[arg-type]
+@settings(max_examples=400, suppress_health_check=ANY)
 @given(log=logs_of_all, leaders=logs_of_leaders, delivered=deliveries)
 def test_the_outcome_of_thousands_is(ruled: Ruled, log: Log, leaders: Log, delivered: Delivered) -> None:
     ruled.comes_to_the_same(leaders if ruled.case.rules.leaders else log, delivered)

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import EventsMissing, OwnerLevelWentBack, StaleBatch
-from leasehold.model import EventRange
-from leasehold.sinks.batch import Batch
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult, RefusedRange
 from tests.sinks.events import SCHEMA, E, batch, look, look_rejected, sink
-from tests.sinks.test_exactly_once import fresh
+from tests.sinks.ranges import of, read
+from tests.sinks.streams import campaign, fresh
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "t.db"
-
-
-def read(begin: int, end: int, level: int = 1, partition: str = "0", left_out_from: int | None = None) -> EventRange:
-    return EventRange("h", partition, level, begin, end, left_out_from)
-
-
-def of(ranges: Iterable[EventRange], events: Iterable[E], rejected: Iterable[E] = ()) -> Batch:
-    return replace(batch(events, rejected=rejected), ranges=list(ranges))
 
 
 def test_watermarks_move_to_the_end_of_what_was_read(path: Path) -> None:
@@ -141,7 +130,7 @@ def test_such_a_writer_may_have_filtered_all_events_of_a_partition(path: Path, l
     sink(path).apply(of([read(20, 30)], []))
 
 
-@settings(max_examples=80, deadline=None)
+@campaign(25, 1000)
 @given(
     kept=st.sets(st.integers(0, 30)),
     delivered=st.lists(

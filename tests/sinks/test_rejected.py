@@ -17,8 +17,8 @@ from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult
 from tests.sinks.events import E, batch, look, sink
-from tests.sinks.test_exactly_once import QUICK, cut, fresh, logs
-from tests.sinks.test_ranges import of, read
+from tests.sinks.ranges import of, read
+from tests.sinks.streams import Log, campaign, cut, fresh, logs, split
 
 WHICH = "SELECT partition, sequence_number, place, reason, body FROM flights_rejected ORDER BY 1, 2, 3"
 
@@ -48,13 +48,11 @@ def test_a_place_counts_the_rows_of_the_event(path: Path) -> None:
     ]
 
 
-@QUICK
+@campaign(20, 1000)
 @given(
     log=logs(), first=st.sets(st.integers(0, 8)), second=st.sets(st.integers(0, 8)), back=st.integers(BEFORE_FIRST, 8)
 )
-def test_what_is_read_again_after_a_reset_is_there_once(
-    log: dict[str, list[tuple[E, bool]]], first: set[int], second: set[int], back: int
-) -> None:
+def test_what_is_read_again_after_a_reset_is_there_once(log: Log, first: set[int], second: set[int], back: int) -> None:
     """Cut otherwise the second time; rows of a key that is taken may be others, so slots are left out.
 
     Where the memory of keys stays, a row that broke a constraint may be superseded when it is read again.
@@ -68,7 +66,7 @@ def test_what_is_read_again_after_a_reset_is_there_once(
             for events in log.values():
                 for some in cut(events, cuts):
                     rows = [(e._replace(level=level, slot=None), parsed) for e, parsed in some]
-                    good, bad = [e for e, parsed in rows if parsed], [e for e, parsed in rows if not parsed]
+                    good, bad = split(rows)
                     table.apply(batch(good, by_version=True, deletes=True, rejected=bad))
 
         fill(first, 1)

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import ConfigError, UsageError
@@ -17,7 +17,7 @@ from leasehold.sinks.fence import Watermark
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.table import TableSpec
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
-from tests.sinks.test_exactly_once import QUICK, fresh, logs
+from tests.sinks.streams import Log, campaign, fresh, logs, split
 
 BEGINNING = Watermark(BEFORE_FIRST, 9)
 RESET = r"leasehold reset PIPELINE\.toml --to earliest"
@@ -141,9 +141,7 @@ def test_appended_rows_are_not_read_again(path: Path) -> None:
     assert log.apply(batch([E("a", level=9)])).applied == 1
 
 
-def deliver(
-    table: SqliteSink, log: dict[str, list[tuple[E, bool]]], turns: Sequence[int], order: int, level: int
-) -> None:
+def deliver(table: SqliteSink, log: Log, turns: Sequence[int], order: int, level: int) -> None:
     """The partitions' events in the order of `turns`, two at a time; `order` says what they are ordered by."""
     left = {p: list(events) for p, events in log.items()}
     for turn in (*turns, *turns):
@@ -155,20 +153,20 @@ def deliver(
             (e._replace(level=level, version=e.version if order == 1 or e.version is None else -e.version), parsed)
             for e, parsed in some
         ]
-        good, bad = [e for e, parsed in rows if parsed], [e for e, parsed in rows if not parsed]
+        good, bad = split(rows)
         table.apply(batch(good, by_version=order != 0, deletes=True, rejected=bad))
     assert not any(left.values())
 
 
 @pytest.mark.parametrize("orders", [(1, 2), (1, 1), (0, 1), (1, 0), (0, 0)])
-@settings(QUICK, max_examples=20)
+@campaign(6, 400)
 @given(log=logs(), first=st.permutations(range(16)), second=st.permutations(range(16)), more=logs())
 def test_a_reading_from_the_beginning_is_a_first_reading_into_the_same_rows(
     orders: tuple[int, int],
-    log: dict[str, list[tuple[E, bool]]],
+    log: Log,
     first: list[int],
     second: list[int],
-    more: dict[str, list[tuple[E, bool]]],
+    more: Log,
 ) -> None:
     """Against a fresh database whose table has the same rows and which has never been written to by Leasehold.
 
@@ -176,7 +174,7 @@ def test_a_reading_from_the_beginning_is_a_first_reading_into_the_same_rows(
     Without an order the entities of a partition are its own, or nobody could say which event is later.
     """
 
-    def own(log: dict[str, list[tuple[E, bool]]], order: int) -> dict[str, list[tuple[E, bool]]]:
+    def own(log: Log, order: int) -> Log:
         if order:
             return log
         return {p: [(e._replace(tail=e.tail and e.tail + p), parsed) for e, parsed in some] for p, some in log.items()}

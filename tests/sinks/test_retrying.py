@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,117 +9,57 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.sinks import bookkeeping, rejected
 from leasehold.sinks.ordering import PastOrder
 from leasehold.sinks.set_aside import EventId, RetryResult
 from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.writing import RowWriter
 from tests.sinks.events import E, batch, look, sink
-from tests.sinks.test_exactly_once import QUICK, fresh
-from tests.sinks.test_ranges import of, read
-
-ROOT = Path(__file__).parents[2]
-STEPS = {
-    "before the rows": (bookkeeping, "watermarks"),
-    "rows": (RowWriter, "write"),
-    "rejected rows": (rejected, "insert"),
-    "memory of keys": (bookkeeping, "remember_keys"),
-}
-NUMBERS = range(1, 60, 2)
-"""The events that are tried again."""
-
-
-def events() -> list[EventId]:
-    return [EventId("h", "0", number) for number in NUMBERS]
-
-
-def mended(level: int = 1) -> list[E]:
-    return [E(f"k{number % 10}", f"retried {number}", number=number, level=level) for number in NUMBERS]
+from tests.sinks.processes import FORKED, exit_code, started
+from tests.sinks.ranges import of, read
+from tests.sinks.sqlite_writer import TRIED, TRIED_EVENTS, apply_more, killed, mended, retry_all, retry_one_by_one
+from tests.sinks.streams import campaign, fresh
 
 
 def filled(path: Path) -> SqliteSink:
     """Events of even numbers are in the table, those of odd ones rejected."""
     table = sink(path)
-    unparsed = [E("?", number=number) for number in NUMBERS]
+    unparsed = [E("?", number=number) for number in TRIED]
     good = [E(f"k{number % 10 + 1}", f"{number}", number=number) for number in range(0, 60, 2)]
     table.apply(of([read(0, 60)], good, unparsed))
     return table
 
 
-def retry_and_die(path: Path, step: str) -> None:
-    """What the process does that is killed when it has come to a step; the last step is COMMIT."""
-    if step == "committed":
-        sink(path).rejected_rows.retry(batch(mended()), events())
-    else:
-        owner, name = STEPS[step]
-        whole = getattr(owner, name)
-
-        def dying(*arguments: object, **named: object) -> None:
-            whole(*arguments, **named)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        setattr(owner, name, dying)
-        sink(path).rejected_rows.retry(batch(mended()), events())
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def retry_until_told(path: Path) -> None:
-    """Tries all again, one event at a time, until none is rejected: others may do so as well."""
-    table = sink(path, timeout=30.0)
-    for event, row in zip(events(), mended(), strict=True):
-        result = table.rejected_rows.retry(batch([row]), [event])
-        assert result.rejected == result.unread == result.filtered == 0
-        print(result.applied, result.superseded, result.gone, flush=True)
-
-
-def apply_more(path: Path) -> None:
-    """An instance that runs beside: more events of the same keys."""
-    table = sink(path, timeout=30.0)
-    for number in range(60, 120):
-        key = f"k{number % 10}"
-        assert table.apply(of([read(number, number + 1)], [E(key, f"{number}", number=number)])).applied == 1
-        print(number, flush=True)
-
-
-def process(call: str, *arguments: object) -> subprocess.Popen[str]:
-    program = f"import sys; from pathlib import Path; from tests.sinks import test_retrying as t; t.{call}"
-    words = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
 EXPECTED = sorted([(f"k{last}", f"retried {number}") for last, number in ((1, 51), (3, 53), (5, 55), (7, 57), (9, 59))])
 
 
-@pytest.mark.parametrize("step", [*STEPS, "committed"])
+@pytest.mark.parametrize("step", ["before the rows", "rows", "rejected rows", "memory of keys", "committed"])
 def test_a_retry_that_is_killed_leaves_all_or_nothing(tmp_path: Path, step: str) -> None:
     path = tmp_path / "t.db"
     filled(path).close()
     before = look(path), look(path, "SELECT * FROM flights_rejected")
-    died = process("retry_and_die(Path(sys.argv[1]), sys.argv[2])", path, step)
-    died.communicate(timeout=60)
-    assert died.returncode == -signal.SIGKILL
+    killed(step, retry_all, path)
+    if step != "committed":
+        assert (look(path), look(path, "SELECT * FROM flights_rejected")) == before
     table = sink(path)
-    result = table.rejected_rows.retry(batch(mended()), events())
+    result = table.rejected_rows.retry(batch(mended()), TRIED_EVENTS)
     if step == "committed":
-        assert result == RetryResult(gone=len(NUMBERS))
+        assert result == RetryResult(gone=len(TRIED))
     else:
-        assert result.applied + result.superseded == len(NUMBERS)
-        assert before[1]
+        assert result.applied + result.superseded == len(TRIED)
     assert look(path, "SELECT * FROM flights_rejected") == []
     assert sorted(look(path, "SELECT tail, status FROM flights")) == EXPECTED
 
 
 def test_retries_in_processes_beside_an_instance(tmp_path: Path) -> None:
     """Two try the same events, while another process applies later events of the same keys."""
-    path = tmp_path / "t.db"
+    path, at_work = tmp_path / "t.db", FORKED.Barrier(3)
+    told, tells = FORKED.Pipe(duplex=False)
     filled(path).close()
-    call = "retry_until_told(Path(sys.argv[1]))"
-    started = [process(call, path), process(call, path), process("apply_more(Path(sys.argv[1]))", path)]
-    told = [one.communicate(timeout=120)[0] for one in started]
-    assert [one.returncode for one in started] == [0, 0, 0]
-    counts = [list(map(int, line.split())) for text in told[:2] for line in text.splitlines()]
-    assert sum(applied + superseded for applied, superseded, _ in counts) == len(NUMBERS)
-    assert sum(gone for _, _, gone in counts) == len(NUMBERS)
+    trying = [started(retry_one_by_one, path, at_work, tells) for _ in range(2)]
+    processes = [*trying, started(apply_more, path, at_work)]
+    assert [exit_code(one) for one in processes] == [0, 0, 0]
+    counts = [*told.recv(), *told.recv()]
+    assert sum(applied + superseded for applied, superseded, _ in counts) == len(TRIED)
+    assert sum(gone for _, _, gone in counts) == len(TRIED)
     assert look(path, "SELECT * FROM flights_rejected") == []
     # Whatever came first, the last event of each key is that of the instance.
     latest = sorted((f"k{number % 10}", f"{number}") for number in range(110, 120))
@@ -174,7 +110,7 @@ def stories(draw: st.DrawFn) -> tuple[list[tuple[str, bool, int]], list[int], li
     return events, ends, draw(st.lists(st.integers(0, 5), min_size=len(events), max_size=len(events)))
 
 
-@QUICK
+@campaign(20, 1000)
 @given(stories(), st.sampled_from(["upsert", "sequence_by", "append"]))
 def test_events_that_come_late_end_where_they_would_have_in_time(
     story: tuple[list[tuple[str, bool, int]], list[int], list[int]], mode: str

@@ -11,8 +11,6 @@ table `entities` with memories of duplicates, some memories of keys cleared, and
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,8 +26,9 @@ from leasehold.testing.sinks.fixtures import UPSERT, Row
 from leasehold.testing.sinks.fixtures import batch as batch_of
 from leasehold.testing.sinks.fixtures import read as read_whole
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
-from tests.sinks.test_processes import ROOT
-from tests.sinks.test_ranges import of, read
+from tests.sinks.processes import FORKED, exit_code, started
+from tests.sinks.ranges import of, read
+from tests.sinks.sqlite_writer import apply_log, apply_with_all, killed
 
 FILES = Path(__file__).parent / "files"
 FORMATS = (1, 2, 3, 4, 5)
@@ -182,66 +181,20 @@ def test_a_new_table_in_an_old_file(old: Old, version: int) -> None:
     assert dict(look(path, FORMAT_OF))["log"] == version
 
 
-TOGETHER = """
-import sys
-from pathlib import Path
-from tests.sinks.events import E, batch, sink
-table = sink(Path(sys.argv[1]), "append", name="log", timeout=30.0)
-print("ready", flush=True)
-sys.stdin.readline()
-for number in range(3, 20):
-    table.apply(batch([E("a", number=number)], rejected=[E("?", number=number)]))
-"""
-
-
 @pytest.mark.parametrize("version", FORMATS)
 def test_processes_that_bring_one_file_up_to_date_at_once(old: Old, version: int) -> None:
-    path = old(version)
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", TOGETHER, str(path)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    for process in both:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in both:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in both:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+    path, at_work = old(version), FORKED.Barrier(2)
+    both = [started(apply_log, path, at_work) for _ in range(2)]
+    assert [exit_code(process) for process in both] == [0, 0]
     table = sink(path, "append", name="log")
     assert (table.row_count(), table.watermarks("h")) == (19, {"0": Watermark(19, 1)})
-
-
-KILLED = """
-import os, sys
-from pathlib import Path
-from leasehold.sinks import bookkeeping
-from tests.sinks.events import E, batch, sink
-def stop(*arguments):
-    print("brought up to date, not committed", flush=True)
-    os.kill(os.getpid(), 9)
-bookkeeping.remember_keys = stop
-sink(Path(sys.argv[1])).apply(batch([E("a", number=9, level=4, version=7)], by_version=True, deletes=True))
-"""
 
 
 @pytest.mark.parametrize("version", FORMATS)
 def test_a_process_that_is_killed_while_it_does_so_leaves_the_old_format(old: Old, version: int) -> None:
     path = old(version)
     before = look(path, "SELECT name, sql FROM sqlite_master ORDER BY name")
-    ran = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert (ran.returncode, ran.stdout) == (-9, "brought up to date, not committed\n"), ran.stderr
+    killed("memory of keys", apply_with_all, path)
     assert look(path, "SELECT name, sql FROM sqlite_master ORDER BY name") == before
     assert {each for _, each in look(path, FORMAT_OF)} == {version}
     assert sink(path).apply(batch([E("a", number=9, level=4)], by_version=True, deletes=True)).superseded == 1

@@ -1,17 +1,49 @@
-"""One Spark session for all tests: it takes seconds to start."""
+"""One Spark session for all tests of a worker, since it takes seconds to start; and what many of them work on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
 
 from leasehold.spark.session import open_session
+from tests.class_archive import QUICK
+
+if TYPE_CHECKING:
+    from tests.spark.programs import Program
+    from tests.spark.streams import Bench
+
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    # Of what a test asks of Spark, compiling would take longer than doing it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": QUICK,
+}
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = open_session("leasehold tests", {"spark.sql.shuffle.partitions": "2"}, "local[2]")
+    session = open_session("leasehold tests", SETTINGS, "local[2]")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def program(spark: SparkSession, tmp_path: Path) -> Program:
+    """A streaming program on a log of two partitions."""
+    from tests.spark.programs import Program
+
+    return Program(spark, tmp_path)
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Bench:
+    """Streams on a log of three partitions."""
+    from leasehold.hubs.log.hub import LogHub
+    from tests.spark.streams import Bench
+
+    return Bench(spark, tmp_path, LogHub.create(tmp_path / "hub.db", partitions=3))

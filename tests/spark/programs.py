@@ -14,15 +14,17 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, Ownership
 from leasehold.spark import EntityTable
 from leasehold.stores.sqlite.store import SqliteStore
+from tests.spark.places import FENCE
+from tests.waiting import NEVER
 
-FENCE = ("hub", "partition", "sequenceNumber", "ownerLevel")
 FAST = {
     "loadBalancingInterval": "200ms",
-    "partitionExpiration": "2s",
-    "requestTimeout": "1s",
+    "partitionExpiration": f"{NEVER:g}s",
+    "requestTimeout": "30s",
     "margin": "200ms",
     "settleDelay": "0s",
 }
+"""A query that holds its partitions at once, and loses none however long anything takes."""
 
 
 class Program:

@@ -12,8 +12,8 @@ from pathlib import Path
 from leasehold.sinks.base import Stager
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.spark import EntityTable, MicroBatches, open_session
+from tests.spark.places import FENCE, QUICK
 from tests.spark.stagers import KilledAt
-from tests.spark.test_micro_batches import FENCE, QUICK
 
 
 def main(url: str, hub: str, folder: str, events: str, *points: str) -> None:

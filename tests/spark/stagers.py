@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from leasehold.sinks.base import Stager
 from leasehold.sinks.batch import Batch
 from leasehold.sinks.postgres.staged import stager
 from leasehold.sinks.staged import StageReceipt
+from tests.waiting import take
 
 
 def wrong(piece: Batch) -> Batch:
@@ -147,7 +147,7 @@ class Slow(Around):
                 self._stage_wrong(batch, task, pieces)
             parent = os.getppid()
             while not (self.folder / f"merged-{batch}").exists():
-                time.sleep(0.01)
+                take(0.01)
                 if os.getppid() != parent:  # the executor has ended
                     os._exit(1)
             if kind != "late":

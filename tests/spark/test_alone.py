@@ -10,15 +10,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from leasehold.errors import AlreadyInUse, ConfigError
-from leasehold.hubs.log.hub import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import MicroBatch, MicroBatches
 from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.options import check_stores, parse_options, require_stores
 from leasehold.store_choice import TablePlaces
 from leasehold.stores.sqlite.store import SqliteStore
-from tests.spark.test_micro_batches import Place, each
-from tests.spark.test_source import Bench, until
+from tests.spark.places import Place, each
+from tests.spark.streams import Bench
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -38,11 +38,6 @@ keys = ["id"]
 @pytest.fixture
 def place(spark: SparkSession, tmp_path: Path) -> Place:
     return Place(spark, tmp_path)
-
-
-@pytest.fixture
-def bench(spark: SparkSession, tmp_path: Path) -> Bench:
-    return Bench(spark, tmp_path, LogHub.create(tmp_path / "hub.db", partitions=3))
 
 
 # How it is written
@@ -201,7 +196,7 @@ def test_a_stream_with_a_fixed_share(bench: Bench) -> None:
         bench.send(partition, 5)
     for _ in range(2):
         query = bench.stream("a", available_now=True, partitions="0,2")
-        assert query.awaitTermination(60)
+        query.awaitTermination()
     assert sorted(bench.seen) == [(p, n) for p in "02" for n in range(5)]
     group = bench.hub.consumer_group("$Default")
     assert {one.partition for one in bench.store.list_checkpoints(group)} == {"0", "2"}
@@ -220,4 +215,4 @@ def test_a_stream_without_checkpoints(bench: Bench) -> None:
     assert bench.store.list_checkpoints(bench.hub.consumer_group("$Default")) == []
     query = bench.stream("b", available_now=True, ownershipStore=url, checkpointStore="none")
     with pytest.raises(PySparkException, match=r"what others have consumed is told by the checkpoints"):
-        query.awaitTermination(60)
+        query.awaitTermination()

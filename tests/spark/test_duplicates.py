@@ -22,7 +22,7 @@ from leasehold.spark.loop.jobs import jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.offsets import ReadRange
-from tests.spark.test_micro_batches import FENCE, Place
+from tests.spark.places import FENCE, Place
 
 pytestmark = pytest.mark.timeout(240)
 BY: dict[str, Any] = {"deduplicate_by": "properties['id']", "deduplicate_for": "10m"}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.spark import EntityTable, endings
 from leasehold.spark.daemon import print_unless_left
-from tests.spark.test_micro_batches import Place, plain
+from tests.spark.places import Place, plain
+from tests.waiting import hang, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -59,18 +57,17 @@ def test_a_worker_that_plans_the_source_says_nothing_when_spark_has_had_it_idle_
         with socket.create_connection(("127.0.0.1", port)) as spark:
             spark.sendall(struct.pack("!i", 4) + b"word")
             (worker,) = struct.unpack("!i", spark.recv(4, socket.MSG_WAITALL))
-        until_gone(worker)
+        until(lambda: is_gone(worker), "the worker to end")
         process.stdin.close()  # the daemon ends, and tells its workers
         assert ("Traceback" in process.stderr.read().decode()) == said
 
 
-def until_gone(process: int) -> None:
-    deadline = time.monotonic() + 60
-    with suppress(ProcessLookupError):
-        while time.monotonic() < deadline:
-            os.kill(process, 0)
-            time.sleep(0.02)
-        pytest.fail("the worker does not end")
+def is_gone(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def test_a_handler_of_the_program_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,18 +121,18 @@ def test_a_batch_whose_jobs_a_stop_has_cancelled_writes_nothing_and_raises_nothi
     table: EntityTable = place.table()
     results: list[Any] = []
 
-    slowly = F.udf(lambda number: select.select([], [], [], 5) and number, "bigint")
-    with place.batches(stop_timeout=0.5, available_now=False) as batches:
+    hanging = F.udf(lambda number: hang(), "bigint")
+    with place.batches(stop_timeout=0.5, available_now=False) as batches:  # impatient: nothing is to be finished
         for batch in batches:
             batches.stop()
-            results.append(table.apply(plain(batch.events).withColumn("n", slowly("n")), batch))
+            results.append(table.apply(plain(batch.events).withColumn("n", hanging("n")), batch))
     assert [(one.applied, one.rejected) for one in results] == [(0, 0)]
     assert place.checkpoints() == {"0": 0, "1": 0}
 
 
 def test_java_leaves_sigterm_to_the_program(spark: SparkSession) -> None:
     java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    told = dict(line.split(":\t") for line in Path(f"/proc/{java.pid}/status").read_text().splitlines())
+    assert int(told["SigIgn"], 16) & 1 << (signal.SIGTERM - 1), "it ignores the signal"
     java.send_signal(signal.SIGTERM)
-    with pytest.raises(subprocess.TimeoutExpired):
-        java.wait(2)
     assert spark.range(3).count() == 3

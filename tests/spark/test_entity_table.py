@@ -23,6 +23,7 @@ from leasehold.sinks.table import BatchResult
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.versions import has_function
 from leasehold.stores.base import StoreFeatures
+from tests.waiting import until
 
 FENCE = "hub STRING, partition STRING, sequenceNumber BIGINT, ownerLevel BIGINT"
 
@@ -293,8 +294,7 @@ def test_foreach_batch_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
         three.set() if batch_id == 2 else None
 
     query = stream.writeStream.foreachBatch(apply).option("checkpointLocation", f"{tmp_path}/c").start()
-    while not three.wait(0.5) and query.isActive:
-        pass
+    until(lambda: three.is_set() or not query.isActive, "three batches")
     assert query.exception() is None
     query.stop()  # where Spark 3.5 is in a batch then, it calls that an exception of the query
     last = entities.watermarks("h")["0"].sequence_number

@@ -8,10 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tests.sinks.conftest import place, postgres_server
 from tests.sinks.postgres import Place
-
-__all__ = ["place", "postgres_server"]
 
 PROGRAM = """
 import pathlib

@@ -15,9 +15,8 @@ pytest.importorskip("azure.eventhub")
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_fleet import MixedFleet
 from tests.faults.mixed_worker import HUB, NAMESPACE
-from tests.stores.azurite import Azurite, azurite
-
-__all__ = ["azurite"]
+from tests.stores.azurite import Azurite
+from tests.waiting import NEVER
 
 MANY = 400
 
@@ -42,7 +41,7 @@ def test_an_official_processor_goes_on_exactly_at_a_checkpoint_in_a_backlog(
         "columns": "body",
         "maxEventsPerTrigger": "20",
         "loadBalancingInterval": "1s",
-        "partitionExpiration": "10s",
+        "partitionExpiration": f"{NEVER:g}s",
     }
 
     def apply(batch: DataFrame, number: int) -> None:

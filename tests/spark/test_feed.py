@@ -12,7 +12,8 @@ from leasehold.model import Ask, Event, Presence
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.share import Share
-from tests.faults.instance import until
+from tests.spark.places import QUICK
+from tests.waiting import NEVER, until
 
 
 @pytest.fixture
@@ -24,14 +25,10 @@ def hub(tmp_path: Path) -> LogHub:
 def share(hub: LogHub, tmp_path: Path) -> Iterator[Share]:
     settings = loop_settings(
         {
+            **QUICK,
             "hub": hub.url,
             "store": f"sqlite:///{tmp_path}/stores.db",
-            "load_balancing_interval": 0.2,
-            "partition_expiration": 2.75,
-            "request_timeout": 1.0,
-            "margin": 0.3,
-            "settle_delay": 0.0,
-            "hand_over_timeout": 60.0,
+            "hand_over_timeout": NEVER,
             "max_events_per_trigger": 5,
         }
     )

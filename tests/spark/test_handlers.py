@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,65 +18,16 @@ from pyspark.sql import SparkSession
 
 from leasehold.cli.app import app
 from leasehold.errors import ConfigError, HandlerUnavailable
-from leasehold.hubs.log.hub import LogHub
-from leasehold.model import Event, EventRange
 from leasehold.pipeline_file import read_pipeline_file
-from leasehold.sinks.batch import Batch
-from leasehold.spark import PipelineRun
-from leasehold.spark.handlers.lanes import COLUMNS
 from leasehold.spark.handlers.of_file import HandledOfFile
-from tests.handled.test_pipeline import FILE, MODULE, rows, totals, until
-from tests.sinks.conftest import place as postgres_place
-from tests.sinks.conftest import postgres_server
+from tests.conftest import place as postgres_place
+from tests.handled.orders import rows, totals
 from tests.sinks.postgres import Place
+from tests.spark.handled_runs import Running, batch, both, folder, opened, send
 
-__all__ = ["postgres_place", "postgres_server"]
+__all__ = ["folder", "postgres_place"]
 
 AMOUNTS = [("a", 1), ("b", 13), ("b", 2), ("gone", 4), ("c", 3), ("gone", 0), ("a", None), ("a", 5), ("c", 7)]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the file, its handler's module under a name of its own, and a hub."""
-    module = f"orders_of_{tmp_path.name}"
-    (tmp_path / "orders.toml").write_text(FILE.replace("some_orders", module))
-    (tmp_path / f"{module}.py").write_text(MODULE.replace("Path(__file__).parent", f"Path({str(tmp_path)!r})"))
-    LogHub.create(tmp_path / "hub.db", partitions=2).close()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
-
-
-def send(folder: Path, amounts: list[tuple[str, Any]]) -> None:
-    hub = LogHub(folder / "hub.db")
-    hub.send(Event(json.dumps({"order_id": key, "amount": n}).encode(), partition_key=key) for key, n in amounts)
-    hub.close()
-
-
-class Running:
-    """An instance of the pipeline, in a thread, with the tests' session."""
-
-    def __init__(self, folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.stop, self.raised = threading.Event(), list[BaseException]()
-        self._run = PipelineRun(read_pipeline_file(folder / "orders.toml"))
-        monkeypatch.setattr(self._run, "_session", lambda stop: spark)
-        monkeypatch.setattr(spark, "stop", lambda: None)  # it is that of all tests
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            self.done = self._run.run(self.stop)
-        except BaseException as error:  # noqa: BLE001 - told by `until`
-            self.raised.append(error)
-
-    def until(self, done: Callable[[], bool]) -> None:
-        until(lambda: bool(self.raised) or done())
-        assert not self.raised
-
-    def end(self) -> None:
-        self.stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
 
 
 def in_plain_python(amounts: list[tuple[str, Any]]) -> dict[str, Decimal]:
@@ -104,9 +53,10 @@ def check_course(
     first = Running(folder, spark, monkeypatch)
     expected = in_plain_python([*AMOUNTS, *(("d", n) for n in range(1, 4))])
     try:
-        first.until(lambda: parked() == 2 and seen() == {k: v for k, v in expected.items() if k != "b"})
+        without_b = {key: total for key, total in expected.items() if key != "b"}
+        first.until(lambda: parked() == 2 and seen() == without_b, "all but what is parked to be handled")
         (folder / "mended").touch()
-        first.until(lambda: seen() == expected and parked() == 0)
+        first.until(lambda: seen() == expected and parked() == 0, "what was parked to be handled")
     finally:
         first.end()
     return first
@@ -127,38 +77,17 @@ def test_the_loop_and_plain_python_agree(folder: Path, spark: SparkSession, monk
     send(folder, [("a", 10), ("e", 1)])
     second = Running(folder, spark, monkeypatch)
     try:
-        second.until(lambda: totals(folder) == before | {"a": before["a"] + 10, "e": Decimal(1)})
+        after = before | {"a": before["a"] + 10, "e": Decimal(1)}
+        second.until(lambda: totals(folder) == after, "the new events to be handled")
     finally:
         second.end()
     assert second.done.totals.replayed > 0
 
 
-def batch(partition: str, first: int, *amounts: tuple[str, Any], level: int = 1) -> Batch:
-    """A batch of one partition, as the loop has read it."""
-    events = [
-        {
-            "body": json.dumps({"order_id": key, "amount": amount}).encode(),
-            "hub": "hub",
-            "partition": partition,
-            "sequenceNumber": first + place,
-            "ownerLevel": level,
-            "enqueuedTime": datetime(2026, 1, 31, tzinfo=UTC),
-        }
-        for place, (key, amount) in enumerate(amounts)
-    ]
-    its = EventRange("hub", partition, level, first, first + len(events))
-    return Batch(pa.Table.from_pylist(events), ranges=[its])
-
-
-def both(one: Batch, other: Batch) -> Batch:
-    return replace(one, rows=pa.concat_tables([one.rows, other.rows]), ranges=[*one.ranges, *other.ranges])  # type: ignore[misc]
-
-
 @pytest.fixture
 def table(folder: Path, spark: SparkSession) -> Iterator[HandledOfFile]:
     """The table of the file, whose handler is called by tasks."""
-    made = HandledOfFile(read_pipeline_file(folder / "orders.toml"))
-    made.check(spark.range(0).selectExpr(*(f"id AS {name}" for name in COLUMNS)))
+    made = opened(folder / "orders.toml", spark)
     yield made
     made.close()
 
@@ -226,16 +155,17 @@ def test_the_traceback_of_a_task_is_kept_and_what_was_set_aside_before_is_an_eve
 HANGING = """
 
 import contextlib
-import time
+
+from tests.waiting import hang
 
 
 @entity(keys=["order_id"])
 def hanging(state, event):
-    while event.row["amount"] == 14:
-        time.sleep(1_000)
+    if event.row["amount"] == 14:
+        hang()
     while event.row["amount"] == 15:
         with contextlib.suppress(BaseException):
-            time.sleep(1_000)
+            hang()
     return {"total": event.row["amount"] + (state["total"] if state else 0)}
 """
 
@@ -245,17 +175,18 @@ def test_calls_that_hang_are_interrupted_and_what_ignores_that_ends_its_worker_a
 ) -> None:
     (file, module) = folder / "orders.toml", folder / f"orders_of_{folder.name}.py"
     module.write_text(module.read_text() + HANGING)
-    file.write_text(file.read_text().replace(':order"', ':hanging"') + 'handler_timeout = "700ms"\n')
-    with closing(HandledOfFile(read_pipeline_file(file))) as table:
-        table.check(spark.range(0).selectExpr(*(f"id AS {name}" for name in COLUMNS)))
-        table.write(batch("0", 0, ("a", 1), ("b", 14), ("c", 1), ("b", 1), ("a", 1)))
-        assert totals(folder) == {"a": 2, "c": 1}
-        parked = "SELECT sequence_number, deliveries, error FROM leasehold_parked ORDER BY 1"
-        no_answer = "HandlerTimeout: no answer within 0.7 s"
-        assert rows(folder, parked) == [(1, 1, no_answer), (3, 0, "")]
-        table.write(both(batch("0", 5, ("a", 1), ("d", 15), ("a", 1)), batch("1", 0, ("e", 1))))
-        assert totals(folder) == {"a": 4, "c": 1, "e": 1}
-        assert (6, 1, no_answer) in rows(folder, parked)
+    file.write_text(file.read_text().replace(':order"', ':hanging"') + 'handler_timeout = "5s"\n')
+    hanging = both(
+        batch("0", 0, ("a", 1), ("b", 14), ("c", 1), ("b", 1), ("a", 1)), batch("1", 0, ("e", 1), ("d", 15), ("e", 1))
+    )
+    with closing(opened(file, spark)) as table:
+        table.write(hanging)
+        assert totals(folder) == {"a": 2, "c": 1, "e": 2}
+        no_answer = "HandlerTimeout: no answer within 5 s"
+        parked = "SELECT partition, sequence_number, deliveries, error FROM leasehold_parked ORDER BY 1, 2"
+        assert rows(folder, parked) == [("0", 1, 1, no_answer), ("0", 3, 0, ""), ("1", 1, 1, no_answer)]
+        table.write(batch("1", 3, ("e", 1)))
+        assert totals(folder) == {"a": 2, "c": 1, "e": 3}
 
 
 def test_a_table_in_postgres(

@@ -17,15 +17,12 @@ from pyspark.sql import SparkSession
 from leasehold.hubs.log.hub import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
-from leasehold.spark.handlers.lanes import COLUMNS
-from leasehold.spark.handlers.of_file import HandledOfFile
-from tests.handled.test_pipeline import rows, totals
-from tests.sinks.conftest import place as postgres_place
-from tests.sinks.conftest import postgres_server
+from tests.conftest import place as postgres_place
+from tests.handled.orders import rows, totals
 from tests.sinks.postgres import Place
-from tests.spark.test_handlers import Running, batch, both, folder, send
+from tests.spark.handled_runs import Running, batch, both, folder, opened, send
 
-__all__ = ["folder", "postgres_place", "postgres_server"]
+__all__ = ["folder", "postgres_place"]
 
 EFFECTS = """
 
@@ -78,9 +75,9 @@ def check(
     send(folder, [("a", 1), ("b", 20), ("b", 13), ("a", 2), ("b", 1), ("gone", 2), ("gone", 0)])
     first = Running(folder, spark, monkeypatch)
     try:
-        first.until(lambda: seen() == {"a": 3, "b": 20} and len(sent(folder)) == 4)
+        first.until(lambda: seen() == {"a": 3, "b": 20} and len(sent(folder)) >= 4, "all but what is parked")
         (folder / "mended").touch()
-        first.until(lambda: seen() == {"a": 3, "b": 34} and len(sent(folder)) == 6)
+        first.until(lambda: seen() == {"a": 3, "b": 34} and len(sent(folder)) >= 6, "what was parked")
     finally:
         first.end()
     assert lines() == [("a", 1), ("a", 2), ("b", 1), ("b", 13), ("b", 20)]
@@ -136,8 +133,7 @@ def test_an_event_whose_rows_the_database_refuses_waits_and_all_others_go_throug
 ) -> None:
     with closing(sqlite3.connect(folder / "entities.db")) as connection:
         connection.execute(LINES.format(text="TEXT"))
-    with closing(HandledOfFile(read_pipeline_file(file))) as table:
-        table.check(spark.range(0).selectExpr(*(f"id AS {name}" for name in COLUMNS)))
+    with closing(opened(file, spark)) as table:
         taken = ("c", 5)  # the slot that the total of b, 2 + 3, wants
         table.write(both(batch("0", 0, ("a", 1), ("b", 2), taken, ("b", 3), ("b", 10)), batch("1", 0, ("d", 7))))
     assert totals(folder) == {"a": 1, "b": 2, "c": 5, "d": 7}

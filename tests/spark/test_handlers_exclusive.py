@@ -14,15 +14,16 @@ from leasehold.errors import ConfigError
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark.handlers.leased import TaskLeases, batch_leases
 from leasehold.spark.handlers.of_file import HandledOfFile
-from tests.handled.test_pipeline import rows, until
-from tests.spark.test_handlers import both, folder
-from tests.spark.test_handlers_spread import batch, file, opened, seen
+from tests.handled.orders import rows
+from tests.spark.handled_runs import both, folder, opened
+from tests.spark.spread_runs import batch, file, seen
+from tests.waiting import PATIENCE, until
 
 __all__ = ["file", "folder"]
 
 SLOW = """
 
-import time
+from tests.waiting import take
 
 
 @entity(keys=["order_id"])
@@ -31,7 +32,7 @@ def slow(state, event):
         print(event.key, "begins", event.fence, file=log)
         log.flush()
         while event.row["n"] == 7 and not (Path(__file__).parent / "mended").exists():
-            time.sleep(0.05)
+            take(0.05)
         print(event.key, "ends", event.fence, file=log)
     return {"seen": f"{state['seen'] if state else ''}{event.partition}.{event.sequence_number} "}
 """
@@ -70,7 +71,7 @@ def test_events_of_an_entity_that_another_holds_are_parked_uncalled_and_called_o
             table.try_parked("hub", {"0": 1, "1": 1})
             return seen(folder).get("a") == "0.0 1.0 "
 
-        until(tried)
+        until(tried, "the parked ones to be called for")
         assert rows(folder, "SELECT 1 FROM leasehold_parked") == []
         assert others.try_acquire("b") is not None, "the batch has given its leases up"
 
@@ -80,17 +81,17 @@ def test_two_instances_never_call_for_one_entity_at_once(folder: Path, exclusive
         first = threading.Thread(target=lambda: one.write(batch("0", 0, ("a", 7), ("a", 8))))
         first.start()
         calls = folder / "calls"
-        until(lambda: calls.exists() and "a begins" in calls.read_text())
+        until(lambda: calls.exists() and "a begins" in calls.read_text(), "the first call")
         other.write(batch("1", 0, ("a", 9), ("b", 9)))
         assert seen(folder) == {"b": "1.1 "}
         (folder / "mended").touch()
-        first.join(60)
+        first.join(PATIENCE)
 
         def tried() -> bool:
             other.try_parked("hub", {"1": 1})
             return seen(folder).get("a") == "0.0 0.1 1.0 "
 
-        until(tried)
+        until(tried, "the parked ones to be called for")
     said = [line.split() for line in calls.read_text().splitlines() if line.startswith("a ")]
     assert [(what, fence) for _, what, fence in said[::2]] == [("begins", fence) for _, _, fence in said[1::2]]
     assert [what for _, what, _ in said] == ["begins", "ends"] * 3

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,13 +28,14 @@ from leasehold.sinks.table import BatchResult
 from leasehold.spark import EntityTable, HandledOnSpark, MicroBatches
 from leasehold.spark.loop.between import Between
 from leasehold.stores.memory import MemoryLeaseStore
-from tests.handled.test_pipeline import PATIENT, ROOT, rows, until
-from tests.sinks.conftest import place as postgres_place
-from tests.sinks.conftest import postgres_server
+from tests.conftest import place as postgres_place
+from tests.handled.orders import ROOT, rows
 from tests.sinks.postgres import Place
-from tests.spark.test_micro_batches import FENCE, QUICK
+from tests.spark import handled_program
+from tests.spark.places import FENCE, QUICK, let_expire
+from tests.waiting import PATIENCE, until
 
-__all__ = ["postgres_place", "postgres_server"]
+__all__ = ["postgres_place"]
 
 pytestmark = pytest.mark.timeout(240)
 GIVEN: dict[str, Any] = {
@@ -118,15 +119,15 @@ def test_a_parked_event_is_tried_again_while_nothing_arrives_also_by_a_loop_that
     with batches(spark, folder, table, available_now=False) as loop:
 
         def mend_and_stop() -> None:
-            until(lambda: _is_held(folder))
+            until(lambda: _is_held(folder), "a partition to be held")
             (folder / "mended").touch()
-            until(lambda: totals(folder) == {"a": 1, "b": 15})
+            until(lambda: totals(folder) == {"a": 1, "b": 15}, "the parked ones to be handled")
             loop.stop()
 
         beside = threading.Thread(target=mend_and_stop)
         beside.start()
         assert list(loop) == []
-        beside.join(PATIENT)
+        beside.join(PATIENCE)
     assert totals(folder) == {"a": 1, "b": 15}
     assert rows(folder, "SELECT 1 FROM leasehold_parked") == []
 
@@ -278,11 +279,25 @@ def test_a_store_that_is_away_between_batches_ends_nothing(table: HandledOnSpark
     assert asked == ["orders", "orders"]
 
 
-def check_two_processes(folder: Path, url: str, look: Callable[[str], list[Any]]) -> None:
-    """Two instances share the partitions; one is killed; the other applies all, and tries what both have parked."""
+def launched(folder: Path, url: str, name: str) -> subprocess.Popen[bytes]:
+    """An instance as a process."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    command = [sys.executable, "-m", "tests.spark.handled_program", str(folder), url, name]
+    return subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL)
+
+
+def check_two_instances(
+    folder: Path,
+    url: str,
+    look: Callable[[str], list[Any]],
+    other: Callable[[], AbstractContextManager[object]],
+) -> None:
+    """Two instances share the partitions; one is killed; the other applies all, and tries what both have parked.
+
+    The one is a process. The `other` works in a block, is told to stop at its end, and has its name.
+    """
     LogHub.create(folder / "sent.db", partitions=1).close()
     events = [(f"o{number % 10}", 13 if number in (30, 31) else 100 + number) for number in range(200)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
 
     def owners() -> set[str]:
         with closing(sqlite3.connect(folder / "stores.db")) as connection:
@@ -311,35 +326,68 @@ def check_two_processes(folder: Path, url: str, look: Callable[[str], list[Any]]
         return dict(found)
 
     with ExitStack() as stack:
-        running = []
-        for name in ("p0", "p1"):
-            command = [sys.executable, "-m", "tests.spark.handled_program", url, name]
-            running.append(subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL))
-            stack.callback(running[-1].wait)
-            stack.callback(running[-1].kill)
-        until(lambda: owners() == {"p0", "p1"})
+        killed = launched(folder, url, "p0")
+        stack.callback(killed.wait)
+        stack.callback(killed.kill)
+        stack.enter_context(other())
+        until(lambda: owners() == {"p0", "p1"}, "both to own something")
         send(folder, *events[:100])
-        until(lambda: sum(map(len, sent().values())) > 20)
-        running[0].kill()
+        until(lambda: sum(map(len, sent().values())) > 20, "some to be handled")
+        killed.kill()
+        killed.wait()
+        let_expire(folder / "stores.db", "p0")
         send(folder, *events[100:])
-        apart = [(key, amount) for key, amount in events if key not in ("o0", "o1")]
-        until(lambda: {key: total for key, total in totals().items() if key not in ("o0", "o1")} == last(steps(apart)))
-        until(lambda: look("SELECT count(*) FROM leasehold_parked WHERE error <> ''") == [(2,)])
+        apart = last(steps([(key, amount) for key, amount in events if key not in ("o0", "o1")]))
+        until(
+            lambda: {key: total for key, total in totals().items() if key not in ("o0", "o1")} == apart,
+            "all but what is parked to be handled",
+        )
+        failed = "SELECT count(*) FROM leasehold_parked WHERE error <> ''"
+        until(lambda: look(failed) == [(2,)], "both that fail to be parked")
         (folder / "mended").touch()
-        until(lambda: totals() == last(steps(events)) and sent() == steps(events))
+        until(lambda: totals() == last(steps(events)) and sent() == steps(events), "the parked ones to be handled")
         assert look("SELECT 1 FROM leasehold_parked") == []
-        until(lambda: look("SELECT 1 FROM leasehold_outbox") == [])  # a sender removes after it has sent
-        running[1].send_signal(signal.SIGTERM)
-        assert running[1].wait(PATIENT) == -signal.SIGTERM
+        until(lambda: look("SELECT 1 FROM leasehold_outbox") == [], "a sender to remove what it has sent")
 
 
 def last(steps: dict[str, list[int]]) -> dict[str, int]:
     return {key: found[-1] for key, found in steps.items()}
 
 
-def test_two_programs_of_which_one_is_killed_on_sqlite(folder: Path) -> None:
-    check_two_processes(folder, "sqlite:///entities.db", lambda query: rows(folder, query))
+@contextmanager
+def in_this_process(spark: SparkSession, folder: Path, url: str) -> Iterator[None]:
+    """An instance on the tests' own session, while the block lasts."""
+    orders = handled_program.table(folder, url)
+    loop = handled_program.batches(spark, folder, orders, "p1")
+    working = threading.Thread(target=handled_program.work, args=(loop, orders))
+    working.start()
+    try:
+        yield
+    finally:
+        loop.stop()
+        working.join(PATIENCE)
+    assert not working.is_alive()
 
 
+@contextmanager
+def in_a_process(folder: Path, url: str) -> Iterator[None]:
+    """An instance as a process, which ends by SIGTERM at the end of the block."""
+    process = launched(folder, url, "p1")
+    try:
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_two_instances_of_which_one_is_killed(folder: Path, spark: SparkSession) -> None:
+    url = "sqlite:///entities.db"
+    check_two_instances(folder, url, lambda query: rows(folder, query), lambda: in_this_process(spark, folder, url))
+
+
+@pytest.mark.soak
 def test_two_programs_of_which_one_is_killed_on_postgres(folder: Path, postgres_place: Place) -> None:
-    check_two_processes(folder, postgres_place.url, postgres_place.look)
+    url = postgres_place.url
+    check_two_instances(folder, url, postgres_place.look, lambda: in_a_process(folder, url))

@@ -6,57 +6,25 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from leasehold.entities.handled_table import HandledTable
 from leasehold.handled import handled_table
 from leasehold.hubs.log.hub import LogHub
-from leasehold.model import Event, EventRange
-from leasehold.pipeline_file import read_pipeline_file
-from leasehold.sinks.batch import Batch
-from leasehold.spark.handlers.lanes import COLUMNS
+from leasehold.model import Event
 from leasehold.spark.handlers.of_file import HandledOfFile
-from tests.handled.test_pipeline import rows
-from tests.sinks.conftest import place as postgres_place
-from tests.sinks.conftest import postgres_server
+from tests.conftest import place as postgres_place
+from tests.handled.orders import rows
 from tests.sinks.postgres import Place
-from tests.spark.test_handlers import Running, both, folder
+from tests.spark.handled_runs import Running, both, folder, opened
+from tests.spark.spread_runs import batch, file, seen
 
-__all__ = ["folder", "postgres_place", "postgres_server"]
-
-TRAIL = """
-
-from leasehold.entities.answers import Effects, Row
-
-
-@entity(keys=["order_id"])
-def trail(state, event):
-    n = event.row["n"]
-    if n == 13 and not (Path(__file__).parent / "mended").exists():
-        raise ConnectionError("away")
-    said = f"{event.partition}.{event.sequence_number}{'!' if event.late else ''}"
-    new = {"seen": f"{state['seen']} {said}" if state else said}
-    return Effects(new, [Row("slots", {"slot": n}, keys=["slot"])]) if n == 99 else new
-"""
-
-
-@pytest.fixture
-def file(folder: Path) -> Path:
-    """The file, with a spread table that keeps the trail of each entity's events."""
-    module = folder / f"orders_of_{folder.name}.py"
-    module.write_text(module.read_text() + TRAIL.replace("Path(__file__).parent", f"Path({str(folder)!r})"))
-    made = folder / "orders.toml"
-    text = made.read_text().replace(':order"', ':trail"').replace("amount DECIMAL(12,2)", "n BIGINT")
-    text = text.replace("total DECIMAL(12,2)", "seen STRING")
-    made.write_text(f'{text}spread = true\nsequence_by = "n"\n')
-    return made
+__all__ = ["file", "folder", "postgres_place"]
 
 
 @pytest.fixture
@@ -64,33 +32,6 @@ def table(file: Path, spark: SparkSession) -> Iterator[HandledOfFile]:
     made = opened(file, spark)
     yield made
     made.close()
-
-
-def opened(file: Path, spark: SparkSession) -> HandledOfFile:
-    made = HandledOfFile(read_pipeline_file(file))
-    made.check(spark.range(0).selectExpr(*(f"id AS {name}" for name in COLUMNS)))
-    return made
-
-
-def batch(partition: str, first: int, *events: tuple[str, Any], level: int = 1) -> Batch:
-    """A batch of one partition, as the loop has read it."""
-    found = [
-        {
-            "body": json.dumps({"order_id": key, "n": n}).encode(),
-            "hub": "hub",
-            "partition": partition,
-            "sequenceNumber": first + place,
-            "ownerLevel": level,
-            "enqueuedTime": datetime(2026, 1, 31, tzinfo=UTC),
-        }
-        for place, (key, n) in enumerate(events)
-    ]
-    its = EventRange("hub", partition, level, first, first + len(found))
-    return Batch(pa.Table.from_pylist(found), ranges=[its])
-
-
-def seen(folder: Path) -> dict[str, str]:
-    return dict(rows(folder, "SELECT order_id, seen FROM orders"))
 
 
 def forbid_calls_in_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +124,9 @@ def check_course(
     running = Running(folder, spark, monkeypatch)
     expected = {key: sorted(its) for key, its in sent.items()}
     try:
-        running.until(lambda: sum(len(its) for its in found().values()) > 300)
+        running.until(lambda: sum(len(its) for its in found().values()) > 300, "all but what is parked")
         (folder / "mended").touch()
-        running.until(lambda: found() == expected)
+        running.until(lambda: found() == expected, "the parked ones")
     finally:
         running.end()
     for trail in seen().values():

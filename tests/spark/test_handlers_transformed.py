@@ -20,8 +20,8 @@ from leasehold.model import Event, EventRange
 from leasehold.sinks.batch import Batch
 from leasehold.spark.handlers.lanes import lanes_of
 from leasehold.spark.handlers.transformed import reader_of, rows_as_events
-from tests.handled.test_pipeline import rows, totals
-from tests.spark.test_handlers import Running, folder, send
+from tests.handled.orders import rows, totals
+from tests.spark.handled_runs import Running, folder, send
 
 __all__ = ["folder"]
 
@@ -40,14 +40,13 @@ def write(folder: Path, transform: str, *changes: tuple[str, str]) -> None:
     file.write_text(text)
 
 
-def run(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, done: Callable[[], bool]) -> Running:
+def run(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, done: Callable[[], bool]) -> None:
     """An instance until `done`, or until it has ended by itself."""
     instance = Running(folder, spark, monkeypatch)
     try:
-        instance.until(done)
+        instance.until(done, "the table to be past all events")
     finally:
         instance.end()
-    return instance
 
 
 def watermarks(folder: Path) -> int:
@@ -69,7 +68,7 @@ def test_a_handler_of_what_sql_makes_of_events(
     hub.close()
     first = Running(folder, spark, monkeypatch)
     try:
-        first.until(lambda: watermarks(folder) == 8)
+        first.until(lambda: watermarks(folder) == 8, "the table to be past all events")
         assert totals(folder) == {"a": 3}
         bodies = [json.loads(body) for (body,) in parked(folder)]
         assert bodies == [{"order_id": "b", "amount": 13.0}, {"order_id": "b", "amount": 2.0}]
@@ -77,7 +76,7 @@ def test_a_handler_of_what_sql_makes_of_events(
         assert json.loads(rejected.pop("no amount")) == {"order_id": "c", "amount": None}
         assert list(rejected.values()) == ["no JSON"], "as it was sent, with the reason of the schema"
         (folder / "mended").touch()
-        first.until(lambda: totals(folder) == {"a": 3, "b": 15} and not parked(folder))
+        first.until(lambda: totals(folder) == {"a": 3, "b": 15} and not parked(folder), "the parked ones")
     finally:
         first.end()
     assert (first.done.totals.applied, first.done.totals.rejected) == (4, 2)
@@ -197,7 +196,7 @@ def test_a_transform_that_makes_other_events_is_refused_and_nothing_is_applied(
     write(folder, f'sql = """{sql}"""')
     send(folder, [("a", 1)])
     instance = Running(folder, spark, monkeypatch)
-    instance._thread.join(120)
+    instance.until_it_has_ended()
     instance.end()
     [error] = instance.raised
     assert isinstance(error, PipelineFailed)

@@ -12,17 +12,23 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import ConfigError
+from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event
 from leasehold.spark import java
 from leasehold.spark.java import find_java, parse_version, use_java
 from leasehold.spark.session import DEFAULTS, settings_for
+from tests.waiting import PATIENCE
 
 JOB = """
 import os
+import sys
 from leasehold.spark.session import open_session
 spark = open_session("java", {"spark.sql.shuffle.partitions": "2"})
 total = spark.range(1000).selectExpr("sum(id)").first()[0]
 zone, shuffles = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.shuffle.partitions")
-print(total, zone, shuffles, spark.sparkContext._jvm.System.getProperty("java.version"), os.environ.get("JAVA_HOME"))
+read = spark.read.format("leasehold").option("hub", sys.argv[1]).load().count()
+java = spark.sparkContext._jvm.System.getProperty("java.version")
+print(total, zone, shuffles, read, java, os.environ.get("JAVA_HOME"))
 spark.stop()
 """
 
@@ -49,12 +55,16 @@ def without_java(tmp_path: Path) -> dict[str, str]:
     return environ | {"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
-def run_job(environ: dict[str, str], cwd: Path) -> tuple[list[str], str]:
-    ran = subprocess.run(
-        [sys.executable, "-c", JOB], env=environ, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
-    )
+def run_job(environ: dict[str, str], folder: Path) -> list[str]:
+    """What the job prints that reads seven events; it is an error if anything of Spark's is printed beside it."""
+    hub = LogHub.create(folder / "log.db", partitions=2)
+    hub.send([Event(b"x") for _ in range(7)], partition="0")
+    command = [sys.executable, "-c", JOB, hub.url]
+    hub.close()
+    ran = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout.split(), ran.stderr
+    assert len(ran.stderr.splitlines()) <= 3, ran.stderr  # Java's own warnings
+    return ran.stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -201,6 +211,7 @@ def test_settings_of_the_user_come_before_the_defaults() -> None:
     assert DEFAULTS["spark.ui.enabled"] == "false"
 
 
+@pytest.mark.soak
 def test_a_job_runs_on_the_java_of_the_machine(tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     if shutil.which("java") is None or find_java(environ).source != "PATH":
@@ -208,15 +219,22 @@ def test_a_job_runs_on_the_java_of_the_machine(tmp_path: Path) -> None:
         missing = "this machine has no Java 17 on PATH, so that this way is not proved"
         assert "CI" not in os.environ, missing
         pytest.skip(missing)
-    printed, errors = run_job(environ, tmp_path)
-    assert printed[:3] == ["499500", "UTC", "2"]
-    assert printed[4] == "None"
-    assert len(errors.splitlines()) <= 3, errors  # Java's own warnings; nothing of Spark's
+    printed = run_job(environ, tmp_path)
+    assert printed[:4] == ["499500", "UTC", "2", "7"]
+    assert printed[5] == "None"
 
 
-def test_a_job_runs_on_the_packaged_java_where_there_is_no_other(tmp_path: Path, without_java: dict[str, str]) -> None:
-    printed, errors = run_job(without_java | {"HOME": ""}, tmp_path)
-    assert printed[:3] == ["499500", "UTC", "2"]
-    assert int(printed[3].partition(".")[0]) >= 17
-    assert printed[4].startswith(without_java["XDG_CACHE_HOME"])
-    assert len(errors.splitlines()) <= 3, errors
+def test_a_job_runs_on_the_packaged_java_where_there_is_no_other_whatever_python_is_on_the_path(
+    tmp_path: Path, without_java: dict[str, str]
+) -> None:
+    """A program that is run by the interpreter of an environment which nobody has activated; it reads by the source."""
+    environ = {name: value for name, value in without_java.items() if not name.startswith("PYSPARK_")}
+    others = Path(environ["PATH"])
+    for name in ("python", "python3"):
+        (others / name).unlink(missing_ok=True)
+        (others / name).write_text("#!/bin/sh\necho another Python, without Leasehold >&2\nexit 1\n")
+        (others / name).chmod(0o755)
+    printed = run_job(environ | {"HOME": ""}, tmp_path)
+    assert printed[:4] == ["499500", "UTC", "2", "7"]
+    assert int(printed[4].partition(".")[0]) >= 17
+    assert printed[5].startswith(environ["XDG_CACHE_HOME"])

@@ -13,7 +13,7 @@ from leasehold.hubs import open_hub
 from leasehold.model import Event
 from leasehold.spark import EntityTable
 from tests.hubs.kafka_cluster import Cluster
-from tests.hubs.test_kafka import check_odd_headers, produce_odd_headers, produced
+from tests.hubs.kafka_messages import check_odd_headers, produce_odd_headers, produced
 
 KEYS = 50
 
@@ -80,7 +80,7 @@ def test_a_stream_that_starts_again_applies_each_event_once(
         # The checkpoint folder is scratch: a new one each time, and nothing is applied again.
         writer = rows.writeStream.foreachBatch(entities.apply).option("checkpointLocation", str(tmp_path / str(first)))
         query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+        query.awaitTermination()
         connection = sqlite3.connect(table)
         counted = connection.execute("SELECT count(*), count(DISTINCT n), max(n) FROM numbers").fetchone()
         connection.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,21 @@ import pytest
 from leasehold.errors import SparkUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.spark.session import check_master
-from tests.spark.test_alone import PIPELINE
+from tests.waiting import PATIENCE, until
+
+PIPELINE = """
+name = "p"
+[source]
+hub = "log:///hub.db"
+[ownership]
+store = "sqlite:///s.db"
+[sink]
+url = "sqlite:///table.db"
+table = "events"
+keys = ["id"]
+[spark]
+master = "{master}"
+"""
 
 
 @pytest.fixture
@@ -35,22 +48,21 @@ def test_only_a_master_that_answers_is_started_on(closed: int) -> None:
 @pytest.mark.timeout(300)
 def test_a_run_says_what_it_waits_for_and_ends_with_it(tmp_path: Path, closed: int) -> None:
     LogHub.create(tmp_path / "hub.db", partitions=1)
-    text = PIPELINE.format(stores='store = "sqlite:///s.db"') + f'[spark]\nmaster = "spark://127.0.0.1:{closed}"\n'
-    (tmp_path / "p.toml").write_text(text)
+    (tmp_path / "p.toml").write_text(PIPELINE.format(master=f"spark://127.0.0.1:{closed}"))
+    saying = (tmp_path / "said").read_text
     with (tmp_path / "said").open("w") as said:
         run = subprocess.Popen(
             [sys.executable, "-m", "leasehold.cli.app", "run", str(tmp_path / "p.toml")], stdout=said, stderr=said
         )
         try:
-            while "Waiting for it" not in (tmp_path / "said").read_text():
-                assert run.poll() is None, (tmp_path / "said").read_text()
-                time.sleep(0.05)
+            until(lambda: "Waiting" in saying() or run.poll() is not None, "it to say what it waits for")
+            assert "Waiting for it" in saying()
             run.terminate()
-            assert run.wait(120) == 1
+            assert run.wait(PATIENCE) == 1
         finally:
             run.kill()
             run.wait()
-    text = (tmp_path / "said").read_text()
+    text = saying()
     assert "Traceback" not in text
     assert text.count("leasehold: ") == 1
     assert f"Spark's master spark://127.0.0.1:{closed} cannot be reached" in text.splitlines()[-1]

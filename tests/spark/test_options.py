@@ -93,7 +93,7 @@ def test_every_option() -> None:
             load_balancing_interval=2.0,
             partition_expiration=10.0,
             foreign_expiration=50.0,
-            request_timeout=1.0,
+            request_timeout=1.0,  # by hand: only compared
             margin=0.5,
             clock_rate_ratio=1.5,
             stall_timeout=60.0,

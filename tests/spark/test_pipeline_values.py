@@ -13,7 +13,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.pipeline_values import parse_settings
-from tests.spark.test_pipeline_file import WHOLE
+from tests.spark.pipeline_text import WHOLE
 
 STORE = 'store = "sqlite:///leasehold.db"'
 

@@ -13,11 +13,8 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import EntityTable, MicroBatches
-from tests.sinks.conftest import place, postgres_server
 from tests.sinks.postgres import Place
-from tests.spark.test_micro_batches import QUICK
-
-__all__ = ["place", "postgres_server"]
+from tests.spark.places import QUICK
 
 PIPELINE = """
 name = "flights"

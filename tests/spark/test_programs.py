@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from leasehold.errors import AlreadyInUse, ConfigError
 from leasehold.sinks import TableSpec
@@ -22,14 +22,10 @@ from leasehold.spark.table.stream_tables import (
     read_addresses,
 )
 from leasehold.stores import PipelineBinding
-from tests.spark.programs import FENCE, Program
+from tests.spark.places import FENCE
+from tests.spark.programs import Program
 
 pytestmark = pytest.mark.timeout(240)
-
-
-@pytest.fixture
-def program(spark: SparkSession, tmp_path: Path) -> Program:
-    return Program(spark, tmp_path)
 
 
 def count(rows: DataFrame, batch: int) -> None:

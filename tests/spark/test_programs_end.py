@@ -12,8 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from leasehold.spark import MicroBatches
+from tests.spark.places import let_expire
 from tests.spark.programs import Program
-from tests.spark.test_source import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -23,12 +24,14 @@ def program(spark: SparkSession, tmp_path: Path) -> Program:
     return Program(spark, tmp_path, partitions=1)
 
 
-def kill_sources() -> None:
-    """SIGKILL for the source's process of every query of this process."""
+def kill_sources(program: Program) -> None:
+    """SIGKILL for the source's process of every query of this process, and nobody waits for it to expire."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # a zombie counts as none
             if any("python_streaming_source_runner" in word for word in child.cmdline()):
                 child.kill()
+                child.wait(PATIENCE)
+    let_expire(program.folder / "stores.db")
 
 
 def retain_nothing_of_the_first(program: Program) -> None:
@@ -58,7 +61,7 @@ def test_a_start_asks_the_table_before_it_says_that_events_are_lost(program: Pro
     table = program.table()
     query = program.start(program.rows(program.events(table)), table.apply, interval="10 minutes", available_now=False)
     until(lambda: table.row_count() == 10, "the batch to be applied")
-    kill_sources()
+    kill_sources(program)
     query.stop()
     assert program.checkpoints() == {"0": 0}
     retain_nothing_of_the_first(program)
@@ -69,7 +72,7 @@ def test_a_start_asks_the_table_before_it_says_that_events_are_lost(program: Pro
     assert program.numbers() == list(range(15))
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.soak), True], ids=["stopped", "killed"])
 def test_a_gap_that_was_told_is_not_told_again(program: Program, killed: bool) -> None:
     """No event follows it: nothing of it is in the table, and Spark does not say that its batch is committed."""
     program.send(10, "0")
@@ -83,7 +86,7 @@ def test_a_gap_that_was_told_is_not_told_again(program: Program, killed: bool) -
         lambda: (progress := query.lastProgress) and '"lostEvents":5' in str(progress.json).replace(" ", ""), "the gap"
     )
     if killed:
-        kill_sources()
+        kill_sources(program)
     query.stop()
     program.send(3, "0")
     for scratch in ("scratch", "new"):
@@ -121,7 +124,7 @@ def test_what_spark_has_committed_is_recorded_before_anything_is_claimed(program
 
     query = program.start(program.events(), note, interval="10 minutes", available_now=False)
     until(lambda: query.lastProgress is not None, "the commit of the first batch")
-    kill_sources()
+    kill_sources(program)
     query.stop()
     program.send(5, "0")
     program.start(program.events(), note).awaitTermination()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import SparkSession
 
 from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
@@ -35,11 +33,6 @@ table = "numbers"
 mode = "append"
 keep = ["partition", "sequenceNumber"]
 """
-
-
-@pytest.fixture
-def program(spark: SparkSession, tmp_path: Path) -> Program:
-    return Program(spark, tmp_path)
 
 
 def hub_time(program: Program, partition: str, number: int) -> float:

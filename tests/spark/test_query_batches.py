@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
 from leasehold.errors import LeaseholdError, SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
 from leasehold.sinks.batch import Batch
 from leasehold.spark.table.query_batches import ReadByQuery, check_marks
-from tests.spark.programs import FENCE, Program
+from tests.spark.places import FENCE
+from tests.spark.programs import Program
 
 pytestmark = pytest.mark.timeout(240)
 
 SCHEMA = "n INT, hub STRING, partition STRING, sequenceNumber BIGINT, ownerLevel BIGINT"
-
-
-@pytest.fixture
-def program(spark: SparkSession, tmp_path: Path) -> Program:
-    return Program(spark, tmp_path)
 
 
 def beside(program: Program, *, first: bool) -> Callable[[DataFrame], DataFrame]:

@@ -19,7 +19,7 @@ from leasehold.sinks import open_sink
 from leasehold.sinks.set_aside import RejectedRow, RetryResult, Selection
 from leasehold.spark import EntityTable, MicroBatches
 from leasehold.spark.retrying import Retransform
-from tests.spark.test_micro_batches import FENCE, QUICK
+from tests.spark.places import FENCE, QUICK
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from leasehold.errors import HubError
 from leasehold.hubs.log.hub import LogHub
@@ -27,71 +18,11 @@ from leasehold.notices import Notices
 from leasehold.spark import EntityTable
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.reading import read_ranges
-from leasehold.stores.sqlite.store import SqliteStore
 from tests.metrics.groups import samples
-from tests.metrics.test_instance import get
+from tests.metrics.scraper import get
 from tests.ports import free_port
-
-FAST = {"loadBalancingInterval": "200ms", "partitionExpiration": "2s", "requestTimeout": "1s", "margin": "200ms"}
-
-
-@dataclass
-class Bench:
-    """A log, a store and what streams have read."""
-
-    spark: SparkSession
-    folder: Path
-    hub: LogHub
-    seen: list[tuple[str, int]] = field(default_factory=list)
-    batches: list[int] = field(default_factory=list)
-    write: Callable[[DataFrame, int], object] = lambda batch, batch_id: None
-
-    @property
-    def store(self) -> SqliteStore:
-        return SqliteStore(self.folder / "store.db")
-
-    def send(self, partition: str, count: int) -> None:
-        bodies = [b"%d" % number for number in range(count)]
-        self.hub.append(pa.table({"body": pa.array(bodies, pa.binary())}), partition=partition)
-
-    def batch(self, **options: str) -> DataFrame:
-        return self.spark.read.format("leasehold").options(hub=self.hub.url, **options).load()
-
-    def stream(
-        self, name: str, *, available_now: bool = False, interval: str | None = None, **options: str
-    ) -> StreamingQuery:
-        """Start a stream that notes and writes what it reads; `name` is its owner id and its checkpoint folder."""
-
-        def note(batch: DataFrame, batch_id: int) -> None:
-            rows = batch.select("partition", "sequenceNumber").toArrow().to_pylist()
-            self.batches.append(len(rows))
-            self.seen += [(row["partition"], row["sequenceNumber"]) for row in rows]
-            self.write(batch, batch_id)
-
-        url = f"sqlite:///{self.folder}/store.db"
-        stores = {} if "ownershipStore" in options else {"store": url}
-        everything = {"hub": self.hub.url, "ownerId": name, **stores, **FAST, **options}
-        writer = self.spark.readStream.format("leasehold").options(**everything).load().writeStream.foreachBatch(note)
-        writer = writer.option("checkpointLocation", str(self.folder / name))
-        if interval is not None:
-            writer = writer.trigger(processingTime=interval)
-        return writer.trigger(availableNow=True).start() if available_now else writer.start()
-
-    def everything(self) -> list[tuple[str, int]]:
-        places = self.hub.partition_properties().values()
-        return [(place.partition, number) for place in places for number in range(place.end)]
-
-
-@pytest.fixture
-def bench(spark: SparkSession, tmp_path: Path) -> Bench:
-    return Bench(spark, tmp_path, LogHub.create(tmp_path / "hub.db", partitions=3))
-
-
-def until(condition: Callable[[], object], what: str, patience: float = 60) -> None:
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {patience:g} s for {what}"
-        time.sleep(0.02)
+from tests.spark.streams import Bench
+from tests.waiting import NEVER, until
 
 
 def test_batch_reads_all_columns_as_they_were_sent(bench: Bench) -> None:
@@ -135,7 +66,7 @@ def test_batch_positions(bench: Bench, options: dict[str, str], expected: dict[s
 
 def test_batch_of_what_is_not_committed_yet(bench: Bench) -> None:
     bench.send("0", 30)
-    bench.stream("one", available_now=True).awaitTermination(60)
+    bench.stream("one", available_now=True).awaitTermination()
     bench.send("0", 5)
     url = f"sqlite:///{bench.folder}/store.db"
     assert bench.batch(startingPosition="committed", store=url).count() == 5
@@ -168,7 +99,7 @@ def test_a_bad_option_is_one_error_that_says_what_is_allowed(bench: Bench) -> No
         bench.stream("x", partitionExpiration="1s", loadBalancingInterval="1s", requestTimeout="1s", margin="1s")
     query = bench.spark.readStream.format("leasehold").option("hub", bench.hub.url).load().writeStream.format("noop")
     with pytest.raises(PySparkException, match="a stream shares partitions through a store") as refused:
-        query.start().awaitTermination(30)
+        query.start().awaitTermination()
     assert "Traceback" not in str(refused.value)
 
 
@@ -184,7 +115,7 @@ def test_available_now_reads_everything_once_in_limited_batches(bench: Bench) ->
     for partition, count in (("0", 50), ("1", 5), ("2", 20)):
         bench.send(partition, count)
     query = bench.stream("one", available_now=True, maxEventsPerTrigger="15")
-    assert query.awaitTermination(60)
+    query.awaitTermination()
     assert sorted(bench.seen) == bench.everything()
     assert max(bench.batches) == 15
     reached = {
@@ -204,13 +135,13 @@ def test_a_stream_notices_new_partitions_and_relinquishes_when_it_stops(bench: B
     query = bench.stream("one", startingPosition="latest")
     until(lambda: len(bench.store.list_checkpoints(group)) == 3, "the start to be recorded")
     bench.send("0", 3)
-    until(lambda: len(bench.seen) == 3, "three events")
+    until(lambda: len(bench.seen) >= 3, "three events")
     bench.hub.grow(4)
     bench.send("3", 7)
-    until(lambda: len(bench.seen) == 10, "the events of the new partition")
+    until(lambda: len(bench.seen) >= 10, "the events of the new partition")
     assert sorted(bench.seen) == [("0", n) for n in range(10, 13)] + [("3", n) for n in range(7)]
     query.stop()
-    until(lambda: all(r.owner_id == "" for r in bench.store.list_ownership(group).records), "the release", 5)
+    until(lambda: all(r.owner_id == "" for r in bench.store.list_ownership(group).records), "the release")
 
 
 def test_two_streams_share_and_one_takes_the_others_place(bench: Bench) -> None:
@@ -225,57 +156,66 @@ def test_two_streams_share_and_one_takes_the_others_place(bench: Bench) -> None:
     until(lambda: owners() == ["first", "first", "second"], "the second to own one")
     for partition in "012":
         bench.send(partition, 10)
-    until(lambda: len(set(bench.seen)) == 30, "all events")
+    until(lambda: len(set(bench.seen)) >= 30, "all events")
     first.stop()
     until(lambda: owners() == ["second"] * 3, "the second to own all")
     bench.send("0", 10)
-    until(lambda: len(set(bench.seen)) == 40, "all events")
+    until(lambda: len(set(bench.seen)) >= 40, "all events")
     assert set(bench.seen) == set(bench.everything())
     second.stop()
 
 
-def test_min_events_wait_no_longer_than_the_delay(bench: Bench) -> None:
-    query = bench.stream("one", minEventsPerTrigger="10", maxTriggerDelay="8s")
+def test_fewer_than_the_least_events_come_after_the_delay(bench: Bench) -> None:
     bench.send("0", 4)
-    until(lambda: bench.seen, "the delay to pass")
-    before = len(bench.batches)
-    bench.send("0", 10)
-    until(lambda: len(bench.seen) == 14, "enough events", 7.9)
-    assert [size for size in bench.batches[before:] if size] == [10]
+    query = bench.stream("one", minEventsPerTrigger="10", maxTriggerDelay="500ms")
+    until(lambda: len(bench.seen) >= 4, "the delay to pass")
     query.stop()
 
 
+def test_fewer_than_the_least_events_wait_for_more(bench: Bench) -> None:
+    query = bench.stream("one", minEventsPerTrigger="10", maxTriggerDelay=f"{NEVER:g}s")
+    bench.send("0", 4)
+    until(lambda: bench.store.list_checkpoints(bench.hub.consumer_group("$Default")), "the start to be recorded")
+    bench.send("0", 6)
+    until(lambda: len(bench.seen) >= 10, "enough events")
+    assert [size for size in bench.batches if size] == [10]
+    query.stop()
+
+
+@pytest.mark.soak
 def test_separate_stores_and_a_new_checkpoint_folder(bench: Bench) -> None:
     stores = {name: f"sqlite:///{bench.folder}/{name}.db" for name in ("ownershipStore", "checkpointStore")}
     bench.send("0", 10)
-    bench.stream("one", available_now=True, **stores).awaitTermination(60)
+    bench.stream("one", available_now=True, **stores).awaitTermination()
     bench.send("0", 10)
-    bench.stream("two", available_now=True, **stores).awaitTermination(60)
+    bench.stream("two", available_now=True, **stores).awaitTermination()
     assert sorted(bench.seen) == bench.everything()
 
 
 def test_a_checkpoint_folder_of_another_hub_is_refused(bench: Bench) -> None:
     bench.send("0", 10)
-    bench.stream("one", available_now=True).awaitTermination(60)
+    bench.stream("one", available_now=True).awaitTermination()
     other = Bench(bench.spark, bench.folder, LogHub.create(bench.folder / "other.db", partitions=1))
     other.send("0", 10)
     with pytest.raises(PySparkException, match="the Spark checkpoint folder belongs to hub"):
-        other.stream("one", available_now=True).awaitTermination(60)
+        other.stream("one", available_now=True).awaitTermination()
 
 
 def test_triggers_further_apart_than_the_stall_timeout_go_on_reading(bench: Bench) -> None:
-    query = bench.stream("slow", interval="5 seconds", stallTimeout="4s")
+    # What expires here is taken again, by the next trigger at the latest.
+    short: dict[str, Any] = {"partitionExpiration": "2s", "stallTimeout": "2s", "requestTimeout": "1s"}
+    query = bench.stream("slow", interval="3 seconds", **short)
     try:
         for count in (5, 10):
             bench.send("0", 5)
-            until(lambda: len(bench.seen) == count, f"{count} events")  # noqa: B023 - called before it changes
+            until(lambda: len(set(bench.seen)) >= count, f"{count} events")  # noqa: B023 - called before it changes
     finally:
         query.stop()
 
 
 def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint(bench: Bench) -> None:
     bench.send("0", 5)
-    bench.stream("one", available_now=True).awaitTermination(60)
+    bench.stream("one", available_now=True).awaitTermination()
     bench.send("0", 5)
     bench.hub.retain(max_age=0)
     query = bench.stream("one", failOnDataLoss="false")
@@ -292,7 +232,7 @@ def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint(bench: Bench) 
         until(lambda: reached() == 10, "the place behind the gap")
         until(lambda: (report().get("lag"), report().get("lostEvents")) == (0, 5), "nothing to be left")
         bench.send("0", 3)
-        until(lambda: len(bench.seen) == 8, "what follows")
+        until(lambda: len(bench.seen) >= 8, "what follows")
     finally:
         query.stop()
     assert bench.seen[5:] == [("0", 10), ("0", 11), ("0", 12)]
@@ -325,7 +265,7 @@ def test_the_source_process_serves_metrics_and_health_of_the_whole_query(bench: 
             except OSError:  # the process is about to start
                 return -1.0
 
-        until(lambda: told("events_total") == 30, "the batch to be counted")
+        until(lambda: (told("events_total") or 0) >= 30, "the batch to be counted")
         assert told("partitions") == 3
         assert told('batch_phase_seconds_sum{phase="body"}') > 0
         until(lambda: get(f"http://127.0.0.1:{port}/readyz")[0] == 200, "it to be ready")
@@ -351,7 +291,7 @@ def test_the_source_and_the_table_of_a_query_come_together_in_one_endpoint(bench
         options: dict[str, Any] = {"metricsListen": f"127.0.0.1:{port}", **table.stream_options()}
         query = bench.stream("a", **options)
         try:
-            until(lambda: told("events_total") == 30, "the batch to be counted")
+            until(lambda: (told("events_total") or 0) >= 30, "the batch to be counted")
             assert told("partitions") == 3
             assert told('table_rows_total{outcome="applied"}') == 30
             assert told(f'beside_up{{endpoint="127.0.0.1:{port}"}}') == 1
@@ -402,33 +342,4 @@ def test_a_port_in_use_ends_the_query_with_the_option_s_name(bench: Bench) -> No
     with serve_metrics(Notices(), listen="127.0.0.1:0") as server:
         query = bench.stream("a", metricsListen=server.url.removeprefix("http://"))
         with pytest.raises(PySparkException, match=r"metricsListen = .*cannot be listened at"):
-            query.awaitTermination(60)
-
-
-PROGRAM = """
-import sys
-from leasehold.spark import open_session
-
-spark = open_session("program")
-print(spark.read.format("leasehold").option("hub", sys.argv[1]).load().count())
-spark.stop()
-"""
-
-
-def test_the_source_is_found_whatever_python_is_on_the_path(tmp_path: Path) -> None:
-    """A program that is run by the interpreter of an environment which nobody has activated."""
-    hub = LogHub.create(tmp_path / "log.db", partitions=2)
-    hub.send([Event(b"x") for _ in range(7)], partition="0")
-    url = hub.url
-    hub.close()
-    others = tmp_path / "bin"
-    others.mkdir()
-    for name in ("python", "python3"):
-        (others / name).write_text("#!/bin/sh\necho another Python, without Leasehold >&2\nexit 1\n")
-        (others / name).chmod(0o755)
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
-    environ["PATH"] = f"{others}{os.pathsep}{environ['PATH']}"
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, url], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=200
-    )
-    assert (ran.returncode, ran.stdout) == (0, "7\n"), ran.stderr
+            query.awaitTermination()

@@ -6,7 +6,6 @@ import json
 import logging
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,13 +34,12 @@ from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.offsets import ReadRange
 from leasehold.spark.table.of_file import table_of
-from tests.sinks.conftest import place, postgres_server
 from tests.sinks.postgres import Place
 from tests.sinks.postgres_writer import IN_TASK
+from tests.spark.places import FENCE, QUICK
+from tests.spark.programs import FAST
 from tests.spark.stagers import CutOff, Killed, Twice, WithoutDriver
-from tests.spark.test_micro_batches import FENCE, QUICK
-
-__all__ = ["place", "postgres_server"]
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 KEPT = [(f"{partition}-{key}", n) for partition in "01" for key, n in ((0, 9), (1, 7), (2, 8))]
@@ -158,8 +156,7 @@ def test_no_more_tasks_stage_at_a_time_than_connections_are_allowed(
     kept = f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY%{place.schema}%leasehold_staged%'"
     applied(spark, place, hub, tmp_path, stage_connections=1, min_partitions=2).close()
     assert set(attempts) == {1}
-    while place.look(kept) != [(0,)]:  # the server ends what a task has closed
-        time.sleep(0.01)
+    until(lambda: place.look(kept) == [(0,)], "the server to end what a task has closed")
     assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
 
 
@@ -181,10 +178,9 @@ def test_a_batch_of_a_query_is_staged_if_its_rows_are_the_querys(
     spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, staged: list[int]
 ) -> None:
     table = EntityTable(place.url, "flights", keys=["id"], pipeline="flights", reject_by="reason", stage_from=20)
-    options = {**dict.fromkeys(("loadBalancingInterval",), "400ms"), "partitionExpiration": "3s"}
     source = spark.readStream.format("leasehold").option("hub", hub.url)
-    source = source.option("store", f"sqlite:///{tmp_path}/stores.db").options(**table.stream_options())
-    events = source.options(**{"requestTimeout": "1s", "margin": "300ms", **options}).load()
+    source = source.option("store", f"sqlite:///{tmp_path}/stores.db")
+    events = source.options(**FAST, **table.stream_options()).load()
     refused: list[str] = []
 
     def apply(df: DataFrame, batch: int) -> None:
@@ -236,10 +232,6 @@ name = "flights"
 hub = "log:///hub.db"
 [ownership]
 store = "sqlite:///stores.db"
-load_balancing_interval = "400ms"
-partition_expiration = "3s"
-request_timeout = "1s"
-margin = "300ms"
 [transform]
 schema = "id STRING, n BIGINT"
 sql = "SELECT id, 100 DIV (n - 5) AS n, hub, partition, sequenceNumber, ownerLevel FROM events"
@@ -305,6 +297,7 @@ def a_worker_is_killed_at_each(place: Place, folder: Path, points: Sequence[str]
     assert place.look(LEFT) == [(0,)]
 
 
+@pytest.mark.soak
 def test_a_worker_killed_at_any_point_of_its_staging_is_no_failure_of_the_batch(place: Place, tmp_path: Path) -> None:
     a_worker_is_killed_at_each(place, tmp_path, list(IN_TASK))
 

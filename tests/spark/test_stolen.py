@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -23,8 +22,9 @@ from leasehold.hubs.base import owner_reads
 from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.spark import EntityTable, MicroBatches
 from leasehold.stores.sqlite.store import SqliteStore
+from tests.spark.places import QUICK
 
-TIMES = [pytest.param(4), pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(1500)])]
+TIMES = [pytest.param(2), pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(1500)])]
 
 
 class Thief:
@@ -69,12 +69,8 @@ def test_stolen_in_mid_batch(spark: SparkSession, tmp_path: Path, times: int) ->
             store=f"sqlite:///{tmp_path}/stores.db",
             pipeline="p",
             columns=("hub", "partition", "sequenceNumber", "ownerLevel"),
-            load_balancing_interval=0.4,
-            partition_expiration=2.75,
-            request_timeout=1.0,
-            margin=0.3,
+            **QUICK,
         )
-        deadline = time.monotonic() + 200 + 20 * times
         with batches:
             for partition in ("0", "1"):
                 thief.hub.send([Event(b"x")] * 300, partition=partition)
@@ -91,7 +87,6 @@ def test_stolen_in_mid_batch(spark: SparkSession, tmp_path: Path, times: int) ->
                     table.apply(batch.events, batch)
                 if thief.steals >= times and table.row_count() == sent:
                     batches.stop()
-                assert time.monotonic() < deadline, f"{thief.steals} steals, {table.row_count()} of {sent}"
         thief.hub.close()
         table.close()
     with sqlite3.connect(tmp_path / "t.db") as connection:

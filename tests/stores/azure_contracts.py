@@ -5,6 +5,7 @@ A test module gives `reopen`, which opens the store on a place of its own, as an
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from leasehold.model import ConsumerGroup
 from leasehold.stores import Store
 from leasehold.testing.stores import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
 from leasehold.testing.stores.groups import FEWER_WORDS, groups_alike, new_group
+from tests.waiting import until
 
 PAGE = 80
 """Records: a page of a listing, of which 300 partitions are four."""
@@ -46,7 +48,12 @@ class AzureOwnership(OnAzurite, OwnershipStoreContract):
     @pytest.fixture
     def wait(self) -> Callable[[float], None]:
         """A clock of whole seconds shows that time has passed once the second has changed."""
-        return lambda seconds: time.sleep(1.0 + seconds)
+
+        def until_the_next_second(seconds: float) -> None:
+            then = math.floor(time.time() + seconds) + 1
+            until(lambda: time.time() >= then, "the service's next second")
+
+        return until_the_next_second
 
 
 class AzureCheckpoints(OnAzurite, CheckpointStoreContract):

@@ -1,4 +1,4 @@
-"""Azurite, the tests' Azure Storage: installed once, started for a session, on free ports of this host.
+"""Azurite, the tests' Azure Storage: installed once, started once for all workers, on free ports of this host.
 
 Owns its processes and ends them by their process id. The install goes beside the interpreter (`sys.prefix`), by
 `tests.node_packages`. Where Azurite cannot be installed
@@ -10,17 +10,22 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import threading
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+import psutil
 import pytest
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 
 from tests.node_packages import install, node
 from tests.ports import free_port
+from tests.stores.shared import detached, one_for_all, runs
+from tests.waiting import until
 
 VERSION = "3.37.0"
 ACCOUNT = "devstoreaccount1"
@@ -41,43 +46,40 @@ _OPTIONS = (
 class Azurite:
     """One server. It keeps its ports when it is started again, and forgets everything else."""
 
-    def __init__(self) -> None:
-        self._ports = {"blob": free_port(), "queue": free_port(), "table": free_port()}
-        self._process: subprocess.Popen[str] | None = None
-        self._drain: threading.Thread | None = None
+    def __init__(self, running: dict[str, Any] | None = None) -> None:
+        """One that is to be started; or the one that runs, of which `facts` were told."""
+        self._process: psutil.Process | None = None
+        if running is None:
+            self._ports = {"blob": free_port(), "queue": free_port(), "table": free_port()}
+        else:
+            self._ports = running["ports"]
+            self._process = psutil.Process(running["pid"])
 
     def start(self) -> None:
         ports = [word for service, port in self._ports.items() for word in (f"--{service}Port", str(port))]
         script = installed() / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
-        self._process = subprocess.Popen(
-            [str(node()), str(script), *_OPTIONS, *ports],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert self._process.stdout
-        said = ""
-        for line in self._process.stdout:
-            said += line
-            if len(re.findall(r"successfully listening", said)) == len(self._ports):
-                break
-        else:
+        with tempfile.NamedTemporaryFile() as said:
+            self._process = detached([str(node()), str(script), *_OPTIONS, *ports], Path(said.name))
+            until(lambda: self._listens(Path(said.name).read_text()), "Azurite to listen")
+
+    def _listens(self, said: str) -> bool:
+        assert self._process
+        if not runs(self._process):
             raise RuntimeError(f"Azurite did not start:\n{said}")
-        # It stops when the pipe is full.
-        self._drain = threading.Thread(target=self._process.stdout.read, daemon=True)
-        self._drain.start()
+        return len(re.findall(r"successfully listening", said)) == len(self._ports)
 
     def stop(self) -> None:
         """End the process at once: what it holds in memory is gone."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            if self._drain is not None:
-                self._drain.join(10)
-            if self._process.stdout:
-                self._process.stdout.close()
+        if (process := self._process) is not None:
+            process.kill()
+            until(lambda: not runs(process), "Azurite to end")
             self._process = None
+
+    def facts(self) -> dict[str, Any]:
+        return {"pid": self.pid, "ports": self._ports}
+
+    def end(self) -> None:
+        self.stop()
 
     @property
     def pid(self) -> int:
@@ -115,9 +117,9 @@ def installed() -> Path:
     return install(f"azurite-{VERSION}", _PACKAGE)
 
 
-def started() -> Azurite:
+def started(server: Azurite | None = None) -> Azurite:
     """A server that runs; else the test that asks for it is skipped, or fails where CI says so."""
-    server = Azurite()
+    server = server or Azurite()
     try:
         server.start()
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
@@ -128,9 +130,8 @@ def started() -> Azurite:
     return server
 
 
-@pytest.fixture(scope="session")
-def azurite() -> Iterator[Azurite]:
-    """Azurite, for all tests of a process. Each of them makes a container, a table or a group of its own."""
-    server = started()
-    yield server
-    server.stop()
+@contextmanager
+def azurite_for_all() -> Iterator[Azurite]:
+    """The server that all workers share. Each test makes a container, a table or a group of its own."""
+    with one_for_all("azurite", lambda _: started(), lambda _, facts: Azurite(facts)) as server:
+        yield server

@@ -1,4 +1,4 @@
-"""Stores that a test opens, however many and in whatever thread, and that are closed when it ends."""
+"""Stores that a test opens, in whatever thread, and that are closed when it ends; and whether they answer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-PATIENT = 60.0
-"""Seconds: a time-out that no test of correctness runs into, on however slow a disk and busy a machine."""
+from leasehold.errors import StoreUnavailable
 
 
 class _Closable(Protocol):
@@ -35,3 +34,12 @@ def closing_all(make: Callable[..., S]) -> Iterator[Callable[..., S]]:
     finally:
         for store in opened:
             store.close()
+
+
+def answers(call: Callable[[], object]) -> bool:
+    """Whether the store behind a call is there: for a wait until one with a short time-out answers again."""
+    try:
+        call()
+    except StoreUnavailable:
+        return False
+    return True

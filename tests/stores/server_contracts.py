@@ -1,12 +1,13 @@
 """The contracts of stores as they are run on Postgres and on Redis alike.
 
-A test module gives `server`, which has a `url`, and `stuck`, within which a store of that server waits for an answer.
+A test module gives `server`, which has a `url`, and `stuck`, which gives a URL at which nobody answers meanwhile; for
+the times of leases also `wait`, which sets back the times that the server has written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, Protocol
 
 import pytest
@@ -15,14 +16,15 @@ from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.stores import (
     CheckpointStoreContract,
     LeaseHoldsContract,
-    LeaseTimesAtOnce,
+    LeaseTimesContract,
     LinearizableLeases,
     LinearizableOwnership,
     OwnershipStoreContract,
 )
-from tests.stores.opened import PATIENT, closing_all
+from tests.stores.opened import closing_all
+from tests.waiting import NEVER
 
-Stuck = Callable[[Any], AbstractContextManager[Any]]
+Stuck = Callable[[], AbstractContextManager[str]]
 
 
 class Server(Protocol):
@@ -40,8 +42,8 @@ class _OnServer:
         return server.url
 
     @pytest.fixture
-    def reopen(self, server: Server) -> Iterator[Callable[[], Any]]:
-        with closing_all(lambda: type(self).opens(server.url, timeout=PATIENT)) as opener:
+    def reopen(self, url: str) -> Iterator[Callable[[], Any]]:
+        with closing_all(lambda: type(self).opens(url, timeout=NEVER)) as opener:
             yield opener
 
     @pytest.fixture
@@ -49,8 +51,13 @@ class _OnServer:
         return reopen()
 
     @pytest.fixture
-    def hung(self, server: Server, stuck: Stuck) -> AbstractContextManager[Any]:
-        return stuck(type(self).opens(server.url, timeout=0.3))
+    def hung(self, stuck: Stuck) -> AbstractContextManager[Any]:
+        @contextmanager
+        def hanging() -> Iterator[Any]:
+            with stuck() as url, closing(type(self).opens(url, timeout=0.3)) as store:  # impatient: nobody answers it
+                yield store
+
+        return hanging()
 
 
 class ServerOwnership(_OnServer, OwnershipStoreContract):
@@ -65,14 +72,13 @@ class ServerLeases(_OnServer, LeaseHoldsContract):
     opens = open_lease_store
 
 
-class ServerLeaseTimes(_OnServer, LeaseTimesAtOnce):
-    """In real seconds, all at once: so a busy machine may take two of them between a renewal and a look."""
-
+class ServerLeaseTimes(_OnServer, LeaseTimesContract):
     opens = open_lease_store
 
     @pytest.fixture
     def short(self) -> float:
-        return 5.0
+        """A machine may pause for a quarter of a minute between any two lines."""
+        return 36.0
 
 
 class ServerOwnershipHistories(_OnServer, LinearizableOwnership):

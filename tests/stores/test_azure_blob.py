@@ -22,7 +22,8 @@ from tests.stores.azure_contracts import (
     Open,
 )
 from tests.stores.azurite import Azurite
-from tests.stores.opened import PATIENT, closing_all
+from tests.stores.opened import closing_all
+from tests.waiting import NEVER
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +36,7 @@ def container(azurite: Azurite) -> str:
 @pytest.fixture
 def reopen(azurite: Azurite, container: str) -> Iterator[Open]:
     with closing_all(
-        lambda: BlobStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT, page=PAGE)
+        lambda: BlobStore(read_url(azurite.url("azblob", container), BLOB), timeout=NEVER, page=PAGE)
     ) as opener:
         yield opener
 
@@ -72,9 +73,11 @@ class TestHistories(AzureHistories):
 def test_a_blob_that_somebody_has_leased_is_named_once(
     azurite: Azurite, container: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = BlobStore(read_url(azurite.url("azblob", container), BLOB), timeout=1.0)
+    access = read_url(azurite.url("azblob", container), BLOB)
+    patient = BlobStore(access, timeout=NEVER)
+    store = BlobStore(access, timeout=1.0)  # impatient: it writes what another has leased
     group = new_group()
-    store.raise_owner_level([Checkpoint(group, partition, 5, 1) for partition in ("0", "1")])
+    patient.raise_owner_level([Checkpoint(group, partition, 5, 1) for partition in ("0", "1")])
     name = f"{group.namespace}/{group.hub}/{group.name}/checkpoint/0".lower()
     with BlobServiceClient.from_connection_string(azurite.connection_string) as service:
         lease = service.get_blob_client(container, name).acquire_lease()
@@ -83,7 +86,8 @@ def test_a_blob_that_somebody_has_leased_is_named_once(
                 store.update_checkpoints([Checkpoint(group, "0", 6, 1)])
         [said] = [record.getMessage() for record in caplog.records if "leased" in record.getMessage()]
         assert name in said
-        assert store.update_checkpoints([Checkpoint(group, "1", 6, 1)]) == []
+        assert patient.update_checkpoints([Checkpoint(group, "1", 6, 1)]) == []
         lease.break_lease(0)
-    assert store.update_checkpoints([Checkpoint(group, "0", 7, 1)]) == []
+    assert patient.update_checkpoints([Checkpoint(group, "0", 7, 1)]) == []
     store.close()
+    patient.close()

@@ -1,71 +1,26 @@
-"""Leases of Azure Blob Storage's own: the contract on Azurite, in which a short lease is 15 s."""
+"""Leases of Azure Blob Storage's own: the contract on Azurite. What time does to them: `test_azure_times`."""
 
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
-from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure.blob_leases import BlobLeaseStore
-from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
-from leasehold.testing.stores.lease_fixtures import LeaseFixtures, Names
+from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce
+from leasehold.testing.stores.groups import ending_by_itself
+from tests.stores.azure_leases import AzureLeaseHistories, LeasePlace, OnAzurite, place_for_leases
 from tests.stores.azurite import Azurite
-from tests.stores.opened import PATIENT, closing_all
 from tests.stores.proxy import Proxy
-
-Open = Callable[[], BlobLeaseStore]
 
 
 @pytest.fixture(scope="module")
-def container(azurite: Azurite) -> str:
-    name = f"leases-{secrets.token_hex(4)}"
-    azurite.make_container(name)
-    return name
-
-
-@pytest.fixture
-def opener(azurite: Azurite, container: str) -> Iterator[Open]:
-    with closing_all(
-        lambda: BlobLeaseStore(read_url(azurite.url("azblob", container), BLOB), timeout=PATIENT)
-    ) as reopen:
-        yield reopen
-
-
-class OnAzurite(LeaseFixtures):
-    @pytest.fixture
-    def reopen(self, opener: Open) -> Open:
-        return opener
-
-    @pytest.fixture
-    def store(self, reopen: Open) -> BlobLeaseStore:
-        return reopen()
-
-    @pytest.fixture
-    def hung(self, azurite: Azurite, container: str) -> Iterator[AbstractContextManager[BlobLeaseStore]]:
-        proxy = Proxy(azurite.port("blob"))
-        url = azurite.url("azblob", container).replace(str(azurite.port("blob")), str(proxy.port))
-        store = BlobLeaseStore(read_url(url, BLOB), timeout=0.5)
-
-        @contextmanager
-        def hanging() -> Iterator[BlobLeaseStore]:
-            proxy.hangs = True
-            yield store
-            proxy.hangs = False
-
-        yield hanging()
-        store.close()
-        proxy.close()
-
-    @pytest.fixture
-    def names(self) -> Names:
-        """Fewer keys than the contract's: each is some five requests here, and no session lives longer than 60 s."""
-        return lambda many: [f"key {n}" for n in range(max(2, many // 250))]
+def where(azurite: Azurite) -> LeasePlace:
+    return place_for_leases(azurite, "azblob")
 
 
 class TestLeases(OnAzurite, LeaseHoldsContract):
@@ -85,31 +40,17 @@ class TestLeases(OnAzurite, LeaseHoldsContract):
         ]
         with hung as store:
             for use in uses:
-                started = time.monotonic()
-                with pytest.raises(StoreUnavailable):
+                with ending_by_itself(), pytest.raises(StoreUnavailable):
                     use(store)
-                assert time.monotonic() - started < 10.0
-
-
-class TestTimes(OnAzurite, LeaseTimesAtOnce):
-    """A wait is 18 s here, so that there is one for all."""
 
 
 @pytest.mark.soak
-class TestTimesOneByOne(OnAzurite, LeaseTimesContract):
-    """The same without other leases beside."""
+class TestTimesAsTheyPass(OnAzurite, LeaseTimesAtOnce):
+    """In real seconds: a wait is 18 s here, so that there is one for all."""
 
 
-class TestHistories(LinearizableLeases):
+class TestHistories(AzureLeaseHistories):
     rounds, steps = 2, 12
-
-    @pytest.fixture
-    def reopen(self, opener: Open) -> Open:
-        return opener
-
-    @pytest.fixture
-    def url(self, azurite: Azurite, container: str) -> str:
-        return azurite.url("azblob", container)
 
 
 @pytest.mark.soak
@@ -121,11 +62,10 @@ class TestHistoriesForLong(TestHistories):
 
 
 @pytest.mark.parametrize("losing", [b"x-ms-lease-action: acquire", b"comp=metadata", b"x-ms-lease-action: re"])
-def test_an_answer_that_is_lost_costs_no_lease(azurite: Azurite, container: str, losing: bytes) -> None:
-    proxy = Proxy(azurite.port("blob"))
-    url = azurite.url("azblob", container).replace(str(azurite.port("blob")), str(proxy.port))
-    store = BlobLeaseStore(read_url(url, BLOB), timeout=20.0)
-    me, heir, scope = store.open_session("me", 60.0), store.open_session("heir", 30.0), secrets.token_hex(4)
+def test_an_answer_that_is_lost_costs_no_lease(where: LeasePlace, losing: bytes) -> None:
+    proxy = Proxy(where.port)
+    store = where.open(proxy, timeout=30.0)
+    me, heir, scope = store.open_session("me", 60.0), store.open_session("heir", 60.0), secrets.token_hex(4)
     proxy.losing, proxy.answers_to_lose = losing, 1
     [lease] = store.acquire(me, scope, ["a"])
     assert store.renew([lease]) == store.holders(scope, ["a"]) == [lease]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,9 +16,11 @@ from leasehold.stores.azure.access import BLOB, TABLE, read_url
 from leasehold.stores.azure.blob import BlobStore
 from leasehold.stores.azure.table import TableStore
 from leasehold.stores.base import PipelineBinding, SchemaKeeper
+from leasehold.testing.stores.groups import ending_by_itself
 from leasehold.testing.stores.ownership_records import claim, records
 from tests.stores.azurite import ACCOUNT, KEY, Azurite, started
 from tests.stores.proxy import Proxy
+from tests.waiting import NEVER
 
 GROUP = ConsumerGroup("fleet.servicebus.windows.net", "flights")
 AzureStore = BlobStore | TableStore
@@ -33,7 +34,7 @@ class Place:
     url: str
     opened: list[AzureStore]
 
-    def open(self, timeout: float = 20.0) -> AzureStore:
+    def open(self, timeout: float = 60.0) -> AzureStore:
         if self.url.startswith("azblob"):
             self.opened.append(BlobStore(read_url(self.url, BLOB), timeout=timeout))
         else:
@@ -92,13 +93,11 @@ def test_a_checkpoint_whose_answer_is_lost(place: Place) -> None:
 
 
 def test_some_renewals_that_fail_take_no_other_with_them(place: Place) -> None:
-    store = place.open(timeout=2.0)
+    store = place.open(timeout=10.0)
     held = store.claim_ownership([Ownership(GROUP, str(p), "me" if p else "victim", 1) for p in range(8)])
     assert len(held) == 8
     place.proxy.losing, place.proxy.answers_to_lose = b"victim", 1000
-    started_at = time.monotonic()
     assert {one.partition for one in store.renew_ownership(held)} == {str(p) for p in range(1, 8)}
-    assert time.monotonic() - started_at < 15
     place.proxy.answers_to_lose = 0
     assert set(records(store, GROUP)) == {str(p) for p in range(8)}
 
@@ -124,19 +123,21 @@ CALLS: dict[str, Callable[[AzureStore], object]] = {
 def test_every_call_gives_up_at_the_time_out(place: Place) -> None:
     place.proxy.hangs = True
 
-    def took(call: Callable[[AzureStore], object]) -> float:
-        store = place.open(timeout=0.5)
-        started_at = time.monotonic()
-        with pytest.raises(StoreUnavailable, match=f"{ACCOUNT}/faults.*(no answer|no time was left)") as raised:
+    def gives_up(call: Callable[[AzureStore], object]) -> None:
+        store = place.open(timeout=0.5)  # impatient: nobody answers it
+        with (
+            ending_by_itself(),
+            pytest.raises(StoreUnavailable, match=f"{ACCOUNT}/faults.*(no answer|no time was left)") as raised,
+        ):
             call(store)
         assert KEY not in str(raised.value)
-        return time.monotonic() - started_at
 
     with ThreadPoolExecutor(len(CALLS)) as pool:
-        assert max(pool.map(took, CALLS.values())) < 15
+        assert len(list(pool.map(gives_up, CALLS.values()))) == len(CALLS)
 
 
-def test_thirty_two_renewals_on_a_slow_machine_stay_within_the_default_time_out(place: Place) -> None:
+@pytest.mark.timing
+def test_thirty_two_renewals_stay_within_the_default_time_out(place: Place) -> None:
     store = place.open(timeout=3.0)
     held = store.claim_ownership([Ownership(GROUP, str(p), "me", 1) for p in range(32)])
     for _ in range(3):
@@ -153,13 +154,14 @@ def mortal() -> Iterator[Azurite]:
 
 def test_a_server_that_is_killed_and_started_again(mortal: Azurite) -> None:
     mortal.make_container("stores")
-    store = open_store(mortal.url("azblob", "stores"), timeout=2.0)
+    impatient = open_store(mortal.url("azblob", "stores"), timeout=2.0)  # impatient: called while it is away
+    store = open_store(mortal.url("azblob", "stores"), timeout=NEVER)
     first = claim(store, GROUP, level=3)
     mortal.stop()
     for call in (CALLS["list"], CALLS["claim"], CALLS["update"]):
         # A machine that is busy has not refused the connection before the time is up.
         with pytest.raises(StoreUnavailable, match=r"stores: .*(connection|no answer within 2 s)"):
-            call(store)  # type: ignore[arg-type]
+            call(impatient)  # type: ignore[arg-type]
     mortal.start()
     with pytest.raises(StoreError, match=r"no such container\. Make it first, with `leasehold init`"):
         store.list_ownership(GROUP)
@@ -172,7 +174,8 @@ def test_a_server_that_is_killed_and_started_again(mortal: Azurite) -> None:
     assert store.renew_ownership([first]) == []
     again = claim(store, GROUP, level=4)
     assert records(store, GROUP) == {"0": again}
-    store.close()  # type: ignore[attr-defined]
+    for one in (store, impatient):
+        one.close()  # type: ignore[attr-defined]
 
 
 # Credentials
@@ -187,33 +190,6 @@ def test_a_wrong_key_is_told_without_the_key(place: Place) -> None:
     shown = f"{raised.value!r} {store!r} {raised.value.__cause__!r}"
     assert "x" * 10 not in shown
     assert "sig=" not in shown
-
-
-def test_presence_and_asks(place: Place) -> None:
-    store = place.open()
-    store.renew_ownership([], Presence(GROUP, "a/1", "flights", "planned", 2.5, 7))
-    [first] = store.list_ownership(GROUP).presences
-    assert (first.owner_id, first.pipeline, first.strategy, first.capacity, first.maximum) == (
-        *("a/1", "flights", "planned", 2.5, 7),
-    )
-    assert first.created == first.last_modified
-    time.sleep(1.1)
-    place.open().renew_ownership([], Presence(GROUP, "a/1"))
-    listing = store.list_ownership(GROUP)
-    [second] = listing.presences
-    assert (second.created, second.maximum) == (first.created, None)
-    assert first.last_modified < second.last_modified <= listing.as_of
-    assert second.etag != first.etag
-    mine, theirs = Ask(GROUP, "0", 3, "a/1"), Ask(GROUP, "0", 4, "é")
-    store.ask([mine])
-    assert store.list_ownership(GROUP).asks == (mine,)
-    store.ask([theirs, Ask(GROUP, "1", 1, "x")])
-    store.withdraw_asks([mine])
-    assert set(store.list_ownership(GROUP).asks) == {theirs, Ask(GROUP, "1", 1, "x")}
-    store.withdraw_asks([theirs, Ask(GROUP, "1", 1, "x")])
-    store.withdraw_presence(GROUP, ["a/1", "nobody"])
-    listing = store.list_ownership(GROUP)
-    assert (listing.asks, listing.presences, listing.records) == ((), (), ())
 
 
 def test_everything_of_a_claim_comes_back(place: Place) -> None:

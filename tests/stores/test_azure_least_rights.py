@@ -26,7 +26,7 @@ from leasehold.stores import PipelineBinding, open_lease_store, open_store
 from leasehold.testing.stores.groups import new_group
 from leasehold.testing.stores.ownership_records import claim
 from tests.stores.azurite import ACCOUNT, KEY, Azurite
-from tests.stores.opened import PATIENT
+from tests.waiting import NEVER
 
 BLOB_STORE, BLOB_LEASES = "rwdl", "rw"
 TABLE_STORE = TABLE_LEASES = "raud"
@@ -69,7 +69,7 @@ _TABLE_WORDS = {"r": "read", "a": "add", "u": "update", "d": "delete"}
 
 def work_with_a_store(url: str) -> None:
     """Every call of a store, as an instance and its neighbour make them."""
-    with closing(open_store(url, timeout=PATIENT)) as store:  # type: ignore[type-var]
+    with closing(open_store(url, timeout=NEVER)) as store:  # type: ignore[type-var]
         group = new_group()
         mine = claim(store, group)
         [renewed] = store.renew_ownership([mine], Presence(group, "me/1"))
@@ -90,7 +90,7 @@ def work_with_a_store(url: str) -> None:
 
 def work_with_leases(url: str) -> None:
     """Every call of a store of leases."""
-    with closing(open_lease_store(url, timeout=PATIENT)) as store:  # type: ignore[type-var]
+    with closing(open_lease_store(url, timeout=NEVER)) as store:  # type: ignore[type-var]
         me, heir, scope = store.open_session("me", 30.0), store.open_session("heir", 30.0), secrets.token_hex(4)
         held = store.acquire(me, scope, ["a", "b", "c"])
         assert len(held) == len(store.holders(scope, ["a", "b", "c"])) == 3
@@ -167,7 +167,7 @@ def test_a_place_that_is_not_there_is_said_at_the_first_session(azurite: Azurite
     for scheme, said in (("azblob", "no such container"), ("aztable", "no such table")):
         with (
             closing(
-                open_lease_store(azurite.url(scheme, f"missing{secrets.token_hex(4)}"), timeout=PATIENT)  # type: ignore[type-var]
+                open_lease_store(azurite.url(scheme, f"missing{secrets.token_hex(4)}"), timeout=NEVER)  # type: ignore[type-var]
             ) as store,
             pytest.raises(StoreError, match=said),
         ):

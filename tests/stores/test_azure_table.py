@@ -18,7 +18,8 @@ from tests.stores.azure_contracts import (
     Open,
 )
 from tests.stores.azurite import Azurite
-from tests.stores.opened import PATIENT, closing_all
+from tests.stores.opened import closing_all
+from tests.waiting import NEVER
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +32,7 @@ def table(azurite: Azurite) -> str:
 @pytest.fixture
 def reopen(azurite: Azurite, table: str) -> Iterator[Open]:
     with closing_all(
-        lambda: TableStore(read_url(azurite.url("aztable", table), TABLE), timeout=PATIENT, page=PAGE)
+        lambda: TableStore(read_url(azurite.url("aztable", table), TABLE), timeout=NEVER, page=PAGE)
     ) as opener:
         yield opener
 

@@ -1,111 +1,52 @@
-"""Leases in an Azure table: the contract on Azurite, what a network does to transactions, and who buries whom."""
+"""Leases in an Azure table: the contract on Azurite, what a network does to transactions, and who buries whom.
+
+What time does to them: `test_azure_times`.
+"""
 
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-from azure.data.tables import TableClient
 
-from leasehold.stores.azure.access import TABLE, read_url
 from leasehold.stores.azure.calls import Deadline
-from leasehold.stores.azure.lease_entities import LARGEST_TRANSACTION, PARTITION, EntityWrite, Row, packed
+from leasehold.stores.azure.lease_entities import LARGEST_TRANSACTION, EntityWrite, Row, packed
 from leasehold.stores.azure.table_leases import TableLeaseStore
-from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce, LeaseTimesContract, LinearizableLeases
-from leasehold.testing.stores.lease_fixtures import LeaseFixtures, Names
+from leasehold.testing.stores import LeaseHoldsContract
+from tests.stores.azure_leases import AzureLeaseHistories, LeasePlace, OnAzurite, place_for_leases
 from tests.stores.azurite import Azurite
-from tests.stores.opened import PATIENT, closing_all
+from tests.stores.opened import closing_all
 from tests.stores.proxy import Proxy
+from tests.waiting import NEVER
 
 Open = Callable[[], TableLeaseStore]
 
 
 @pytest.fixture(scope="module")
-def table(azurite: Azurite) -> str:
-    name = f"leases{secrets.token_hex(4)}"
-    azurite.make_table(name)
-    return name
+def where(azurite: Azurite) -> LeasePlace:
+    return place_for_leases(azurite, "aztable")
 
 
 @pytest.fixture
-def opener(azurite: Azurite, table: str) -> Iterator[Open]:
-    with closing_all(
-        lambda: TableLeaseStore(read_url(azurite.url("aztable", table), TABLE), timeout=PATIENT)
-    ) as reopen:
-        yield reopen
+def opener(where: LeasePlace) -> Iterator[Open]:
+    with closing_all(where.open) as opens:
+        yield opens
 
 
 @pytest.fixture
-def proxy(azurite: Azurite) -> Iterator[Proxy]:
-    made = Proxy(azurite.port("table"))
+def proxy(where: LeasePlace) -> Iterator[Proxy]:
+    made = Proxy(where.port)
     yield made
     made.close()
-
-
-def behind(proxy: Proxy, azurite: Azurite, table: str, timeout: float) -> TableLeaseStore:
-    url = azurite.url("aztable", table).replace(str(azurite.port("table")), str(proxy.port))
-    return TableLeaseStore(read_url(url, TABLE), timeout=timeout)
-
-
-class OnAzurite(LeaseFixtures):
-    @pytest.fixture
-    def reopen(self, opener: Open) -> Open:
-        return opener
-
-    @pytest.fixture
-    def store(self, reopen: Open) -> TableLeaseStore:
-        return reopen()
-
-    @pytest.fixture
-    def short(self) -> float:
-        """A session dies up to a second late."""
-        return 6.0
-
-    @pytest.fixture
-    def names(self) -> Names:
-        """Fewer keys than the contract's: each is a request to whoever has not written it last."""
-        return lambda many: [f"key {n}" for n in range(max(2, many // 40))]
-
-    @pytest.fixture
-    def hung(self, azurite: Azurite, table: str, proxy: Proxy) -> Iterator[AbstractContextManager[TableLeaseStore]]:
-        store = behind(proxy, azurite, table, 0.5)
-
-        @contextmanager
-        def hanging() -> Iterator[TableLeaseStore]:
-            proxy.hangs = True
-            yield store
-            proxy.hangs = False
-
-        yield hanging()
-        store.close()
 
 
 class TestLeases(OnAzurite, LeaseHoldsContract):
     pass
 
 
-class TestTimes(OnAzurite, LeaseTimesAtOnce):
+class TestHistories(AzureLeaseHistories):
     pass
-
-
-@pytest.mark.soak
-class TestTimesOneByOne(OnAzurite, LeaseTimesContract):
-    """The same without other leases beside."""
-
-
-class TestHistories(LinearizableLeases):
-    rounds, steps = 2, 15
-
-    @pytest.fixture
-    def reopen(self, opener: Open) -> Open:
-        return opener
-
-    @pytest.fixture
-    def url(self, azurite: Azurite, table: str) -> str:
-        return azurite.url("aztable", table)
 
 
 @pytest.mark.soak
@@ -115,15 +56,15 @@ class TestHistoriesForLong(TestHistories):
 
 
 @pytest.mark.parametrize("losing", [b"POST ", b"lease ", b"beat"])
-def test_an_answer_that_is_lost_costs_no_lease(azurite: Azurite, table: str, proxy: Proxy, losing: bytes) -> None:
-    store = behind(proxy, azurite, table, 20.0)
+def test_an_answer_that_is_lost_costs_no_lease(where: LeasePlace, proxy: Proxy, losing: bytes) -> None:
+    store = where.open(proxy, timeout=30.0)
     proxy.losing = losing
 
     def lose() -> None:
         proxy.answers_to_lose = 1
 
     lose()
-    me, heir, scope = store.open_session("me", 60.0), store.open_session("heir", 30.0), secrets.token_hex(4)
+    me, heir, scope = store.open_session("me", NEVER), store.open_session("heir", NEVER), secrets.token_hex(4)
     lose()
     leases = store.acquire(me, scope, ["a", "b"])
     assert [lease.key for lease in leases] == ["a", "b"]
@@ -146,8 +87,8 @@ def test_an_answer_that_is_lost_costs_no_lease(azurite: Azurite, table: str, pro
 
 
 def test_a_heartbeat_and_who_finds_it_too_old_cannot_both_be_right(opener: Open) -> None:
-    store, other, deadline = opener(), opener(), Deadline(PATIENT)
-    session = store.open_session("me", 60.0)
+    store, other, deadline = opener(), opener(), Deadline(NEVER)
+    session = store.open_session("me", NEVER)
     seen = other._entities.beat(session.id, deadline)
     assert seen is not None
     assert store.heartbeat(session)
@@ -158,23 +99,11 @@ def test_a_heartbeat_and_who_finds_it_too_old_cannot_both_be_right(opener: Open)
     assert store.acquire(session, "scope", ["a"]) == []
 
 
-def test_a_heartbeat_that_comes_too_late_ends_the_session(opener: Open) -> None:
-    store = opener()
-    session = store.open_session("me", 1.0)
-    scope = secrets.token_hex(4)
-    store.acquire(session, scope, ["a"])
-    time.sleep(1.1)
-    assert not store.heartbeat(session)
-    other = opener()
-    assert other.holders(scope, ["a"]) == []
-    assert other._entities.beat(session.id, Deadline(PATIENT)) is None
-
-
-@pytest.mark.parametrize("duration", [None, 60.0])
+@pytest.mark.parametrize("duration", [None, NEVER])
 def test_an_opening_that_arrives_late_brings_no_session_back(
-    opener: Open, azurite: Azurite, table: str, proxy: Proxy, duration: float | None
+    opener: Open, where: LeasePlace, proxy: Proxy, duration: float | None
 ) -> None:
-    store, other, scope = behind(proxy, azurite, table, 4.0), opener(), secrets.token_hex(4)
+    store, other, scope = where.open(proxy, timeout=10.0), opener(), secrets.token_hex(4)
     proxy.holding = b"POST "
     session = store.open_session("me", duration)
     assert proxy.held, "it was sent twice, and the first is on its way still"
@@ -199,15 +128,3 @@ def test_a_transaction_has_room_for_the_sessions_that_it_is_about() -> None:
     sizes = [len(group) + len({session for one in group for session in one.alive}) for group in groups]
     assert max(sizes) <= LARGEST_TRANSACTION
     assert [len(group) for group in groups] == [49, 49, 22]
-
-
-def test_sessions_that_ended_leave_nothing_behind(opener: Open, azurite: Azurite, table: str) -> None:
-    store = opener()
-    closed, expired, left = (store.open_session("me", duration) for duration in (60.0, 1.0, None))
-    store.close_session(closed)
-    time.sleep(2.1)
-    assert not store.heartbeat(expired)
-    with TableClient.from_connection_string(azurite.connection_string, table) as entities:
-        keys = {entity["RowKey"] for entity in entities.query_entities(f"PartitionKey eq '{PARTITION}'")}
-    assert {f"session {left.id} {what}" for what in ("beat", "life")} <= keys
-    assert not any(gone.id in key for key in keys for gone in (closed, expired))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +22,7 @@ from leasehold.stores import open_store
 from leasehold.stores.postgres.store import PostgresStore
 from tests.sinks.events import E, batch
 from tests.stores.servers import PostgresServer
+from tests.waiting import until
 
 GROUP = ConsumerGroup("", "hub", "$Default")
 
@@ -79,10 +79,7 @@ def role(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> It
         before = rules.read_text()
         rules.write_text(f"local all {role.name} scram-sha-256\n{before}")
         admin.execute("SELECT pg_reload_conf()")
-        deadline = time.monotonic() + 60.0
-        while not _is_asked(role):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: _is_asked(role), "the server to ask for a password")
         yield role
         rules.write_text(before)
         admin.execute("SELECT pg_reload_conf()")

@@ -11,8 +11,9 @@ import pytest
 from leasehold.stores import Store, open_store
 from leasehold.testing.stores.groups import new_group
 from tests.stores.azurite import Azurite
+from tests.stores.instances import hold_all, manager
 from tests.stores.servers import PostgresServer, RedisServer
-from tests.stores.test_servers import hold_all, manager
+from tests.waiting import NEVER
 
 Open = Callable[[str], Store]
 
@@ -28,7 +29,7 @@ def opened(tmp_path: Path, redis_server: RedisServer, postgres_server: PostgresS
         "postgresql": postgres_server.url,
         "azblob": azurite.url("azblob", container),
     }
-    return lambda scheme: open_store(urls[scheme], timeout=10)
+    return lambda scheme: open_store(urls[scheme], timeout=NEVER)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +19,11 @@ import pytest
 from leasehold.entities import EntityLeases
 from leasehold.stores import open_lease_store
 from tests.stores.azurite import Azurite
+from tests.stores.azurite_places import azurite_url
 from tests.stores.servers import PostgresServer, RedisServer
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
-PATIENT = 120.0  # seconds, a bound for a hang
 
 Section = dict[str, Any]
 
@@ -35,7 +34,7 @@ class Holders:
     def __init__(self, stack: ExitStack, folder: Path, url: str, duration: float) -> None:
         self._stack, self._folder, self._url, self._duration = stack, folder, url, duration
         self.scope = f"tests {uuid.uuid4()}"
-        self._store: Any = open_lease_store(url, timeout=PATIENT)
+        self._store: Any = open_lease_store(url, timeout=PATIENCE)
         stack.callback(getattr(self._store, "close", lambda: None))
         self.running: list[subprocess.Popen[str]] = []
         with closing(sqlite3.connect(folder / "resource.db", isolation_level=None)) as database:
@@ -73,12 +72,6 @@ class Holders:
             [[fence]] = database.execute("SELECT fence FROM resource").fetchall()
             return int(fence)
 
-    def until(self, done: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENT
-        while not done():
-            assert time.monotonic() < end, self.sections()[-3:]
-            time.sleep(0.02)
-
     def pause(self, process: subprocess.Popen[str]) -> None:
         """Stop the process while it holds the lease, and not in a transaction of SQLite, which would stop everybody."""
         name = f"holder {self.running.index(process)}"
@@ -91,11 +84,11 @@ class Holders:
             os.kill(process.pid, signal.SIGCONT)
             return False
 
-        self.until(stopped)
+        until(stopped, f"{name} to be stopped while it holds the lease")
 
     def _writable(self) -> bool:
         for file in self._folder.glob("*.db"):
-            with closing(sqlite3.connect(file, timeout=0.2, isolation_level=None)) as database:
+            with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as database:
                 try:
                     database.execute("BEGIN IMMEDIATE")
                 except sqlite3.OperationalError:
@@ -128,15 +121,18 @@ def killed_and_paused(folder: Path, url: str, duration: float) -> None:
     with ExitStack() as stack:
         holders = Holders(stack, folder, url, duration)
         holders.start(3)
-        holders.until(lambda: len({one["by"] for one in holders.sections()}) == 3)
+        until(lambda: len({one["by"] for one in holders.sections()}) == 3, "each to have had the lease")
         killed, paused, _ = holders.running
         killed.kill()
         holders.pause(paused)
         before = holders.fence()
-        holders.until(lambda: holders.last() == "holder 2" and holders.fence() > before)
+        until(lambda: holders.last() == "holder 2" and holders.fence() > before, "the third to have the lease")
         before = holders.fence()
         os.kill(paused.pid, signal.SIGCONT)
-        holders.until(lambda: any(s["by"] == "holder 1" and s["fence"] > before for s in holders.sections()))
+        until(
+            lambda: any(s["by"] == "holder 1" and s["fence"] > before for s in holders.sections()),
+            "the one that was paused to have the lease again",
+        )
         for process in holders.running:
             _end(process)
         judge(holders.sections())
@@ -166,13 +162,6 @@ def test_azure_blob(tmp_path: Path, azurite: Azurite) -> None:
     killed_and_paused(tmp_path, azurite_url(azurite, "azblob"), 15.0)
 
 
-def azurite_url(azurite: Azurite, scheme: str) -> str:
-    """A place of its own."""
-    place = f"leases{uuid.uuid4().hex[:12]}"
-    (azurite.make_container if scheme == "azblob" else azurite.make_table)(place)
-    return azurite.url(scheme, place)
-
-
 FORKED = """
 import os, sys
 from leasehold.entities import EntityLeases
@@ -196,7 +185,7 @@ assert status == 0, status
 
 def test_a_forked_process_holds_nothing_and_takes_its_own(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED, f"sqlite:////{tmp_path}/leases.db"]
-    subprocess.run(command, check=True, timeout=PATIENT)
+    subprocess.run(command, check=True, timeout=PATIENCE)
 
 
 def test_what_a_dead_process_held_is_free_after_the_duration(tmp_path: Path) -> None:
@@ -205,6 +194,6 @@ def test_what_a_dead_process_held_is_free_after_the_duration(tmp_path: Path) -> 
         "import os, sys; from leasehold.entities import EntityLeases; "
         "EntityLeases(sys.argv[1], scope='s', duration=1).acquire('a'); os._exit(0)"
     )
-    subprocess.run([sys.executable, "-c", program, url], check=True, timeout=PATIENT)
-    with EntityLeases(url, scope="s").hold("a", wait=PATIENT) as lease:
+    subprocess.run([sys.executable, "-c", program, url], check=True, timeout=PATIENCE)
+    with EntityLeases(url, scope="s").hold("a", wait=PATIENCE) as lease:
         lease.check()

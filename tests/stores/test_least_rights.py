@@ -16,8 +16,8 @@ from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.stores import CheckpointStoreContract, LeaseHoldsContract, OwnershipStoreContract
 from leasehold.testing.stores.groups import new_group
 from leasehold.testing.stores.ownership_records import claim
-from tests.stores.opened import PATIENT
 from tests.stores.servers import PostgresServer, RedisServer
+from tests.waiting import NEVER
 
 POSTGRES_RIGHTS = (
     "GRANT USAGE ON SCHEMA {0} TO {0}",
@@ -57,13 +57,13 @@ def redis_url(redis_server: RedisServer) -> Iterator[str]:
 class _OnPostgres:
     @pytest.fixture
     def store(self, postgres_url: str) -> Any:
-        return open_store(postgres_url, timeout=PATIENT)
+        return open_store(postgres_url, timeout=NEVER)
 
 
 class _OnRedis:
     @pytest.fixture
     def store(self, redis_url: str) -> Any:
-        return open_store(redis_url, timeout=PATIENT)
+        return open_store(redis_url, timeout=NEVER)
 
 
 class TestPostgresOwnership(_OnPostgres, OwnershipStoreContract):
@@ -77,7 +77,7 @@ class TestPostgresCheckpoints(_OnPostgres, CheckpointStoreContract):
 class TestPostgresLeases(LeaseHoldsContract):
     @pytest.fixture
     def store(self, postgres_url: str) -> Any:
-        return open_lease_store(postgres_url, timeout=PATIENT)
+        return open_lease_store(postgres_url, timeout=NEVER)
 
 
 class TestRedisOwnership(_OnRedis, OwnershipStoreContract):
@@ -91,7 +91,7 @@ class TestRedisCheckpoints(_OnRedis, CheckpointStoreContract):
 class TestRedisLeases(LeaseHoldsContract):
     @pytest.fixture
     def store(self, redis_url: str) -> Any:
-        return open_lease_store(redis_url, timeout=PATIENT)
+        return open_lease_store(redis_url, timeout=NEVER)
 
 
 def test_what_is_not_granted_is_not_had(postgres_url: str, redis_url: str) -> None:
@@ -99,4 +99,4 @@ def test_what_is_not_granted_is_not_had(postgres_url: str, redis_url: str) -> No
     with psycopg.connect(postgres_url) as limited, pytest.raises(psycopg.errors.InsufficientPrivilege):
         limited.execute("CREATE TABLE leasehold_other (a int)")
     with pytest.raises(StoreError, match="perm"):
-        claim(open_store(f"{redis_url}?prefix=other", timeout=PATIENT), new_group())
+        claim(open_store(f"{redis_url}?prefix=other", timeout=NEVER), new_group())

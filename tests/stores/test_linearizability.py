@@ -38,6 +38,7 @@ from leasehold.testing.stores.histories import (
 )
 from leasehold.testing.stores.linear import KEYS, LinearizableLeases, LinearizableOwnership, judge
 from leasehold.testing.stores.linearizability import Model, Operation, violation
+from tests.waiting import NEVER
 
 S = TypeVar("S")
 
@@ -311,7 +312,7 @@ class TestMemoryLeases(LinearizableLeases):
 class TestSqlite(LinearizableOwnership):
     @pytest.fixture
     def reopen(self, tmp_path: Path) -> Callable[[], SqliteStore]:
-        return lambda: SqliteStore(tmp_path / "store.db", timeout=60.0)
+        return lambda: SqliteStore(tmp_path / "store.db", timeout=NEVER)
 
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
@@ -321,7 +322,7 @@ class TestSqlite(LinearizableOwnership):
 class TestSqliteLeases(LinearizableLeases):
     @pytest.fixture
     def reopen(self, tmp_path: Path) -> Callable[[], SqliteLeaseStore]:
-        return lambda: SqliteLeaseStore(tmp_path / "store.db", timeout=60.0)
+        return lambda: SqliteLeaseStore(tmp_path / "store.db", timeout=NEVER)
 
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:

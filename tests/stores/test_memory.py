@@ -49,7 +49,7 @@ def test_without_presence_it_does_nothing_and_lists_none() -> None:
 
 
 def test_a_name_is_one_store_in_the_whole_process(tmp_path: Path) -> None:
-    first, second = open_store("memory://one"), open_store("memory://one", base=tmp_path, timeout=1.0)
+    first, second = open_store("memory://one"), open_store("memory://one", base=tmp_path, timeout=7.0)
     assert first is second
     assert open_store("memory://another") is not first
 

@@ -38,7 +38,7 @@ class TestLeasesAsNarrowAsNativeOnes(TestLeases):
 
 
 def test_a_name_is_one_store_in_the_whole_process() -> None:
-    assert open_lease_store("memory://one") is open_lease_store("memory://one", timeout=1.0)
+    assert open_lease_store("memory://one") is open_lease_store("memory://one", timeout=7.0)
     assert open_lease_store("memory://one") is not open_lease_store("memory://two")
 
 

@@ -29,6 +29,7 @@ from leasehold.stores.base import PipelineBinding
 from leasehold.testing.stores.ownership_records import claim, records
 from tests.processor.fleet import Hub
 from tests.stores.azurite import Azurite
+from tests.waiting import NEVER
 
 GROUP = ConsumerGroup("Fleet.servicebus.windows.net", "Flights", "$Default")
 OFFICIAL = ("Fleet.servicebus.windows.net", "Flights", "$Default")
@@ -49,7 +50,7 @@ def container(azurite: Azurite) -> Iterator[ContainerClient]:
 
 @pytest.fixture
 def ours(azurite: Azurite, container: ContainerClient) -> Iterator[BlobStore]:
-    store = BlobStore(read_url(azurite.url("azblob", container.container_name), BLOB), timeout=60.0)
+    store = BlobStore(read_url(azurite.url("azblob", container.container_name), BLOB), timeout=NEVER)
     yield store
     store.close()
 
@@ -116,7 +117,7 @@ def test_nothing_of_ours_is_where_official_processors_look(ours: BlobStore, cont
 
 def test_names_as_spelled_are_those_of_go_and_rust(azurite: Azurite, container: ContainerClient) -> None:
     url = f"{azurite.url('azblob', container.container_name)}&names=as-spelled"
-    with closing(BlobStore(read_url(url, BLOB), timeout=60.0)) as store:
+    with closing(BlobStore(read_url(url, BLOB), timeout=NEVER)) as store:
         claim(store, GROUP, "0")
         store.update_checkpoints([Checkpoint(GROUP, "0", 17, 1, "4711")])
         folder = "/".join(OFFICIAL)
@@ -140,7 +141,7 @@ def test_two_worlds_are_refused_before_anything_is_written(
     container.upload_blob(f"{theirs}/ownership/0", b"", metadata={"ownerid": THEIRS})
     container.upload_blob("another.servicebus.windows.net/flights/$Default/ownership/0", b"")
     url = f"{azurite.url('azblob', container.container_name)}{option}"
-    with closing(BlobStore(read_url(url, BLOB), timeout=60.0)) as store:
+    with closing(BlobStore(read_url(url, BLOB), timeout=NEVER)) as store:
         with pytest.raises(ConfigError, match=re.escape(theirs)) as refused:
             store.check_names(GROUP)
         assert remedy in str(refused.value)

@@ -27,6 +27,7 @@ from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.stores.poisoned import Poison, PoisonedStoreContract, Spoil
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
+from tests.waiting import NEVER
 
 KINDS = (RecordKind.OWNERSHIP, RecordKind.PRESENCE, RecordKind.ASK, RecordKind.CHECKPOINT)
 LARGE = 2**63 - 1
@@ -216,7 +217,7 @@ POSTGRES: Columns = {
 class TestPostgres(PoisonedStoreContract):
     @pytest.fixture
     def store(self, postgres_server: PostgresServer) -> Store:
-        return open_store(postgres_server.url, timeout=30.0)
+        return open_store(postgres_server.url, timeout=NEVER)
 
     @pytest.fixture
     def spoil(self, postgres_server: PostgresServer) -> Spoil:
@@ -278,7 +279,7 @@ REDIS: Mapping[RecordKind, Sequence[bytes]] = {
 class TestRedis(PoisonedStoreContract):
     @pytest.fixture
     def store(self, redis_server: RedisServer) -> Store:
-        return open_store(redis_server.url, timeout=30.0)
+        return open_store(redis_server.url, timeout=NEVER)
 
     @pytest.fixture
     def spoil(self, redis_server: RedisServer) -> Spoil:
@@ -370,7 +371,7 @@ class TestBlob(_OnAzurite):
 
     @pytest.fixture
     def store(self, url: str) -> Store:
-        return open_store(url, timeout=30.0)
+        return open_store(url, timeout=NEVER)
 
     @pytest.fixture
     def records(self, url: str) -> BlobRecords:  # type: ignore[override]
@@ -386,7 +387,7 @@ class TestTable(_OnAzurite):
 
     @pytest.fixture
     def store(self, url: str) -> Store:
-        return open_store(url, timeout=30.0)
+        return open_store(url, timeout=NEVER)
 
     @pytest.fixture
     def records(self, url: str) -> TableRecords:  # type: ignore[override]

@@ -19,6 +19,7 @@ from leasehold.model import Lease
 from leasehold.stores import LeaseStore, open_lease_store
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
+from tests.waiting import NEVER
 
 NOW = b"%d" % int((time.time() + 3600) * 1e6)
 GARBAGE = [b"", b"x", b"\xff", b"\n", b"\n\n", b"null", b"[" * 50_000, b"9" * 400, b"-1\n-1\n[]", b"nan\nnan\n[]"]
@@ -50,8 +51,8 @@ def spoiled(store: LeaseStore, run: Callable[[Any], object], poisons: list[Any])
 
 
 def test_in_redis(redis_server: RedisServer) -> None:
-    prefix = f"poisoned{time.monotonic_ns()}"
-    store = open_lease_store(f"{redis_server.url}?prefix={prefix}", timeout=30.0)
+    prefix = f"poisoned{secrets.token_hex(8)}"
+    store = open_lease_store(f"{redis_server.url}?prefix={prefix}", timeout=NEVER)
     sessions = [*GARBAGE, *(NOW + b"\n%s\n[]" % value for value in (b"", b"x", b"9" * 30, b"\xff"))]
     sessions += [b"%s\n60000000\n%s" % (NOW, value) for value in (b"", b"x", b"[", b"[1,2,3]", b'["\xff",1]', b"[[]]")]
     with redis.Redis(port=redis_server.port) as other:
@@ -92,7 +93,7 @@ def test_in_sqlite(tmp_path: Path) -> None:
 
 
 def test_in_postgres(postgres_server: PostgresServer) -> None:
-    store = open_lease_store(postgres_server.url, timeout=30.0)
+    store = open_lease_store(postgres_server.url, timeout=NEVER)
 
     def spoil(setting: str) -> None:
         with psycopg.connect(postgres_server.url, autocommit=True) as other:
@@ -122,7 +123,7 @@ AZURE = [
 def test_in_an_azure_table(azurite: Azurite) -> None:
     name = f"poison{secrets.token_hex(6)}"
     azurite.make_table(name)
-    store = open_lease_store(azurite.url("aztable", name), timeout=30.0)
+    store = open_lease_store(azurite.url("aztable", name), timeout=NEVER)
     with TableClient.from_connection_string(azurite.connection_string, name) as table:
 
         def spoil(change: tuple[str, str]) -> None:
@@ -136,7 +137,7 @@ def test_in_an_azure_table(azurite: Azurite) -> None:
 def test_in_azure_blobs(azurite: Azurite) -> None:
     name = f"poison-{secrets.token_hex(6)}"
     azurite.make_container(name)
-    store = open_lease_store(azurite.url("azblob", name), timeout=30.0)
+    store = open_lease_store(azurite.url("azblob", name), timeout=NEVER)
     with ContainerClient.from_connection_string(azurite.connection_string, name) as container:
 
         def spoil(change: tuple[str, str]) -> None:

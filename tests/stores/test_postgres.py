@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -23,7 +22,7 @@ from leasehold.stores.postgres.schema import STORES, Component, Schema
 from leasehold.stores.postgres.store import PostgresStore
 from leasehold.testing.stores.groups import at_once, new_group
 from leasehold.testing.stores.ownership_records import claim, records
-from tests.stores.opened import PATIENT
+from tests.stores.opened import answers
 from tests.stores.server_contracts import (
     ServerCheckpoints,
     ServerLeaseHistories,
@@ -34,17 +33,17 @@ from tests.stores.server_contracts import (
     Stuck,
 )
 from tests.stores.servers import PostgresServer
+from tests.waiting import NEVER, take, until
 
 
 @contextmanager
-def locked(server: PostgresServer, store: Any) -> Iterator[Any]:
-    """All tables are locked by somebody else, and that store waits for them."""
-    store.create_schema()
+def locked(server: PostgresServer) -> Iterator[str]:
+    """All tables that are there are locked by somebody else; gives the URL of a store that waits for them."""
     with psycopg.connect(server.url) as other:
         for table in ("ownership", "presence", "ask", "checkpoint", "binding", "session", "lease"):
             if other.execute(f"SELECT to_regclass('leasehold_{table}') IS NOT NULL").fetchall() == [(True,)]:
                 other.execute(f"LOCK TABLE leasehold_{table} IN ACCESS EXCLUSIVE MODE")
-        yield store
+        yield server.url
         other.rollback()
 
 
@@ -71,7 +70,13 @@ class TestLeases(ServerLeases):
 
 
 class TestLeaseTimes(ServerLeaseTimes):
-    pass
+    @pytest.fixture
+    def wait(self, server: PostgresServer) -> Callable[[float], None]:
+        def set_back(seconds: float) -> None:
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                connection.execute("UPDATE leasehold_session SET until = until - make_interval(secs => %s)", [seconds])
+
+        return set_back
 
 
 class TestOwnershipAtOnce(ServerOwnershipHistories):
@@ -95,7 +100,7 @@ class TestLeasesForLong(TestLeasesAtOnce):
 @pytest.fixture
 def url(postgres_server: PostgresServer) -> str:
     """A URL with a schema of its own, in which nothing has been made yet."""
-    name = f"schema_{time.monotonic_ns()}"
+    name = f"schema_{secrets.token_hex(8)}"
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}")
     return f"{postgres_server.url}&options={quote(f'-csearch_path={name}')}"
@@ -106,33 +111,33 @@ def url(postgres_server: PostgresServer) -> str:
 
 def test_one_url_serves_both_and_the_options_of_the_url_count(url: str, postgres_server: PostgresServer) -> None:
     group = new_group()
-    claimed = claim(open_store(url, timeout=PATIENT), group)
-    leases = open_lease_store(url, timeout=PATIENT)
+    claimed = claim(open_store(url, timeout=NEVER), group)
+    leases = open_lease_store(url, timeout=NEVER)
     assert leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
-    assert records(PostgresStore(url), group) == {"0": claimed}
-    assert records(PostgresStore(postgres_server.url), group) == {}, "another schema is another store"
+    assert records(PostgresStore(url, timeout=NEVER), group) == {"0": claimed}
+    assert records(PostgresStore(postgres_server.url, timeout=NEVER), group) == {}, "another schema is another store"
 
 
 def test_many_make_the_tables_at_once(url: str) -> None:
     group = new_group()
-    stores = [PostgresStore(url, timeout=PATIENT) for _ in range(8)]
-    leases = [PostgresLeaseStore(url, timeout=PATIENT) for _ in range(8)]
+    stores = [PostgresStore(url, timeout=NEVER) for _ in range(8)]
+    leases = [PostgresLeaseStore(url, timeout=NEVER) for _ in range(8)]
     jobs: list[Callable[[], object]] = [lambda s=s: s.list_ownership(group) for s in stores]  # type: ignore[misc]
-    jobs += [lambda s=s: s.open_session("me", 1.0) for s in leases]  # type: ignore[misc]
+    jobs += [lambda s=s: s.open_session("me", NEVER) for s in leases]  # type: ignore[misc]
     assert len(at_once(jobs)) == 16
 
 
 def test_making_the_tables_again_changes_nothing(url: str) -> None:
-    store, group = PostgresStore(url), new_group()
+    store, group = PostgresStore(url, timeout=NEVER), new_group()
     assert store.create_schema() == SchemaChange("stores", 0, 2)
     claimed = claim(store, group)
-    assert store.create_schema() == PostgresStore(url).create_schema() == SchemaChange("stores", 2, 2)
-    assert PostgresLeaseStore(url).create_schema() == SchemaChange("leases", 0, 1)
+    assert store.create_schema() == PostgresStore(url, timeout=NEVER).create_schema() == SchemaChange("stores", 2, 2)
+    assert PostgresLeaseStore(url, timeout=NEVER).create_schema() == SchemaChange("leases", 0, 1)
     assert records(store, group) == {"0": claimed}
 
 
 def test_tables_of_a_newer_version_are_refused(url: str) -> None:
-    PostgresStore(url).create_schema()
+    PostgresStore(url, timeout=NEVER).create_schema()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("UPDATE leasehold_schema SET version = 99 WHERE component = 'stores'")
     uses: list[Callable[[PostgresStore], object]] = [
@@ -141,36 +146,36 @@ def test_tables_of_a_newer_version_are_refused(url: str) -> None:
     ]
     for use in uses:
         with pytest.raises(StoreError, match=r"have version 99, and this release .* up to 2: pip install --upgrade"):
-            use(PostgresStore(url))
-    PostgresLeaseStore(url).open_session("me", 1.0)
+            use(PostgresStore(url, timeout=NEVER))
+    PostgresLeaseStore(url, timeout=NEVER).open_session("me", NEVER)
 
 
 def test_older_tables_are_brought_up_to_date_and_keep_what_they_hold(url: str) -> None:
     group = new_group()
-    claimed = claim(PostgresStore(url), group)
+    claimed = claim(PostgresStore(url, timeout=NEVER), group)
     newer = Component(
         "stores", (*STORES.steps, ("ALTER TABLE leasehold_ownership ADD COLUMN colour text",)), STORES.traces
     )
     schema = Schema(newer, "shown")
-    connections = Connections(url, PATIENT, schema.prepare)
+    connections = Connections(url, NEVER, schema.prepare)
     assert connections.rows("SELECT partition, colour FROM leasehold_ownership", {}) == [("0", None)]
     assert connections.rows("SELECT version FROM leasehold_schema WHERE component = 'stores'", {}) == [(3,)]
     with pytest.raises(StoreError, match="version 3"):
-        PostgresStore(url).list_ownership(group)
+        PostgresStore(url, timeout=NEVER).list_ownership(group)
     connections.rows("UPDATE leasehold_schema SET version = 2 RETURNING 1", {})
-    assert records(PostgresStore(url), group) == {"0": claimed}
+    assert records(PostgresStore(url, timeout=NEVER), group) == {"0": claimed}
 
 
 def test_tables_of_the_release_before_checkpoints_had_data_keep_their_places(url: str) -> None:
     group = new_group()
     before = Component("stores", STORES.steps[:1], STORES.traces[:1])
-    older = Connections(url, PATIENT, Schema(before, "shown").prepare)
+    older = Connections(url, NEVER, Schema(before, "shown").prepare)
     values = [group.namespace, group.hub, group.name]
     insert = "INSERT INTO leasehold_checkpoint VALUES (%s, %s, %s, '0', 17, 3, 'seventeen') RETURNING 1"
     older.run(lambda connection: connection.execute(insert, values).fetchall())
     with pytest.raises(UsageError, match=r"have version 1, of an older release"):
-        PostgresStore(url).is_made()
-    store = PostgresStore(url)
+        PostgresStore(url, timeout=NEVER).is_made()
+    store = PostgresStore(url, timeout=NEVER)
     assert store.list_checkpoints(group) == [Checkpoint(group, "0", 17, 3, "seventeen")]
     assert store.update_checkpoints([Checkpoint(group, "0", 18, 3, None, {"a": "b"})]) == []
     assert store.list_checkpoints(group) == [Checkpoint(group, "0", 18, 3, None, {"a": "b"})]
@@ -178,7 +183,7 @@ def test_tables_of_the_release_before_checkpoints_had_data_keep_their_places(url
 
 def test_tables_that_are_gone_are_not_made_anew_behind_the_back_of_a_store(url: str) -> None:
     """Empty ones would forget owner levels and progress."""
-    store, group = PostgresStore(url), new_group()
+    store, group = PostgresStore(url, timeout=NEVER), new_group()
     claim(store, group)
     with psycopg.connect(url, autocommit=True) as connection:
         for table in ("ownership", "presence", "ask", "checkpoint", "binding", "schema"):
@@ -187,11 +192,11 @@ def test_tables_that_are_gone_are_not_made_anew_behind_the_back_of_a_store(url: 
         with pytest.raises(StoreUnavailable, match="gone"):
             store.list_ownership(group)
         store.close()
-    assert records(PostgresStore(url), group) == {}
+    assert records(PostgresStore(url, timeout=NEVER), group) == {}
 
 
 def test_who_may_not_make_tables_is_told_what_to_do(postgres_server: PostgresServer, url: str) -> None:
-    role = f"reader_{time.monotonic_ns()}"
+    role = f"reader_{secrets.token_hex(8)}"
     schema = url.rpartition("%3D")[2]
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {role} LOGIN")
@@ -199,7 +204,7 @@ def test_who_may_not_make_tables_is_told_what_to_do(postgres_server: PostgresSer
     theirs = PostgresStore(url.replace("postgres:@", f"{role}@"))
     with pytest.raises(UsageError, match=r"may not make them .* Call create_schema\(\)"):
         theirs.list_ownership(new_group())
-    PostgresStore(url).create_schema()
+    PostgresStore(url, timeout=NEVER).create_schema()
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")
     claim(theirs, new_group())
@@ -209,7 +214,7 @@ def test_who_may_not_make_tables_is_told_what_to_do(postgres_server: PostgresSer
 
 
 def test_more_threads_than_connections(postgres_server: PostgresServer) -> None:
-    store, group = PostgresStore(postgres_server.url, timeout=PATIENT), new_group()
+    store, group = PostgresStore(postgres_server.url, timeout=NEVER), new_group()
 
     def claimer(number: int) -> Callable[[], list[Ownership]]:
         partitions = [str((number + p) % 50) for p in range(50)]
@@ -220,7 +225,8 @@ def test_more_threads_than_connections(postgres_server: PostgresServer) -> None:
 
 
 def test_waiting_for_a_connection_ends_in_time(postgres_server: PostgresServer) -> None:
-    store = PostgresStore(postgres_server.url, timeout=0.5)
+    PostgresStore(postgres_server.url, timeout=NEVER).list_ownership(new_group())
+    store = PostgresStore(postgres_server.url, timeout=0.5)  # impatient: until it answers again, all its calls wait
     outcomes: list[object] = []
 
     def use() -> None:
@@ -229,26 +235,26 @@ def test_waiting_for_a_connection_ends_in_time(postgres_server: PostgresServer) 
         except StoreUnavailable as error:
             outcomes.append(error)
 
-    with locked(postgres_server, PostgresStore(postgres_server.url)):
-        started = time.monotonic()
+    with locked(postgres_server):
         at_once([use for _ in range(2 * MOST_CONNECTIONS)])
-        assert time.monotonic() - started < 15
+    assert len(outcomes) == 2 * MOST_CONNECTIONS
     assert all(isinstance(one, StoreUnavailable) for one in outcomes)
-    store.list_ownership(new_group())
+    until(lambda: answers(lambda: store.list_ownership(new_group())), "the same store to answer")
 
 
 def test_connections_that_the_server_has_closed_are_not_used(postgres_server: PostgresServer) -> None:
-    store, group = PostgresStore(postgres_server.url), new_group()
+    store, group = PostgresStore(postgres_server.url, timeout=NEVER), new_group()
     claimed = claim(store, group)
     with psycopg.connect(postgres_server.url, autocommit=True) as other:
         other.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'leasehold'"
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE application_name = 'leasehold' AND datname = current_database()"
         )
     assert records(store, group) == {"0": claimed}
 
 
 def test_writes_are_on_disk_also_where_the_database_would_not_wait_for_it(url: str) -> None:
-    seen = Connections(f"{url}%20-csynchronous_commit%3Doff", PATIENT, Schema(STORES, "shown").prepare).rows(
+    seen = Connections(f"{url}%20-csynchronous_commit%3Doff", NEVER, Schema(STORES, "shown").prepare).rows(
         "SELECT current_setting('synchronous_commit')", {}
     )
     assert seen == [("on",)]
@@ -268,7 +274,7 @@ def test_writes_are_on_disk_also_where_the_database_would_not_wait_for_it(url: s
 )
 def test_a_bad_url_is_refused_without_its_secrets(url: str) -> None:
     with pytest.raises(ConfigError, match=r"postgresql://USER:PASSWORD@HOST") as refused:
-        open_store(url, timeout=PATIENT)
+        open_store(url, timeout=NEVER)
     assert "s3" not in str(refused.value)
     assert "cret" not in str(refused.value)
 
@@ -276,10 +282,10 @@ def test_a_bad_url_is_refused_without_its_secrets(url: str) -> None:
 def test_secrets_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", "from-the-environment")
     for url in ("postgresql://me:s3cret@127.0.0.1:1/db", "postgresql://127.0.0.1:1/db?user=me&password=s3cret"):
-        for store in (PostgresStore(url), PostgresLeaseStore(url)):
+        for store in (PostgresStore(url, timeout=NEVER), PostgresLeaseStore(url, timeout=NEVER)):
             assert "s3cret" not in repr(store)
         with pytest.raises(StoreUnavailable) as away:
-            PostgresStore(url).list_ownership(new_group())
+            PostgresStore(url, timeout=NEVER).list_ownership(new_group())
         assert "s3cret" not in str(away.value)
         assert "from-the-environment" not in str(away.value)
 
@@ -296,7 +302,7 @@ def test_a_password_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_names_that_do_not_fit_are_refused(postgres_server: PostgresServer) -> None:
-    store, group = PostgresStore(postgres_server.url), new_group()
+    store, group = PostgresStore(postgres_server.url, timeout=NEVER), new_group()
     for name in ("a\0b", "x" * 513, "é" * 257, "\ud800"):
         with pytest.raises(ConfigError, match=r"partition .*(NUL|512 bytes|UTF-8)"):
             store.claim_ownership([Ownership(group, "0", "me", 1), Ownership(group, name, "me", 1)])
@@ -309,7 +315,7 @@ def test_names_that_do_not_fit_are_refused(postgres_server: PostgresServer) -> N
 
 
 def test_an_error_text_does_not_keep_a_partition_from_being_given_up(postgres_server: PostgresServer) -> None:
-    store, group = PostgresStore(postgres_server.url), new_group()
+    store, group = PostgresStore(postgres_server.url, timeout=NEVER), new_group()
     failed = Ownership(group, "0", "me", 1, last_error="a NUL \0 and half a pair \ud800")
     assert store.claim_ownership([failed])[0].last_error == "a NUL ␀ and half a pair ?"
 
@@ -318,7 +324,7 @@ def test_an_error_text_does_not_keep_a_partition_from_being_given_up(postgres_se
 
 
 def test_after_the_clock_stepped_back_a_record_ages_from_its_next_listing(postgres_server: PostgresServer) -> None:
-    store, group = PostgresStore(postgres_server.url), new_group()
+    store, group = PostgresStore(postgres_server.url, timeout=NEVER), new_group()
     claimed = claim(store, group)
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(
@@ -326,14 +332,14 @@ def test_after_the_clock_stepped_back_a_record_ages_from_its_next_listing(postgr
         )
     first = store.list_ownership(group)
     assert first.records[0].last_modified == first.as_of
-    time.sleep(0.05)
+    take(0.05)
     second = store.list_ownership(group)
     assert 0.05 <= second.as_of - second.records[0].last_modified < 60
     assert store.renew_ownership([claimed]), "its ETag is still the same"
 
 
 def test_rows_of_keys_that_nobody_holds_are_cleared_and_fences_rise_for_who_acquires_at_once(url: str) -> None:
-    stores = [PostgresLeaseStore(url, timeout=PATIENT) for _ in range(5)]
+    stores = [PostgresLeaseStore(url, timeout=NEVER) for _ in range(5)]
     sessions = [store.open_session("me", 60.0) for store in stores]
     held = stores[0].acquire(sessions[0], "scope", ["held"])
     keys, fences = ["a", "b"], list[list[tuple[str, int]]]()

@@ -17,8 +17,8 @@ from leasehold.stores.postgres.schema import LEASES, STORES
 from leasehold.stores.table_versions import tables
 from leasehold.testing.stores.groups import new_group
 from leasehold.testing.stores.ownership_records import claim
-from tests.stores.opened import PATIENT
 from tests.stores.servers import PostgresServer
+from tests.waiting import NEVER
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Database:
 
     def take_over(self) -> None:
         """The attacker makes the tables of Leasehold, with a trigger that makes a superuser of whoever it can."""
-        open_store(self.url_of(self.attacker), timeout=PATIENT).create_schema()  # type: ignore[attr-defined]
+        open_store(self.url_of(self.attacker), timeout=NEVER).create_schema()  # type: ignore[attr-defined]
         self.run(
             "CREATE FUNCTION mischief() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
             f"EXECUTE 'ALTER ROLE {self.attacker} SUPERUSER'; RETURN NEW; END $$",
@@ -60,7 +60,7 @@ class Database:
 @pytest.fixture
 def database(postgres_server: PostgresServer) -> Iterator[Database]:
     mark = secrets.token_hex(4)
-    one = Database(postgres_server.url.replace("/postgres?", f"/db_{mark}?"), f"victim_{mark}", f"attacker_{mark}")
+    one = Database(postgres_server.database(f"db_{mark}"), f"victim_{mark}", f"attacker_{mark}")
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE db_{mark}")
         connection.execute(f"CREATE ROLE {one.victim} LOGIN")
@@ -74,11 +74,11 @@ def database(postgres_server: PostgresServer) -> Iterator[Database]:
 
 def uses(url: str) -> list[Callable[[], object]]:
     return [
-        lambda: open_store(url, timeout=PATIENT).create_schema(),  # type: ignore[attr-defined]
-        lambda: open_store(url, timeout=PATIENT).is_made(),  # type: ignore[attr-defined]
-        lambda: claim(open_store(url, timeout=PATIENT), new_group()),
-        lambda: open_store(url, timeout=PATIENT).raise_owner_level([Checkpoint(new_group(), "0", 1, 1)]),
-        lambda: open_lease_store(url, timeout=PATIENT).open_session("me", 1.0),
+        lambda: open_store(url, timeout=NEVER).create_schema(),  # type: ignore[attr-defined]
+        lambda: open_store(url, timeout=NEVER).is_made(),  # type: ignore[attr-defined]
+        lambda: claim(open_store(url, timeout=NEVER), new_group()),
+        lambda: open_store(url, timeout=NEVER).raise_owner_level([Checkpoint(new_group(), "0", 1, 1)]),
+        lambda: open_lease_store(url, timeout=NEVER).open_session("me", 1.0),
     ]
 
 
@@ -129,20 +129,20 @@ def test_a_function_of_the_same_name_is_not_called(database: Database) -> None:
         "CREATE AGGREGATE json_agg(json) (SFUNC = mischief, STYPE = json[], INITCOND = '{}')",
         role=database.attacker,
     )
-    store, group = open_store(database.url, timeout=PATIENT), new_group()
+    store, group = open_store(database.url, timeout=NEVER), new_group()
     claimed = claim(store, group)
     assert store.list_ownership(group).records == (claimed,)
     assert not database.is_superuser(database.attacker)
 
 
 def test_tables_of_a_role_of_ones_own_are_used(database: Database) -> None:
-    store = open_store(database.url_of(database.attacker), timeout=PATIENT)
+    store = open_store(database.url_of(database.attacker), timeout=NEVER)
     store.create_schema()  # type: ignore[attr-defined]
     database.run(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {database.victim}", role=database.attacker)
     with pytest.raises(UsageError, match="a member of that role"):
-        claim(open_store(database.url_of(database.victim), timeout=PATIENT), new_group())
+        claim(open_store(database.url_of(database.victim), timeout=NEVER), new_group())
     database.run(f"GRANT {database.attacker} TO {database.victim}")
-    claim(open_store(database.url_of(database.victim), timeout=PATIENT), new_group())
+    claim(open_store(database.url_of(database.victim), timeout=NEVER), new_group())
 
 
 def test_tables_of_the_schemas_owner_and_of_a_superuser_are_used(database: Database) -> None:
@@ -155,10 +155,10 @@ def test_tables_of_the_schemas_owner_and_of_a_superuser_are_used(database: Datab
             "DROP TABLE IF EXISTS " + ", ".join(f"shared.{name}" for name in RELATIONS if name != "leasehold_fence")
         )
         url = database.url_of(owner) if owner else database.url
-        open_store(f"{url}&options=-csearch_path%3Dshared", timeout=PATIENT).create_schema()  # type: ignore[attr-defined]
+        open_store(f"{url}&options=-csearch_path%3Dshared", timeout=NEVER).create_schema()  # type: ignore[attr-defined]
         database.run(f"GRANT ALL ON ALL TABLES IN SCHEMA shared TO {database.victim}")
         claim(
-            open_store(f"{database.url_of(database.victim)}&options=-csearch_path%3Dshared", timeout=PATIENT),
+            open_store(f"{database.url_of(database.victim)}&options=-csearch_path%3Dshared", timeout=NEVER),
             new_group(),
         )
 
@@ -166,8 +166,8 @@ def test_tables_of_the_schemas_owner_and_of_a_superuser_are_used(database: Datab
 def test_a_schema_with_a_name_that_needs_quotes(database: Database) -> None:
     database.run('CREATE SCHEMA "Our ""Own"""')
     url = f"{database.url}&options=-csearch_path%3D%22Our%5C%20%22%22Own%22%22%22"
-    claim(open_store(url, timeout=PATIENT), new_group())
-    leases = open_lease_store(url, timeout=PATIENT)
+    claim(open_store(url, timeout=NEVER), new_group())
+    leases = open_lease_store(url, timeout=NEVER)
     assert leases.acquire(leases.open_session("me", 60.0), "s", ["a"])
     with psycopg.connect(database.url) as connection:
         rows = connection.execute("SELECT DISTINCT schemaname FROM pg_tables WHERE tablename LIKE 'leasehold%'")

@@ -20,6 +20,7 @@ from leasehold.stores.postgres import schema as postgres_schema
 from leasehold.stores.postgres import store as postgres
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
+from tests.waiting import NEVER
 
 GROUP = ConsumerGroup("n", "h", "g")
 
@@ -28,13 +29,13 @@ def read_and_make(url: str, untouched: Callable[[], bool]) -> None:
     """What is not there is refused and not made; what was made is read."""
     for _ in range(2):
         with pytest.raises(UsageError, match=r"there is no store at .*leasehold init") as refused:
-            open_existing(url, timeout=10)
+            open_existing(url, timeout=NEVER)
         assert "password" not in str(refused.value)
         assert untouched()
-    store = open_store(url, timeout=10)
+    store = open_store(url, timeout=NEVER)
     assert isinstance(store, SchemaKeeper)
     store.create_schema()
-    assert open_existing(url, timeout=10).list_checkpoints(GROUP) == []
+    assert open_existing(url, timeout=NEVER).list_checkpoints(GROUP) == []
 
 
 def test_sqlite(tmp_path: Path) -> None:
@@ -74,8 +75,8 @@ def test_postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPat
         for _ in range(2):
             said = rf"version {old}, of an older release.*leasehold init.* to version {new}"
             with pytest.raises(UsageError, match=said):
-                open_existing(url, timeout=10).list_checkpoints(GROUP)
-    assert open_existing(url, timeout=10).list_checkpoints(GROUP) == [], "instances of the older release go on"
+                open_existing(url, timeout=NEVER).list_checkpoints(GROUP)
+    assert open_existing(url, timeout=NEVER).list_checkpoints(GROUP) == [], "instances of the older release go on"
 
 
 def test_redis(redis_server: RedisServer) -> None:
@@ -88,7 +89,7 @@ def test_redis(redis_server: RedisServer) -> None:
 
 @pytest.mark.parametrize(("scheme", "place"), [("azblob", "container"), ("aztable", "table")])
 def test_azure_says_what_is_missing_and_makes_nothing(azurite: Azurite, scheme: str, place: str) -> None:
-    store = open_existing(azurite.url(scheme, f"reading{secrets.token_hex(4)}"), timeout=10)
+    store = open_existing(azurite.url(scheme, f"reading{secrets.token_hex(4)}"), timeout=NEVER)
     for ask in (lambda: store.list_ownership(GROUP), lambda: store.list_checkpoints(GROUP)) * 2:
         with pytest.raises(LeaseholdError, match=rf"there is no such {place}.*leasehold init"):
             ask()

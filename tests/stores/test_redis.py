@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -21,7 +20,8 @@ from leasehold.stores.redis.leases import RedisLeaseStore
 from leasehold.stores.redis.store import RedisStore
 from leasehold.testing.stores.groups import at_once, groups_alike, new_group
 from leasehold.testing.stores.ownership_records import claim, records
-from tests.stores.opened import PATIENT
+from tests.stores.proxy import Proxy
+from tests.stores.redis_cluster import cluster_of_one
 from tests.stores.server_contracts import (
     ServerCheckpoints,
     ServerLeaseHistories,
@@ -32,15 +32,32 @@ from tests.stores.server_contracts import (
     Stuck,
 )
 from tests.stores.servers import RedisServer
+from tests.waiting import NEVER, take
 
 
 @contextmanager
-def paused(server: RedisServer, store: Any) -> Iterator[Any]:
-    """The server answers nobody, and forgets what is asked of it by those who leave."""
+def out_of_reach(server: RedisServer) -> Iterator[str]:
+    """A network takes all requests to the server, and passes none on; gives the URL of the server from there."""
+    proxy = Proxy(server.port)
+    proxy.hangs = True
+    yield server.url.replace(str(server.port), str(proxy.port))
+    proxy.close()
+
+
+def move_sessions(server: RedisServer, prefix: str, earlier: float) -> None:
+    """Let all sessions end so many seconds earlier."""
+    sessions = f"{prefix}:{{leases}}:sessions"
     with redis.Redis(port=server.port) as other:
-        other.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
-        yield store
-        other.execute_command("CLIENT", "UNPAUSE")
+        for session, value in other.hgetall(sessions).items():
+            till, _, rest = value.partition(b"\n")
+            if till:  # else it has no end
+                other.hset(sessions, session, b"%d\n%s" % (int(till) - round(earlier * 1e6), rest))
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Of the keys of a test that nobody else may touch."""
+    return f"tests{secrets.token_hex(8)}"
 
 
 @pytest.fixture
@@ -50,7 +67,7 @@ def server(redis_server: RedisServer) -> RedisServer:
 
 @pytest.fixture
 def stuck(redis_server: RedisServer) -> Stuck:
-    return partial(paused, redis_server)
+    return partial(out_of_reach, redis_server)
 
 
 class TestOwnership(ServerOwnership):
@@ -66,7 +83,13 @@ class TestLeases(ServerLeases):
 
 
 class TestLeaseTimes(ServerLeaseTimes):
-    pass
+    @pytest.fixture
+    def url(self, server: RedisServer, prefix: str) -> str:
+        return f"{server.url}?prefix={prefix}"
+
+    @pytest.fixture
+    def wait(self, server: RedisServer, prefix: str) -> Callable[[float], None]:
+        return partial(move_sessions, server, prefix)
 
 
 class TestOwnershipAtOnce(ServerOwnershipHistories):
@@ -90,34 +113,35 @@ class TestLeasesForLong(TestLeasesAtOnce):
 # Its keys
 
 
-def test_one_url_serves_both_and_a_prefix_keeps_fleets_apart(redis_server: RedisServer) -> None:
-    group, url = new_group(), f"{redis_server.url}?prefix=another"
-    claimed = claim(open_store(url, timeout=PATIENT), group)
-    leases = open_lease_store(url, timeout=PATIENT)
-    held = leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
-    assert records(RedisStore(url), group) == {"0": claimed}
-    assert RedisLeaseStore(url).holders("scope", ["a"]) == held
-    assert records(RedisStore(redis_server.url), group) == {}
-    assert RedisLeaseStore(redis_server.url).holders("scope", ["a"]) == []
+def test_one_url_serves_both_and_a_prefix_keeps_fleets_apart(redis_server: RedisServer, prefix: str) -> None:
+    group, url, scope = new_group(), f"{redis_server.url}?prefix={prefix}", f"scope of {prefix}"
+    claimed = claim(open_store(url, timeout=NEVER), group)
+    leases = open_lease_store(url, timeout=NEVER)
+    held = leases.acquire(leases.open_session("me", NEVER), scope, ["a"])
+    assert records(RedisStore(url, timeout=NEVER), group) == {"0": claimed}
+    assert RedisLeaseStore(url, timeout=NEVER).holders(scope, ["a"]) == held
+    assert records(RedisStore(redis_server.url, timeout=NEVER), group) == {}
+    assert RedisLeaseStore(redis_server.url, timeout=NEVER).holders(scope, ["a"]) == []
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """One that nobody else uses: for what would trouble them too."""
+    server = RedisServer(tmp_path)
+    yield server
+    server.end()
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path, "--cluster-enabled", "yes")
-    try:
-        with redis.Redis(port=server.port) as client:
-            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
-                time.sleep(0.01)
+    with cluster_of_one(tmp_path) as server:
         yield server
-    finally:
-        server.end()
 
 
 @pytest.mark.parametrize("option", ["", "?cluster=true"])
 def test_in_a_cluster_all_keys_of_a_script_are_on_one_node(cluster: RedisServer, option: str) -> None:
     """The server refuses a script whose keys are in several hash slots."""
-    store, groups = RedisStore(cluster.url + option), groups_alike()[::40]
+    store, groups = RedisStore(cluster.url + option, timeout=NEVER), groups_alike()[::40]
     won = store.claim_ownership([Ownership(one, "0", "me", 1) for one in groups])
     assert len(won) == len(groups)
     assert len(store.renew_ownership(won[:1], Presence(groups[0], "me"))) == 1
@@ -126,7 +150,7 @@ def test_in_a_cluster_all_keys_of_a_script_are_on_one_node(cluster: RedisServer,
         listing = store.list_ownership(one)
         assert (len(listing.records), len(listing.presences)) == (1, number == 0)
         assert store.list_checkpoints(one) == [Checkpoint(one, "0", 5, 1)]
-    leases = RedisLeaseStore(cluster.url + option)
+    leases = RedisLeaseStore(cluster.url + option, timeout=NEVER)
     session = leases.open_session("me", 60.0)
     held = leases.acquire(session, "one", ["a", "b"]) + leases.acquire(session, "another", ["a"])
     assert leases.renew(held) == leases.release(held) == held
@@ -134,10 +158,10 @@ def test_in_a_cluster_all_keys_of_a_script_are_on_one_node(cluster: RedisServer,
     leases.close()
 
 
-def test_a_script_that_the_server_has_forgotten_is_sent_again(redis_server: RedisServer) -> None:
-    store, group = RedisStore(redis_server.url), new_group()
+def test_a_script_that_the_server_has_forgotten_is_sent_again(own_server: RedisServer) -> None:
+    store, group = RedisStore(own_server.url, timeout=NEVER), new_group()
     claimed = claim(store, group)
-    with redis.Redis(port=redis_server.port) as other:
+    with redis.Redis(port=own_server.port) as other:
         other.script_flush()
         assert records(store, group) == {"0": claimed}
         other.script_flush()
@@ -148,26 +172,26 @@ def test_a_script_that_the_server_has_forgotten_is_sent_again(redis_server: Redi
 # Its versions
 
 
-def test_data_of_a_newer_version_is_refused(redis_server: RedisServer) -> None:
-    url = f"{redis_server.url}?prefix=newer"
-    assert RedisStore(url).create_schema() == SchemaChange("stores", 0, 1)
-    assert RedisStore(url).create_schema() == SchemaChange("stores", 1, 1)
-    RedisStore(url).list_ownership(new_group())
+def test_data_of_a_newer_version_is_refused(redis_server: RedisServer, prefix: str) -> None:
+    url = f"{redis_server.url}?prefix={prefix}"
+    assert RedisStore(url, timeout=NEVER).create_schema() == SchemaChange("stores", 0, 1)
+    assert RedisStore(url, timeout=NEVER).create_schema() == SchemaChange("stores", 1, 1)
+    RedisStore(url, timeout=NEVER).list_ownership(new_group())
     with redis.Redis(port=redis_server.port) as other:
-        assert other.get("newer:version:stores") == b"1"
-        other.set("newer:version:stores", 99)
+        assert other.get(f"{prefix}:version:stores") == b"1"
+        other.set(f"{prefix}:version:stores", 99)
     with pytest.raises(StoreError, match=r"has version 99, and this release .* up to 2: pip install --upgrade"):
-        RedisStore(url).list_ownership(new_group())
-    RedisLeaseStore(url).open_session("me", 1.0)
+        RedisStore(url, timeout=NEVER).list_ownership(new_group())
+    RedisLeaseStore(url, timeout=NEVER).open_session("me", NEVER)
 
 
 @pytest.mark.parametrize(("more", "at"), [({"a": "b"}, None), ({}, 9.5)])
 def test_older_releases_read_everything_until_a_checkpoint_has_data(
-    redis_server: RedisServer, more: dict[str, str], at: float | None
+    redis_server: RedisServer, prefix: str, more: dict[str, str], at: float | None
 ) -> None:
     """What they could not read would end them; so they are refused by name from then on, and not before."""
-    prefix = "data" if more else "enqueued"
-    store, group = RedisStore(f"{redis_server.url}?prefix={prefix}"), new_group()
+    url, group = f"{redis_server.url}?prefix={prefix}", new_group()
+    store = RedisStore(url, timeout=NEVER)
     store.update_checkpoints([Checkpoint(group, "0", 17, 3, "seventeen")])
     with redis.Redis(port=redis_server.port) as other:
         [key] = other.keys(f"{prefix}:*:checkpoint")
@@ -175,7 +199,7 @@ def test_older_releases_read_everything_until_a_checkpoint_has_data(
         assert other.get(f"{prefix}:version:stores") == b"1"
         store.update_checkpoints([Checkpoint(group, "0", 18, 3, None, more, at)])
         assert other.get(f"{prefix}:version:stores") == b"2"
-    found = RedisStore(f"{redis_server.url}?prefix={prefix}").list_checkpoints(group)[0]
+    found = RedisStore(url, timeout=NEVER).list_checkpoints(group)[0]
     assert (found.data, found.enqueued_time) == (more, at)
 
 
@@ -183,7 +207,7 @@ def test_older_releases_read_everything_until_a_checkpoint_has_data(
 
 
 def test_many_threads_of_one_store(redis_server: RedisServer) -> None:
-    store, group = RedisStore(redis_server.url, timeout=PATIENT), new_group()
+    store, group = RedisStore(redis_server.url, timeout=NEVER), new_group()
 
     def claimer(number: int) -> Callable[[], list[Ownership]]:
         partitions = [str((number + p) % 50) for p in range(50)]
@@ -193,10 +217,10 @@ def test_many_threads_of_one_store(redis_server: RedisServer) -> None:
     assert sorted(one.partition for one in won) == sorted(map(str, range(50)))
 
 
-def test_connections_that_the_server_has_closed_are_not_used(redis_server: RedisServer) -> None:
-    store, group = RedisStore(redis_server.url), new_group()
+def test_connections_that_the_server_has_closed_are_not_used(own_server: RedisServer) -> None:
+    store, group = RedisStore(own_server.url, timeout=NEVER), new_group()
     claimed = claim(store, group)
-    with redis.Redis(port=redis_server.port) as other:
+    with redis.Redis(port=own_server.port) as other:
         other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert records(store, group) == {"0": claimed}
 
@@ -229,22 +253,22 @@ def test_a_password_comes_from_the_url_or_the_environment_and_is_in_no_message(
     try:
         for url in (server.url, server.url.replace("redis://", "redis://:wr0ng@")):
             with pytest.raises(StoreUnavailable, match=r"LEASEHOLD_REDIS_PASSWORD|uthentication") as refused:
-                RedisStore(url).list_ownership(new_group())
+                RedisStore(url, timeout=NEVER).list_ownership(new_group())
             assert "wr0ng" not in str(refused.value)
-            assert "wr0ng" not in repr(RedisStore(url)) + repr(RedisLeaseStore(url))
+            assert "wr0ng" not in repr(RedisStore(url, timeout=NEVER)) + repr(RedisLeaseStore(url, timeout=NEVER))
         RedisStore(server.url.replace("redis://", "redis://:s3%20cr%2Fet@")).list_ownership(new_group())
         monkeypatch.setenv("LEASEHOLD_REDIS_PASSWORD", "s3 cr/et")
-        RedisStore(server.url).list_ownership(new_group())
+        RedisStore(server.url, timeout=NEVER).list_ownership(new_group())
         (tmp_path / "word").write_text("s3 cr/et\n")
         monkeypatch.delenv("LEASEHOLD_REDIS_PASSWORD")
         monkeypatch.setenv("LEASEHOLD_REDIS_PASSWORD_FILE", str(tmp_path / "word"))
-        RedisStore(server.url).list_ownership(new_group())
+        RedisStore(server.url, timeout=NEVER).list_ownership(new_group())
     finally:
         server.end()
 
 
 def test_names_that_do_not_fit_are_refused(redis_server: RedisServer) -> None:
-    store, group = RedisStore(redis_server.url), new_group()
+    store, group = RedisStore(redis_server.url, timeout=NEVER), new_group()
     for name in ("a\0b", "x" * 513, "é" * 257, "\ud800"):
         with pytest.raises(ConfigError, match=r"partition .*(NUL|512 bytes|UTF-8)"):
             store.claim_ownership([Ownership(group, "0", "me", 1), Ownership(group, name, "me", 1)])
@@ -260,7 +284,7 @@ def test_names_that_do_not_fit_are_refused(redis_server: RedisServer) -> None:
 
 
 def test_after_the_clock_stepped_back_a_record_ages_from_its_next_listing(redis_server: RedisServer) -> None:
-    store, group = RedisStore(redis_server.url), new_group()
+    store, group = RedisStore(redis_server.url, timeout=NEVER), new_group()
     claimed = claim(store, group)
     store.renew_ownership([], Presence(group, "me/1"))
     with redis.Redis(port=redis_server.port) as other:
@@ -273,30 +297,31 @@ def test_after_the_clock_stepped_back_a_record_ages_from_its_next_listing(redis_
                 other.hset(key, name, b"\n".join(parts))
     first = store.list_ownership(group)
     assert first.records[0].last_modified == first.presences[0].last_modified == first.as_of
-    time.sleep(0.05)
+    take(0.05)
     second = store.list_ownership(group)
     for written_at in (second.records[0].last_modified, second.presences[0].last_modified):
         assert 0.05 <= second.as_of - written_at < 60
     assert store.renew_ownership([claimed]), "its ETag is still the same"
 
 
-def test_after_the_clock_stepped_back_a_session_lives_for_its_duration(redis_server: RedisServer) -> None:
-    leases = RedisLeaseStore(f"{redis_server.url}?prefix=stepped")
-    session = leases.open_session("me", 0.2)
-    with redis.Redis(port=redis_server.port) as other:
-        value = other.hget("stepped:{leases}:sessions", session.id)
-        till, _, rest = value.partition(b"\n")
-        other.hset("stepped:{leases}:sessions", session.id, b"%d\n%s" % (int(till) + 3_600_000_000, rest))
-    assert leases.acquire(session, "scope", ["a"])
-    time.sleep(0.3)
+def test_after_the_clock_stepped_back_a_session_lives_for_its_duration(redis_server: RedisServer, prefix: str) -> None:
+    leases = RedisLeaseStore(f"{redis_server.url}?prefix={prefix}", timeout=NEVER)
+    session = leases.open_session("me", 60.0)
+    move_sessions(redis_server, prefix, earlier=-3600.0)
+    [held] = leases.acquire(session, "scope", ["a"])
+    [status] = leases.list_leases("scope")
+    assert status.lease == held
+    assert status.remaining is not None
+    assert status.remaining <= 60.0
+    move_sessions(redis_server, prefix, earlier=60.0)
     assert not leases.heartbeat(session)
 
 
-def test_fences_rise_although_the_server_lost_everything(redis_server: RedisServer) -> None:
-    leases = RedisLeaseStore(f"{redis_server.url}?prefix=lost")
+def test_fences_rise_although_the_server_lost_everything(redis_server: RedisServer, prefix: str) -> None:
+    leases = RedisLeaseStore(f"{redis_server.url}?prefix={prefix}", timeout=NEVER)
     [before] = leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
     with redis.Redis(port=redis_server.port) as other:
-        other.delete(*other.keys("lost:*"))
+        other.delete(*other.keys(f"{prefix}:*"))
     [after] = leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
     assert after.fence > before.fence
 
@@ -305,12 +330,12 @@ def test_a_server_that_keeps_nothing_is_warned_of(
     redis_server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    RedisStore(redis_server.url).list_ownership(new_group())
+    RedisStore(redis_server.url, timeout=NEVER).list_ownership(new_group())
     assert caplog.messages == []
     forgetful = ("--appendonly", "no", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
     server = RedisServer(tmp_path, *forgetful)
     try:
-        store = RedisStore(server.url)
+        store = RedisStore(server.url, timeout=NEVER)
         for _ in range(2):
             store.list_ownership(new_group())
     finally:

@@ -14,8 +14,9 @@ from azure.storage.blob import BlobServiceClient
 
 from leasehold.processor import EACH_BATCH, EventProcessor, StopReason
 from leasehold.stores.memory.store import MemoryStore
-from tests.processor.plain import DELIVERY, SETTINGS, Handler, log, send, until
+from tests.processor.plain import DELIVERY, SETTINGS, Handler, log, send
 from tests.stores.azurite import Azurite
+from tests.waiting import until
 
 
 def test_a_container_that_was_deleted_is_the_end_of_its_partitions(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -23,8 +23,8 @@ from leasehold.stores.sqlite.layout import SCHEMA as SQLITE_STORES
 from leasehold.stores.table_versions import tables
 from leasehold.testing.stores.groups import new_group
 from leasehold.testing.stores.ownership_records import claim, records
-from tests.stores.opened import PATIENT
 from tests.stores.servers import PostgresServer
+from tests.waiting import NEVER
 
 TABLES = tables(SQLITE_STORES.migrations)
 Run = Callable[[str], None]
@@ -53,7 +53,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
         return Place(f"sqlite:///{path}", run_here)
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    name = f"removed_{time.monotonic_ns()}"
+    name = f"removed_{secrets.token_hex(8)}"
     url = f"{server.url}&options={quote(f'-csearch_path={name}')}"
 
     def run_there(statement: str) -> None:
@@ -79,39 +79,39 @@ def use(store: Any) -> None:
 @pytest.mark.parametrize("table", [*TABLES, "leasehold_schema"])
 def test_init_makes_a_removed_table_again(place: Place, table: str) -> None:
     group = new_group()
-    open_store(place.url, timeout=PATIENT).raise_owner_level([Checkpoint(group, "0", 17, 3)])
+    open_store(place.url, timeout=NEVER).raise_owner_level([Checkpoint(group, "0", 17, 3)])
     place.init()
     place.run(f"DROP TABLE {table}")
     outcome = place.init()["stores"]
     assert outcome == ("was there" if table == "leasehold_schema" else f"made again, empty: {table}")
     assert place.init()["stores"] == "was there"
-    use(open_store(place.url, timeout=PATIENT))
-    kept = open_store(place.url, timeout=PATIENT).list_checkpoints(group)
+    use(open_store(place.url, timeout=NEVER))
+    kept = open_store(place.url, timeout=NEVER).list_checkpoints(group)
     assert kept == ([] if table == "leasehold_checkpoint" else [Checkpoint(group, "0", 17, 3)])
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_start_makes_a_removed_table_again(place: Place, table: str) -> None:
-    use(open_store(place.url, timeout=PATIENT))
+    use(open_store(place.url, timeout=NEVER))
     place.run(f"DROP TABLE {table}")
-    use(open_store(place.url, timeout=PATIENT))
+    use(open_store(place.url, timeout=NEVER))
 
 
 def test_levels_go_on_above_what_the_other_table_knows(place: Place) -> None:
     """What a claim's level is computed from is in two tables, of which one is left."""
     group = new_group()
-    store = open_store(place.url, timeout=PATIENT)
+    store = open_store(place.url, timeout=NEVER)
     claim(store, group, level=5)
     store.raise_owner_level([Checkpoint(group, "0", 17, 5)])
     place.run("DROP TABLE leasehold_ownership")
-    again = open_store(place.url, timeout=PATIENT)
+    again = open_store(place.url, timeout=NEVER)
     assert records(again, group) == {}
     assert [one.owner_level for one in again.list_checkpoints(group)] == [5]
 
 
 def test_a_running_store_says_what_is_wrong_and_goes_on_once_it_is_mended(place: Place) -> None:
     group = new_group()
-    store = open_store(place.url, timeout=PATIENT)
+    store = open_store(place.url, timeout=NEVER)
     claim(store, group)
     place.run("DROP TABLE leasehold_ownership")
     for _ in range(2):
@@ -123,18 +123,18 @@ def test_a_running_store_says_what_is_wrong_and_goes_on_once_it_is_mended(place:
 
 
 def test_who_only_reads_is_told_what_to_do(place: Place) -> None:
-    use(open_store(place.url, timeout=PATIENT))
+    use(open_store(place.url, timeout=NEVER))
     place.run("DROP TABLE leasehold_ask")
     with pytest.raises(UsageError, match=r"leasehold_ask is gone.*leasehold init"):
         open_existing(place.url)
 
 
 def test_fences_rise_although_their_count_was_removed(place: Place) -> None:
-    leases = open_lease_store(place.url, timeout=PATIENT)
+    leases = open_lease_store(place.url, timeout=NEVER)
     session = leases.open_session("me", 60.0)
     before = leases.acquire(session, "scope", ["a"])[0].fence
     place.run("DROP TABLE leasehold_fence" if place.url.startswith("sqlite") else "DROP SEQUENCE leasehold_fence")
     assert "made again, empty: leasehold_fence" in place.init()["leases"]
-    again = open_lease_store(place.url, timeout=PATIENT)
+    again = open_lease_store(place.url, timeout=NEVER)
     [after] = again.acquire(again.open_session("me", 60.0), "scope", ["b"])
     assert after.fence > before + 1_000_000_000, "far above whatever may have been counted"

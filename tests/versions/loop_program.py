@@ -7,12 +7,12 @@ wait while it is there, after the table has it and before its checkpoint.
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
 from leasehold.spark import EntityTable, MicroBatches, open_session
+from tests.waiting import NEVER, take
 
 
 def main(folder: Path) -> None:
@@ -29,15 +29,13 @@ def main(folder: Path) -> None:
         available_now=True,
         max_events_per_trigger=60,
         load_balancing_interval=0.4,
-        partition_expiration=2.75,
-        request_timeout=1,
-        margin=0.3,
+        partition_expiration=NEVER,
     ) as batches:
         for batch in batches:
             rows = batch.events.repartition(2, "id").withColumn("at", F.current_timestamp())
             table.apply(rows.where("n % 10 != 9"), batch)  # the last events of a range may be those left out
             while (folder / "slow").exists():
-                time.sleep(0.05)
+                take(0.05)
     print(table.totals.applied, table.totals.replayed, flush=True)
     spark.stop()
 

@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
 from leasehold.spark import EntityTable, open_session
+from tests.waiting import take
 
 
 def main(folder: Path, checkpoint: str, *options: str) -> None:
@@ -24,7 +24,7 @@ def main(folder: Path, checkpoint: str, *options: str) -> None:
     def apply(batch: DataFrame, batch_id: int) -> None:
         table.apply(batch, batch_id)
         while (folder / "slow").exists():
-            time.sleep(0.05)
+            take(0.05)
 
     schema = "id STRING, n BIGINT, hub STRING, partition STRING, sequenceNumber BIGINT, ownerLevel BIGINT"
     events = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / "events"))

@@ -16,8 +16,9 @@ import pytest
 
 from tests.faults.fleet import BAD, Fleet
 from tests.faults.hub_kinds import PARTITIONS, Log
-from tests.faults.instance import until
+from tests.spark.places import let_expire
 from tests.versions.conftest import Interpreter
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def test_two_instances_a_kill_and_available_now(fleet: Fleet) -> None:
     fleet.send(500)
     fleet.wait_in_batch("blue")
     blue.kill()
+    fleet.expire("blue")
     fleet.wait_owned(green=PARTITIONS)
     fleet.wait_consumed()
     fleet.send(100)
@@ -74,6 +76,7 @@ def test_micro_batches_killed_between_commit_and_checkpoint(interpreter: Interpr
     finally:
         killed.kill()
         killed.wait()
+    let_expire(tmp_path / "stores.db")
     before = len(_ask(tmp_path, "SELECT 1 FROM entities"))
     assert 0 < before < 45 * PARTITIONS
     (tmp_path / "slow").unlink()

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from leasehold.spark.versions import OLDEST
-from tests.faults.instance import until
 from tests.versions.conftest import Interpreter
 from tests.versions.environments import BESIDE, ROOT
+from tests.waiting import until
 
 PROGRAM = Path(__file__).with_name("table_program.py")
 FILES, EACH = 6, 50

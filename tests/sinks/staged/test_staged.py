@@ -1,23 +1,19 @@
-"""Rows that tasks stage: what killed, second, speculative and late attempts leave, a server that crashes, types."""
+"""Rows that tasks stage: what killed, second, speculative and late attempts leave, who may, types."""
 
 from __future__ import annotations
 
 import logging
 import pickle
 import secrets
-import signal
-import subprocess
-import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
 
-from leasehold.errors import KeyFromTwoPartitions, SinkUnavailable, StaleBatch, UsageError
+from leasehold.errors import KeyFromTwoPartitions, StaleBatch, UsageError
 from leasehold.sinks import Batch, BatchResult, TableSpec
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staged.stager import PostgresStager
@@ -26,12 +22,12 @@ from leasehold.sinks.staged import StagedBatch, StagedRowsGone, StageReceipt, ne
 from leasehold.testing.sinks.fixtures import UPSERT, Row, read
 from leasehold.testing.sinks.fixtures import batch as of_range
 from tests.sinks.events import E, batch
-from tests.sinks.postgres import Place, place_on
+from tests.sinks.postgres import FLIGHTS, Place, place_on
+from tests.sinks.postgres_writer import stage_and_die
+from tests.sinks.processes import killed_in
 from tests.sinks.staged.staging import StagedSink, staged
-from tests.sinks.test_postgres_sink import SPEC
-from tests.stores.servers import PostgresServer
+from tests.waiting import NEVER
 
-ROOT = Path(__file__).parents[3]
 TABLE = "SELECT tail, status FROM flights ORDER BY tail"
 LEFT = "SELECT count(*) FROM leasehold_staged"
 
@@ -47,12 +43,8 @@ def of(batch_: Batch, token: str, *receipts: StageReceipt) -> StagedBatch:
 
 
 def test_a_killed_attempt_counts_for_nothing_and_leaves_nothing(place: Place) -> None:
-    sink, token, events = place.sink(SPEC), new_token(), batch([E("a", number=0), E("b", number=1)])
-    program = [sys.executable, "-m", "tests.sinks.staged.stager_program", place.url, token]
-    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True) as task:
-        assert task.stdout is not None
-        assert task.stdout.readline() == "staged\n"
-        task.send_signal(signal.SIGKILL)
+    sink, token, events = place.sink(FLIGHTS), new_token(), batch([E("a", number=0), E("b", number=1)])
+    assert killed_in(stage_and_die, place.url, token)
     assert place.look(LEFT) == [(2,)]
     second = stager_of(sink).stage(token, 0, [events])
     assert sink.apply_staged(of(events, token, second)) == BatchResult(applied=2)
@@ -62,7 +54,7 @@ def test_a_killed_attempt_counts_for_nothing_and_leaves_nothing(place: Place) ->
 
 
 def test_of_two_attempts_of_a_task_the_one_with_the_receipt_counts(place: Place) -> None:
-    sink, token, events = place.sink(SPEC), new_token(), batch([E("a"), E("b", number=1)])
+    sink, token, events = place.sink(FLIGHTS), new_token(), batch([E("a"), E("b", number=1)])
     stager = stager_of(sink)
     first = stager.stage(token, 0, [batch([E("a", "first"), E("b", "first", number=1)])])
     second = stager.stage(token, 0, [events])
@@ -75,7 +67,7 @@ def test_of_two_attempts_of_a_task_the_one_with_the_receipt_counts(place: Place)
 
 
 def test_what_a_zombie_stages_after_the_merge_is_cleared_by_a_later_batch_and_nothing_younger(place: Place) -> None:
-    sink, other = place.sink(SPEC), place.sink(TableSpec(name="others", pipeline="q", keys=("tail",)))
+    sink, other = place.sink(FLIGHTS), place.sink(TableSpec(name="others", pipeline="q", keys=("tail",)))
     first = batch([E("a")])
     token = new_token()
     receipt = stager_of(sink).stage(token, 0, [first])
@@ -89,11 +81,11 @@ def test_what_a_zombie_stages_after_the_merge_is_cleared_by_a_later_batch_and_no
     place.run(old)
     with psycopg.connect(place.url) as somebody:  # who clears just now is not waited for
         somebody.execute("SELECT 1 FROM leasehold_staged WHERE batch = %s FOR UPDATE", [token])
-        third = place.sink(SPEC, timeout=5.0)
+        third = place.sink(FLIGHTS, timeout=NEVER)
         assert third.apply_staged(staged(third, batch([E("c", number=2)]))).applied == 1
         somebody.rollback()
     assert place.look(LEFT) == [(2,)]
-    fourth = place.sink(SPEC)
+    fourth = place.sink(FLIGHTS)
     assert fourth.apply_staged(staged(fourth, batch([E("d", number=3)]))).applied == 1
     assert place.look("SELECT batch FROM leasehold_staged") == [(live.batch,)]
     assert place.look(TABLE) == [(name, "ok") for name in "abcd"]
@@ -103,7 +95,7 @@ def test_what_a_zombie_stages_after_the_merge_is_cleared_by_a_later_batch_and_no
 
 
 def test_what_comes_late_of_a_batch_that_was_given_up_is_cleared_behind_the_next_one(place: Place) -> None:
-    sink, token = place.sink(SPEC), new_token()
+    sink, token = place.sink(FLIGHTS), new_token()
     stager = stager_of(sink)
     stager.stage(token, 0, [batch([E("a")])])
     sink.discard_staged(token)
@@ -118,33 +110,8 @@ def test_what_comes_late_of_a_batch_that_was_given_up_is_cleared_behind_the_next
     other.close()
 
 
-def test_a_server_that_crashed_has_emptied_the_table_and_the_batch_is_staged_again(
-    postgres_server: PostgresServer,
-) -> None:
-    events = batch([E("a"), E("b", number=1)])
-    schema = f"crashed_{secrets.token_hex(4)}"
-    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}".encode())
-    sink = PostgresSink(f"{postgres_server.url}&options=-csearch_path%3D{schema}", SPEC)
-    sink.check(events.rows.schema)
-    before = staged(sink, events)
-    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
-        connection.execute("CHECKPOINT")
-    postgres_server.kill()
-    postgres_server.start()
-    with pytest.raises(StagedRowsGone, match="has 0 of 2 rows"):
-        sink.apply_staged(before)
-    assert sink.watermarks("h") == {}
-    assert issubclass(StagedRowsGone, SinkUnavailable)  # which every loop takes for an outage, and tries again
-    assert sink.apply_staged(staged(sink, events)).applied == 2
-    sink.close()
-    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
-        assert connection.execute(f"SELECT count(*) FROM {schema}.flights".encode()).fetchall() == [(2,)]
-        connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
-
-
 def test_rows_that_go_while_they_are_merged_undo_the_merge(place: Place) -> None:
-    sink, events = place.sink(SPEC), batch([E("a"), E("b", number=1)])
+    sink, events = place.sink(FLIGHTS), batch([E("a"), E("b", number=1)])
     place.run(
         "CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint)",
         "CREATE FUNCTION wipe() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM "
@@ -160,7 +127,7 @@ def test_rows_that_go_while_they_are_merged_undo_the_merge(place: Place) -> None
 
 
 def test_what_is_refused_leaves_nothing_staged(place: Place) -> None:
-    sink = place.sink(SPEC)
+    sink = place.sink(FLIGHTS)
     assert sink.apply_staged(staged(sink, batch([E("a")]))).applied == 1
     moved = batch([E("a", partition="1")])
     with pytest.raises(KeyFromTwoPartitions):
@@ -205,7 +172,7 @@ def test_a_user_who_may_not_stage_is_told_once_and_rows_pass_through_the_driver(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     role = f"least_{secrets.token_hex(4)}"
-    sink = place.sink(SPEC)
+    sink = place.sink(FLIGHTS)
     sink.check(batch([]).rows.schema)
     tables = "flights, flights_rejected, leasehold_key_flights, leasehold_table, leasehold_watermark"
     place.run(
@@ -214,7 +181,7 @@ def test_a_user_who_may_not_stage_is_told_once_and_rows_pass_through_the_driver(
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {role}",
         f"GRANT SELECT ON leasehold_staged TO {role}",
     )
-    least = PostgresSink(place.url.replace("postgres:@", f"{role}@"), SPEC)
+    least = PostgresSink(place.url.replace("postgres:@", f"{role}@"), FLIGHTS)
     with caplog.at_level(logging.WARNING):
         assert least.stager() is None
         assert "GRANT INSERT, DELETE ON leasehold_staged is missing" in caplog.text
@@ -295,7 +262,7 @@ def test_a_delete_that_is_refused_keeps_a_body_with_what_postgres_cannot_hold(pl
                 "INSERT INTO flights VALUES ('a', 'ok', 1)",
                 "INSERT INTO seats VALUES ('a')",
             )
-            sink = kind(own.url, SPEC)
+            sink = kind(own.url, FLIGHTS)
             result = sink.apply(batch([E("a", "n\0l", gone=True)], deletes=True))
             assert result == BatchResult(rejected=1)
             found.append(own.look("SELECT body, is_text FROM flights_rejected"))

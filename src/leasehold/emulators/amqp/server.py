@@ -137,6 +137,9 @@ class AmqpServer(ABC):
 
     async def _shut(self) -> None:
         if self._listening is not None:
+            for listening in self._listening.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            await asyncio.sleep(0)  # who is being accepted would be left open by a close now
             self._listening.close()
         serving = self._serving()
         if serving is None:
@@ -180,6 +183,7 @@ class AmqpServer(ABC):
 def _cancel_rest(loop: asyncio.AbstractEventLoop) -> None:
     """End what a timer has begun since `_shut` looked, and connections that were cut: a closed loop ends nothing."""
     while rest := asyncio.all_tasks(loop):
+        loop.run_until_complete(asyncio.sleep(0))  # a client that has just come is served by a task, which must begin
         for task in rest:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))

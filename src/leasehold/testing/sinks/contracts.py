@@ -269,7 +269,7 @@ class SinkContract(SinkFixtures):
         def write(number: int) -> BatchResult:
             sink, mine = open_table(spec), batch(Row("a", number, 0, str(number)))
             rows = mine.rows.append_column("note", pa.array(["x"])).append_column("other", pa.array([1.5]))
-            start.wait(30)
+            start.wait(120)
             return sink.apply(replace(mine, rows=rows))
 
         with ThreadPoolExecutor(4) as threads:

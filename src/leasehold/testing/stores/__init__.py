@@ -8,11 +8,12 @@ may be used by many threads at once:
         def store(self, tmp_path): return MyStore(tmp_path)
 
 Override `reopen` to open the store anew, as another process would: what is promised to be on disk is read
-through it. Override `wait` where time can be made to pass faster, and `hung` where a backend may not answer.
-What a store's `features` say that it cannot do is not asked of it. Where a short lease is long, `LeaseHoldsContract`
-and `LeaseTimesAtOnce` are `LeaseStoreContract` with one wait instead of seven. The two `Linearizable…` classes ask
-for `reopen`, and for the `url` at which other processes find the store. Every test makes a group of its own, so
-that a server may be shared by all of them. `PoisonedStoreContract` asks for `spoil`, the ways to spoil a record.
+through it. Override `wait` where time can be moved, on a clock or in the records, and `hung` where a backend may
+not answer. What a store's `features` say that it cannot do is not asked of it. Where a short lease is long and time
+cannot be moved, `LeaseHoldsContract` and `LeaseTimesAtOnce` are `LeaseStoreContract` with one wait instead of seven.
+The two `Linearizable…` classes ask for `reopen`, and for the `url` at which other processes find the store. Every test
+makes a group of its own, so that a server may be shared by all of them. `PoisonedStoreContract` asks for `spoil`, the
+ways to spoil a record.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
@@ -13,7 +12,7 @@ from leasehold.errors import CheckpointStepBack, ConfigError, OwnerLevelSupersed
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.stores.base import CheckpointStore, PipelineBinding
 from leasehold.stores.checkpoint_data import LARGEST as LARGEST_DATA
-from leasehold.testing.stores.groups import HOSTILE_NAMES, LARGEST, at_once, groups_alike, new_group
+from leasehold.testing.stores.groups import HOSTILE_NAMES, LARGEST, at_once, ending_by_itself, groups_alike, new_group
 
 MANY = 5_000
 """How many partitions one call must be able to name."""
@@ -372,14 +371,10 @@ class CheckpointStoreContract:
         ]
         with hung as stuck:
             for use in uses:
-                started = time.monotonic()
-                with pytest.raises(StoreUnavailable):
+                with ending_by_itself(), pytest.raises(StoreUnavailable):
                     use(stuck)
-                assert time.monotonic() - started < 10.0
-            started = time.monotonic()
-            with suppress(StoreUnavailable):  # some can still be read
+            with ending_by_itself(), suppress(StoreUnavailable):  # some can still be read
                 stuck.list_checkpoints(group)
-            assert time.monotonic() - started < 10.0
 
 
 def checkpoints(store: CheckpointStore, group: ConsumerGroup) -> dict[str, Checkpoint]:

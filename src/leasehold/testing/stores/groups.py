@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from leasehold.model import ConsumerGroup
@@ -25,6 +27,9 @@ HOSTILE_NAMES = (
 
 LARGEST = 2**63 - 1
 """The highest sequence number and owner level that a record must be able to carry."""
+
+WAITED = 60.0
+"""Seconds that no call takes whose time-out is a second, on however busy a machine: it has waited for its backend."""
 
 T = TypeVar("T")
 
@@ -62,3 +67,11 @@ def at_once(jobs: Sequence[Callable[[], T]]) -> list[T]:
 
     with ThreadPoolExecutor(len(jobs)) as pool:
         return list(pool.map(run, jobs))
+
+
+@contextmanager
+def ending_by_itself() -> Iterator[None]:
+    """Fail if the block outlasts a time-out of at most a second so much that something else must have ended it."""
+    deadline = time.monotonic() + WAITED
+    yield
+    assert time.monotonic() < deadline, "the call waited for its backend, and not for its time-out"

@@ -33,7 +33,7 @@ class LeaseFixtures:
 
     @pytest.fixture
     def wait(self) -> Callable[[float], None]:
-        """Lets that many seconds pass on the store's clock."""
+        """Lets that many seconds pass on the store's clock, or sets back by as much what it has written."""
         return time.sleep
 
     @pytest.fixture
@@ -46,7 +46,7 @@ class LeaseFixtures:
 
     @pytest.fixture
     def short(self, store: LeaseStore) -> float:
-        """A duration that is waited for."""
+        """A duration that is waited for. Where `wait` moves time, let it be long: at most two thirds of `LONG`."""
         return max(1.0, store.features.shortest_lease)
 
     @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -12,7 +11,7 @@ import pytest
 from leasehold.errors import ConfigError, StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.lease_base import LeaseStore
-from leasehold.testing.stores.groups import at_once, same
+from leasehold.testing.stores.groups import at_once, ending_by_itself, same
 from leasehold.testing.stores.lease_fixtures import LONG, Names
 from leasehold.testing.stores.lease_listings import LeaseListingsContract
 from leasehold.testing.stores.lease_names import LeaseNamesContract
@@ -119,7 +118,7 @@ class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract, LeaseListingsCo
 
         def acquirer(number: int) -> Callable[[], list[Lease]]:
             mine = reopen()
-            session = mine.open_session(f"owner-{number}", LONG)
+            session = mine.open_session(f"owner-{number}", None)  # a busy machine may take a minute until all are open
             first = number % len(keys)
             return lambda: mine.acquire(session, scope, keys[first:] + keys[:first])
 
@@ -214,14 +213,10 @@ class LeaseHoldsContract(LeaseNamesContract, LeaseTurnsContract, LeaseListingsCo
         ]
         with hung as store:
             for use in uses:
-                started = time.monotonic()
-                with pytest.raises(StoreUnavailable):
+                with ending_by_itself(), pytest.raises(StoreUnavailable):
                     use(store)
-                assert time.monotonic() - started < 10.0
-            started = time.monotonic()
-            with suppress(StoreUnavailable):  # some can still be read
+            with ending_by_itself(), suppress(StoreUnavailable):  # some can still be read
                 store.holders(scope, ["a"])
-            assert time.monotonic() - started < 10.0
 
 
 class LeaseStoreContract(LeaseHoldsContract, LeaseTimesContract):

@@ -1,4 +1,7 @@
-"""What failed runs once more: what passes then is flaky, what fails again is a failure, and so are too many."""
+"""What failed runs once more: what passes then is flaky, what fails again is a failure, and so are too many.
+
+Tests that measure time run alone, after all others.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +38,44 @@ def test_whose_worker_dies():
         Path("died").touch()
         os._exit(3)
 """
+FAILS_TIMED = """
+import pytest
+
+@pytest.mark.timing
+def test_that_measures():
+    raise ValueError("too late")
+"""
+TIMED = """
+import os, pytest
+from pathlib import Path
+
+@pytest.mark.timing
+def test_that_measures():
+    assert os.environ["PYTEST_XDIST_WORKER_COUNT"] == "1"
+    assert Path("done").exists()
+
+def test_that_does_not():
+    assert os.environ["PYTEST_XDIST_WORKER_COUNT"] == "2"
+    Path("done").touch()
+
+@pytest.mark.slow
+def test_of_another_kind():
+    raise AssertionError
+"""
 
 
 @pytest.fixture
 def outcome(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[int, str]:
     """The exit code and the output of a run over the files that the test's parameter has."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    timing\n    slow\n")
     for name, text in request.param.items():
         (tmp_path / name).write_text(text)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.second_try", "-n", "1", "-p", "no:cacheprovider", "--color=no"],
+        [sys.executable, "-m", "tests.gate", "not slow", "-n", "2", "-p", "no:cacheprovider", "--color=no"],
         cwd=tmp_path,
-        env=environment | {"PYTHONPATH": str(ROOT)},
+        env=environment
+        | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p xdist"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -56,18 +84,22 @@ def outcome(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("outcome", [{"test_a.py": PASSES}], indirect=True)
-def test_a_run_without_failures(outcome: tuple[int, str]) -> None:
+@pytest.mark.parametrize("outcome", [{"test_a.py": TIMED}], indirect=True)
+def test_what_measures_time_runs_alone_after_all_others(outcome: tuple[int, str]) -> None:
     code, output = outcome
-    assert code == 0
-    assert "once more" not in output
+    assert code == 0, output
+    assert output.count("1 passed") == 2
+    assert "alone:" not in output
 
 
-@pytest.mark.parametrize("outcome", [{"test_a.py": PASSES + FAILS, "test_b.py": FAILS_ONCE}], indirect=True)
+@pytest.mark.parametrize(
+    "outcome", [{"test_a.py": PASSES + FAILS, "test_b.py": FAILS_ONCE, "test_c.py": FAILS_TIMED}], indirect=True
+)
 def test_what_fails_again_is_a_failure(outcome: tuple[int, str]) -> None:
     code, output = outcome
     assert code == 1
     assert "failed twice: test_a.py::test_that_fails\n    ValueError: it is broken\n" in output
+    assert "failed twice: test_c.py::test_that_measures\n    ValueError: too late\n" in output
     assert "flaky: test_b.py::test_that_fails_once\n" in output
 
 

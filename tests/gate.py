@@ -1,0 +1,127 @@
+"""Runs the tests of `make test` and `make peers`: in parallel, then what measures time, then once more what failed.
+
+    python -m tests.gate MARKERS [ARGUMENTS OF PYTEST …]
+
+Owns the exit code. A test runs in one of two parts: those marked `timing` alone, one after the other, when all others
+are done; all others in `WORKERS` processes, or in as many as `-n` says. What failed in either runs once more: alone, in
+a fresh process, with its fixtures made anew. What passes then is printed last, as `flaky: NAME` with its first error,
+and the exit code is 0: one test that fails by chance costs nobody the whole run. It is a defect all the same, to be
+mended by its cause.
+
+Refuses a second try to more than `MOST` tests, to a file that cannot be collected, and to a part that ended early.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+MOST = 5
+"""The most different tests that run once more. Where more fail, chance is not the cause."""
+WORKERS = "3"
+"""Measured on 2 cores: many tests wait for Java to start, or for another process."""
+_OK, _FAILED, _NO_TESTS = (
+    int(code) for code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+)
+_NOTES = "LEASEHOLD_FAILED_TESTS"
+"""The variable that names the file in which a run of pytest notes what failed."""
+
+
+class FailedTests:
+    """A plugin of pytest that notes which tests failed, with the first error of each.
+
+    Under xdist it lives in the process that hands tests to workers, and hears of a worker that died as of a failure of
+    the test that ran there.
+    """
+
+    def __init__(self, notes: Path) -> None:
+        self._notes = notes
+        self._errors: dict[str, str] = {}
+        self._uncollected = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            name = re.sub(r"@[^@\]:]+$", "", report.nodeid)  # xdist appends the group that a test belongs to
+            self._errors.setdefault(name, _first_line(report))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._uncollected |= report.failed
+
+    def pytest_sessionfinish(self) -> None:
+        if not self._uncollected:
+            self._notes.write_text(json.dumps(self._errors))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """This module is the plugin, in the process that a part begins with."""
+    if _NOTES in os.environ and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailedTests(Path(os.environ.pop(_NOTES))))
+
+
+def run(markers: str, arguments: Sequence[str]) -> int:
+    """Run both parts. Returns the exit code: 0 where every test has passed once."""
+    errors: dict[str, str] = {}
+    codes = set()
+    parallel = ["-m", f"({markers}) and not timing", "-n", WORKERS, *arguments]
+    alone = ["-m", f"({markers}) and timing", *arguments, "-n", "1", *_that_measure_time(arguments)]
+    for part in (parallel, alone):
+        code, failed = _pytest(part)
+        codes.add(code)
+        if failed is None or code not in (_OK, _FAILED, _NO_TESTS):
+            return code or int(pytest.ExitCode.INTERNAL_ERROR)
+        errors.update(failed)
+    return _once_more(errors) if codes != {_NO_TESTS} else _NO_TESTS
+
+
+def _that_measure_time(arguments: Sequence[str]) -> list[str]:
+    """The files to look into for tests that measure time, unless the arguments say where: to collect all takes long."""
+    if any(Path(each.partition("::")[0]).exists() for each in arguments):
+        return []
+    folder = Path("tests") if Path("tests").is_dir() else Path()
+    return sorted(str(path) for path in folder.rglob("test_*.py") if "mark.timing" in path.read_text())
+
+
+def _once_more(errors: dict[str, str]) -> int:
+    if len(errors) > MOST:
+        print(f"{len(errors)} tests failed. At most {MOST} would have run once more.", flush=True)
+        return _FAILED
+    again = []
+    for name in errors:
+        print(f"\nonce more, alone: {name}", flush=True)
+        if _pytest(["-n", "0", name])[0] != _OK:
+            again.append(name)
+    for name, error in errors.items():
+        print(f"{'failed twice' if name in again else 'flaky'}: {name}\n    {error}", flush=True)
+    return _FAILED if again else _OK
+
+
+def _pytest(arguments: Sequence[str]) -> tuple[int, dict[str, str] | None]:
+    """The exit code of a run of pytest, and the errors that it noted if it could collect all and came to its end."""
+    with tempfile.TemporaryDirectory() as kept:
+        notes = Path(kept, "failed.json")
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "tests.gate", *arguments],
+            env={**os.environ, _NOTES: str(notes)},
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        return done.returncode, json.loads(notes.read_text()) if notes.exists() else None
+
+
+def _first_line(report: pytest.TestReport) -> str:
+    """The line of an error that says the most: its message, where pytest knows it."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = str(report.longrepr if crash is None else crash.message).strip().splitlines()
+    return lines[0] if lines else f"in its {report.when}, without a message"
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1], sys.argv[2:]))

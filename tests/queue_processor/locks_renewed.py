@@ -1,0 +1,52 @@
+"""Locks that a processor renews again and again, and that end at the server unless they were renewed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from leasehold.queue_processor import processor, sessions
+from leasehold.queue_processor.locks import LockTrust
+from leasehold.queues import QueueMessage
+from leasehold.queues.service_bus.queue import ServiceBusQueue
+from tests.service_bus.servers import LOCK, Server
+from tests.waiting import until
+
+OFTEN = 0.02  # seconds between two renewals, at least
+
+
+class Renewals:
+    """Counts, by message, the renewals that the service has confirmed; trust ends with a lock that was lost alone."""
+
+    def __init__(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._server, self._confirmed = server, Counter[int]()
+        renew = ServiceBusQueue.renew
+
+        def renewed(queue: ServiceBusQueue, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
+            found = renew(queue, messages)
+            self._confirmed.update(message.sequence_number for message in found)
+            return found
+
+        def trust(locked_until: float, *, sent: float, **more: Any) -> LockTrust:
+            return LockTrust(math.inf, sent + OFTEN)
+
+        monkeypatch.setattr(ServiceBusQueue, "renew", renewed)
+        for module in (processor, sessions):
+            monkeypatch.setattr(module, "lock_trust", trust)
+
+    def outlast(self, messages: Iterable[int], locks: int = 2) -> None:
+        """Let more than so many times pass for which a lock lasts, and see each of these renewed in between."""
+        numbers = [*messages]
+        for _ in range(2 * locks):
+            before = self._confirmed.copy()
+
+            def renewed(before: Counter[int] = before) -> bool:
+                """Twice: the first may have been under way while time passed."""
+                return all(self._confirmed[number] >= before[number] + 2 for number in numbers)
+
+            until(renewed, "renewals of the locks")
+            self._server.let_pass(0.6 * LOCK)

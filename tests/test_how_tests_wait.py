@@ -1,0 +1,120 @@
+"""No test waits for a time, asserts how long something took, or gives what has to succeed a time that it may miss.
+
+Reads the tests as text. What measures time is marked `timing` and may do all of it. Elsewhere a pause is one of
+`tests.waiting`, and a short time ends its line with the reason why nothing depends on it:
+
+    impatient: WHY    a time-out that has to fire, and under which nothing runs that has to succeed
+    expires: WHY      what has to expire while the test waits for that
+    by hand: WHY      seconds of a clock that the test moves, or a value that is only compared
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(
+    {*ROOT.glob("tests/**/*.py"), *ROOT.glob("src/leasehold/testing/**/*.py")} - {ROOT / "tests/waiting.py"}
+)
+SHORT = 5.0
+"""Seconds that a busy machine may miss."""
+REASON = re.compile(r"# .*\b(impatient|expires|by hand): \w")
+PASSED = re.compile(r"(monotonic|perf_counter|time)\(\) - \w+")
+LASTS = re.compile(r"timeout|expiration|duration|patience|deadline", re.IGNORECASE)
+
+
+def broken(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a module that break a rule, and which."""
+    lines = text.splitlines()
+    tree = ast.parse(text)
+    took = _took(tree)
+    excused = {line for node in ast.walk(tree) if _measures_time(node) for line in _lines(node)}
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.ImportFrom) and re.match(r"tests\.(.*\.)?test_", f"{node.module}."):
+            yield line, "imports another test module: what both use has a module of its own"
+        if line in excused or any(REASON.search(lines[each - 1]) for each in _lines(node)[:1] + _lines(node)[-1:]):
+            continue
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep", "asyncio.sleep"):
+            yield line, "pauses: wait for a condition, with tests.waiting"
+        if isinstance(node, ast.Compare) and _bounds_time(node, took):
+            yield line, "asserts how long something took: wait for its outcome, or mark the test as timing"
+        if isinstance(node, ast.keyword) and node.arg and LASTS.search(node.arg) and _is_short(node.value):
+            yield (
+                line,
+                f"{node.arg} is below {SHORT:g} s: give it tests.waiting.NEVER, or say why nothing depends on it",
+            )
+
+
+def _measures_time(node: ast.AST) -> bool:
+    """A test, or a class or file of tests, that is marked `timing`."""
+    marks = getattr(node, "decorator_list", [])
+    return any("mark.timing" in ast.unparse(mark) for mark in marks)
+
+
+def _lines(node: ast.AST) -> list[int]:
+    first = getattr(node, "lineno", 0)
+    return list(range(first, (getattr(node, "end_lineno", None) or first) + 1)) if first else []
+
+
+def _took(tree: ast.AST) -> set[str]:
+    """The names that are given what has passed: `took = time.monotonic() - started`."""
+    given = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and PASSED.search(ast.unparse(node.value))]
+    return {target.id for node in given for target in node.targets if isinstance(target, ast.Name)}
+
+
+def _bounds_time(node: ast.Compare, took: set[str]) -> bool:
+    """`time.monotonic() - started < 3`, or the other way round: an upper bound on what has passed."""
+    if not isinstance(node.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
+        return False
+    below = isinstance(node.ops[0], (ast.Lt, ast.LtE))
+    bounded = ast.unparse(node.left if below else node.comparators[0])
+    return bool(bounded in took or PASSED.search(bounded))
+
+
+def _is_short(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and isinstance(value.value, (int, float)) and 0 < value.value < SHORT
+
+
+def test_all_tests_wait_for_conditions() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {why}" for path in sorted(MODULES) for line, why in broken(path.read_text())
+    ]
+    assert found == [], "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time\ntime.sleep(1)",
+        "from tests.sinks.test_contract import place",
+        "from tests.test_model import place",
+        "assert time.monotonic() - started < 3",
+        "assert 3 > time.perf_counter() - started",
+        "took = time.monotonic() - started\nassert took < 3",
+        "open_store(url, timeout=1)",
+        "Settings(partition_expiration=2.5)",
+    ],
+)
+def test_what_is_refused(text: str) -> None:
+    assert [line for line, _ in broken(text)] == [text.count("\n") + 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "until(lambda: seen, 'an event')",
+        "@pytest.mark.timing\ndef test_a() -> None:\n    assert time.monotonic() - started < 3",
+        "open_store(url, timeout=30)",
+        "open_store(\n    url,\n    timeout=1,  # impatient: the server is frozen\n)",
+        "while time.monotonic() < deadline:\n    pass",
+        "from tests.sinks.places import place",
+    ],
+)
+def test_what_is_fine(text: str) -> None:
+    assert list(broken(text)) == []
