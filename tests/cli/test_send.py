@@ -119,23 +119,49 @@ def test_rows_of_a_key_keep_their_order_and_keyless_rows_share_one_partition(tmp
     assert len({p for partitions in places.values() for p in partitions}) > 1
 
 
-def test_json_lines_are_sent_compactly_with_nothing_changed(tmp_path: Path) -> None:
+def test_a_line_of_json_goes_as_it_is_written(tmp_path: Path) -> None:
     lines = [
         '\ufeff{"id": "a", "n": 12345678901234567890, "x": 1.0, "deep": {"l": [1, null, "é"]}}',
         "",
-        '{"x": NaN, "id": 7}',
-        '{"no": "id"}',
-        '{"id": true, "q": "a \\"b\\" \\\\ \\n"}',
-        '{"id": {"b": 1}}',
+        '\t{"price": 1234567890.123456789012345678, "rate": 1.10, "id": 7} \r',
+        '{"no":"id", "tiny": 0.1e-400, "huge": 1e999, "big": 1E5, "zero": -0}',
+        '{"id": true, "q": "a \\"b\\" \\\\ \\n \\u00e9"}',
+        f'{{"id":"long", "n":{"9" * 5000}}}',
     ]
     sent(tmp_path, write(tmp_path / "rows.jsonl", "\n".join(lines)), "--partition-key", "id", "--partitions", "1")
     assert [(key, body) for _, key, body in events(tmp_path)] == [
-        ("a", '{"id":"a","n":12345678901234567890,"x":1.0,"deep":{"l":[1,null,"é"]}}'),
-        ("7", '{"x":null,"id":7}'),
-        (None, '{"no":"id"}'),
-        ("true", '{"id":true,"q":"a \\"b\\" \\\\ \\n"}'),
-        ('{"b":1}', '{"id":{"b":1}}'),
+        ("a", lines[0].removeprefix("\ufeff")),
+        ("7", lines[2].strip()),
+        (None, lines[3]),
+        ("true", lines[4]),
+        ("long", lines[5]),
     ]
+
+
+def test_nan_in_json_lines_becomes_null_and_nothing_else_changes(tmp_path: Path) -> None:
+    line = r'{"x": NaN, "NaN": [NaN, "NaN \" NaN", 1.10, "\\"], "id": "NaN"}'
+    sent(tmp_path, write(tmp_path / "rows.jsonl", line), "--partition-key", "id")
+    assert bodies(tmp_path) == [r'{"x": null, "NaN": [null, "NaN \" NaN", 1.10, "\\"], "id": "NaN"}']
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("1.10", "1.10"),
+        ("1234567890.123456789012345678", "1234567890.123456789012345678"),
+        ("1E5", "1E5"),
+        ("-0.0", "-0.0"),
+        ("false", "false"),
+        ("null", None),
+        ("NaN", None),
+        ('""', ""),
+        (r'"\u0041é"', "Aé"),
+        ('{ "b" : [ 1.10, "x" ] }', '{"b":[1.10,"x"]}'),
+    ],
+)
+def test_a_key_of_json_lines_keeps_its_digits(tmp_path: Path, value: str, key: str | None) -> None:
+    sent(tmp_path, write(tmp_path / "rows.jsonl", f'{{"id": {value}}}'), "--partition-key", "id", "--partitions", "1")
+    assert [key for _, key, _ in events(tmp_path)] == [key]
 
 
 def test_parquet_types_become_json(tmp_path: Path) -> None:
@@ -210,7 +236,11 @@ def test_a_log_is_made_grown_and_kept(tmp_path: Path) -> None:
         ("rows.jsonl", '{"a":1}\n', ["no column 'id'"]),
         ("rows.jsonl", '{"id":1}\n[2]\n', ["line 2", "not a JSON object", "Nothing"]),
         ("rows.jsonl", '{"id":1}\n{"id":\n', ["line 2", "not a JSON object", "character"]),
-        ("rows.jsonl", '{"id":1}\n{"id":1e999}\n', ["line 2", "not JSON that can be sent"]),
+        ("rows.jsonl", '{"id":1}\n{"id":"\\ud800"}\n', ["line 2", "not JSON that can be sent"]),
+        ("rows.jsonl", '{"id":1}\n\n{"id":2,"a":1,"a":2}\n', ["line 3", "'a' occurs twice in one object", "Nothing"]),
+        ("rows.jsonl", '{"id":1,"id":1}\n', ["line 1", "'id' occurs twice", "Nothing"]),
+        ("rows.jsonl", '{"id":1,"x":[{"b":1,"\\u0062":2}]}\n', ["line 1", "'b' occurs twice", "Nothing"]),
+        ("rows.jsonl", f'{{"id":{"[" * 5000}{"]" * 5000}}}\n', ["line 1", "not a JSON object"]),
         ("rows.jsonl", '{"id":1}\n{"id":Infinity}\n', ["line 2", "Infinity"]),
         ("rows.parquet", "nothing of the kind", ["Parquet"]),
         ("rows.csv.gz", "not packed", ["rows.csv.gz"]),
@@ -239,6 +269,15 @@ def test_infinity_in_parquet_is_named_with_its_row(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "row 3, column 'x': JSON has no word for infinity" in result.stderr
     assert "By then 2 events had been sent, 2 of them from" in result.stderr
+
+
+def test_a_struct_of_parquet_with_a_name_twice_is_named_with_its_row(tmp_path: Path) -> None:
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], fields=[pa.field("a", pa.int64())] * 2)
+    pq.write_table(pa.table({"id": [1], "s": twice}), tmp_path / "rows.parquet")
+    result = send(tmp_path, str(tmp_path / "rows.parquet"), "--partition-key", "id")
+    assert result.exit_code == 1
+    assert "row 1, column 's': it cannot be read" in result.stderr
+    assert "duplicate field names" in result.stderr
 
 
 def test_a_bad_row_after_others_says_how_many_were_sent(tmp_path: Path) -> None:

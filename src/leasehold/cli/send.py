@@ -69,13 +69,16 @@ def send(
     Each row becomes one event; its body is the row as a JSON object. FILE is CSV (.csv), JSON lines (.jsonl,
     .ndjson, .json), each also with .gz, or Parquet (.parquet). An embedded log that does not exist is made.
 
+    A line of JSON goes as it is written, digit for digit; only NaN in it becomes null. One in which a name
+    occurs twice in an object is refused.
+
     \b
     Example:
       leasehold send log:///hubs/flights.db flights.csv --partition-key tailnum --partitions 8
 
-    What a value becomes: numbers and true/false stay what they are, NaN becomes null, infinity is refused.
-    Dates, times and timestamps become ISO 8601 text (in UTC with a Z where they have a time zone), decimals
-    become text, binary becomes base64 text, null stays null.
+    What a value of Parquet becomes: numbers and true/false stay what they are, NaN becomes null, infinity
+    is refused. Dates, times and timestamps become ISO 8601 text (in UTC with a Z where they have a time
+    zone), decimals become text, binary becomes base64 text, null stays null.
 
     In a CSV file (UTF-8, with a header) a column is numbers if every value in it is one, digit for digit;
     else true/false if every value is; else text. A number with a leading zero is text. An empty field is

@@ -34,7 +34,8 @@ SPACE = " \t\n\r"
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|([\[{])|([\]}])', re.DOTALL)
 """Strings, also one that does not end: what is in it is looked at once."""
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""What may be half a surrogate pair."""
 
 
 class _Doubled(dict[str, Any]):
@@ -117,7 +118,7 @@ def _decode(body: bytes | None) -> tuple[str, dict[str, Any]]:
     if end < len(text):
         what = MORE_THAN_ONE if text.endswith("}") else NOT_AN_OBJECT
         raise _Unread(f"{what}: the first ends at character {end}")
-    if _SURROGATE.search(text):
+    if SURROGATE.search(text):
         _refuse_half_pairs(value)
     return text, value
 
@@ -209,7 +210,7 @@ def _rescuer(type_: pa.DataType) -> Rescue:
     """What gives the fields in a value that `type_` does not know, as JSON; None if there are none."""
     if types.is_struct(type_):
         known = {field.name: _rescuer(field.type) for field in type_}
-        return lambda value: _rescued_object(value, known, _text) if isinstance(value, dict) else None
+        return lambda value: _rescued_object(value, known, compact) if isinstance(value, dict) else None
     if types.is_map(type_):
         inner = _rescuer(type_.item_type)
         return lambda value: _rescued_object(value, {}, inner) if isinstance(value, dict) else None
@@ -230,15 +231,15 @@ def _rescued_list(value: list[Any], inner: Rescue) -> str | None:
     return f"[{','.join([item or 'null' for item in items])}]" if any(items) else None
 
 
-def _text(value: Any) -> str:
+def compact(value: Any) -> str:
     """A decoded value as JSON without blanks, its numbers as they are written."""
     if isinstance(value, str):
         return _quoted(value) if type(value) is str else value
     if isinstance(value, dict):
         pairs = value.pairs if isinstance(value, _Doubled) else value.items()
-        return f"{{{','.join([f'{_quoted(name)}:{_text(inner)}' for name, inner in pairs])}}}"
+        return f"{{{','.join([f'{_quoted(name)}:{compact(inner)}' for name, inner in pairs])}}}"
     if isinstance(value, list):
-        return f"[{','.join([_text(inner) for inner in value])}]"
+        return f"[{','.join([compact(inner) for inner in value])}]"
     return "null" if value is None else "true" if value else "false"
 
 

@@ -7,6 +7,7 @@ guess types, is `csv_file.py`. Reading takes bounded memory, whatever the size o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +19,8 @@ from leasehold.cli.rows.csv_file import CsvFile
 from leasehold.cli.rows.json_text import NotJson, as_json, as_key, objects
 from leasehold.cli.rows.row_file import FileRows, RowFile
 from leasehold.errors import UsageError
+from leasehold.formats.json_rows import SPACE, SURROGATE, compact
+from leasehold.formats.json_values import Real, Whole
 
 EXTENSIONS = ".csv, .csv.gz, .jsonl, .ndjson, .json (each also with .gz) and .parquet"
 
@@ -52,42 +55,57 @@ class ParquetFile(RowFile):
 class JsonLinesFile(RowFile):
     """A JSON object a line; blank lines are skipped, and a field that is not there is a null key.
 
-    A body is the line's object written compactly. NaN becomes null and infinity is refused, as everywhere.
+    A body is the line as it is written, without blanks around it; only NaN becomes null. Infinity is refused, and a
+    name that occurs twice in one object, of which a reader would keep one value.
     """
 
     def check(self) -> None:
         with self.opened() as (lines, _):
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    self.check_key(list(self._object(line, number)))
+                    self.check_key(list(self._object(self._text(line, number), number)))
                     return
 
     def rows(self) -> Iterator[FileRows]:
-        bodies: list[bytes] = []
+        bodies: list[str] = []
         keys: list[str | None] = []
         with self.errors_named(), self.opened() as (lines, raw):
             for number, line in enumerate(lines, 1):
                 if line.isspace():
                     continue
-                row = self._object(line, number)
+                text = self._text(line, number)
+                row = self._object(text, number)
                 try:
-                    bodies.append(_compact(row).encode())
+                    if SURROGATE.search(text):
+                        compact(row).encode()  # half a pair is no character
+                    keys.append(_key(row.get(self.key)))
                 except (ValueError, RecursionError) as error:
                     self.refuse(f"not JSON that can be sent ({error})", f"line {number}")
-                key = row.get(self.key)
-                keys.append(key if key is None or isinstance(key, str) else _compact(key))
+                bodies.append(_NAN.sub(lambda found: found[1] or "null", text) if "NaN" in text else text)
                 if len(bodies) >= self.batch_rows:
                     yield self._rows(bodies, keys, raw)
                     bodies, keys = [], []
             if bodies:
                 yield self._rows(bodies, keys, raw)
 
-    def _rows(self, bodies: list[bytes], keys: list[str | None], raw: BinaryIO) -> FileRows:
-        return FileRows(pa.array(bodies, pa.binary()), pa.array(keys, pa.string()), raw.tell())
+    def _rows(self, bodies: list[str], keys: list[str | None], raw: BinaryIO) -> FileRows:
+        return FileRows(pa.array(bodies, pa.string()).cast(pa.binary()), pa.array(keys, pa.string()), raw.tell())
 
-    def _object(self, line: bytes, number: int) -> dict[str, object]:
+    def _text(self, line: bytes, number: int) -> str:
         try:
-            row = _DECODER.decode(line.removeprefix(b"\xef\xbb\xbf").decode())
+            return line.removeprefix(b"\xef\xbb\xbf").decode().strip(SPACE)
+        except UnicodeDecodeError as error:
+            self.refuse(f"not a JSON object ({error}); each line has to be one", f"line {number}")
+
+    def _object(self, text: str, number: int) -> dict[str, object]:
+        try:
+            row = _DECODER.decode(text)
+        except _NameTwice as error:
+            self.refuse(
+                f"the name {error.name!r} occurs twice in one object, and a reader would keep one of the two values: "
+                "rename one, or leave it out",
+                f"line {number}",
+            )
         except json.JSONDecodeError as error:
             self.refuse(
                 f"not a JSON object ({error.msg} at character {error.pos + 1}); each line has to be one",
@@ -100,18 +118,36 @@ class JsonLinesFile(RowFile):
         return row
 
 
+class _NameTwice(Exception):
+    """An object has two members of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _NameTwice(next(name for name in made if names.count(name) > 1))
+    return made
+
+
 def _word(word: str) -> None:
     """What JSON has no word for and Python writes all the same."""
     if word != "NaN":
         raise ValueError(f"JSON has no word for {word}")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_word)
-_STRICT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=Whole, parse_float=Real, parse_constant=_word)
+_NAN = re.compile(r'("(?:[^"\\]|\\.)*+")|NaN')
+"""Strings, which stay, and the word outside of them."""
 
 
-def _compact(value: object) -> str:
-    return _STRICT.encode(value)
+def _key(value: object) -> str | None:
+    """The text of a value, as it is written; without blanks where it is an object or an array."""
+    return value if value is None or type(value) is str else compact(value)
 
 
 def open_rows(path: Path, key: str, *, batch_rows: int, nulls: Sequence[str] = ()) -> RowFile:

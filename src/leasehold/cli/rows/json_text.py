@@ -125,6 +125,10 @@ def _nested(column: pa.Array) -> pa.Array:
             value = _simple(item.as_py(maps_as_pydicts="strict"), row)
         except KeyError as error:
             raise NotJson(f"a map has the key {error} twice", row) from None
+        except NotJson:
+            raise
+        except ValueError as error:  # a struct with a field's name twice, nanoseconds where there is no pandas
+            raise NotJson(f"it cannot be read ({error})", row) from None
         texts.append(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
     return pa.array(texts, pa.string())
 
