@@ -71,7 +71,9 @@ def test_a_csv_row_becomes_a_json_object(tmp_path: Path) -> None:
     ("values", "kind"),
     [
         (["1", "-2", "3.5", "1E5", None], TextKind.NUMBER),
-        (["1", "+2", ".5", "5.", "-.5e1"], TextKind.LOOSE_NUMBER),
+        (["1", ".5", "5.", "-.5e1", "5.e+1"], TextKind.LOOSE_NUMBER),
+        (["+4930123456", "4930123456"], TextKind.TEXT),
+        (["+1.5"], TextKind.TEXT),
         (["007"], TextKind.TEXT),
         (["1", "x"], TextKind.TEXT),
         (["inf"], TextKind.TEXT),
@@ -94,6 +96,13 @@ def test_a_csv_column_is_what_the_whole_file_says(tmp_path: Path) -> None:
     assert len(found) == 300_001
     assert found[0] == '{"id":0,"late":null,"mixed":"1","loose":0.5}'
     assert found[-1] == '{"id":300000,"late":7,"mixed":"x","loose":-0.25}'
+
+
+@pytest.mark.parametrize("others", ["", "4930654321,x\n", ",x\n", "NA,x\n", "+.5,x\n"])
+def test_telephone_numbers_keep_their_plus_whatever_the_other_rows_hold(tmp_path: Path, others: str) -> None:
+    file = write(tmp_path / "rows.csv", f"phone,name\n+4930123456,x\n{others}")
+    sent(tmp_path, file, "--partition-key", "phone", "--partitions", "1")
+    assert events(tmp_path)[0] == ("0", "+4930123456", '{"phone":"+4930123456","name":"x"}')
 
 
 def test_texts_that_stand_for_null(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 The file is read twice: first to learn what each column is and that every row can be read, so that a file
 with a bad row is refused before any of it is sent; then to send it.
 
-    every value is a number                  the number, as it is written (1.50 stays 1.50)
+    every value is a number                  the number, as it is written (1.50 stays 1.50); 0.5 for .5, 5.0 for 5.
     every value is true or false             true or false
-    anything else                            text, as it is written: dates, and codes like 007
+    anything else                            text, as it is written: dates, codes like 007 and +4930
     an empty field                           null; `""` is an empty text
     NA, N/A, #N/A, NaN, null, NULL, None     null in a column of numbers or of true and false, else text
 
@@ -34,7 +34,7 @@ _BLOCK = 4 << 20
 _MISSING = pa.array(["NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"])
 _BOOLEANS = pa.array(["true", "True", "TRUE", "false", "False", "FALSE"])
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
-_LOOSE_NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_LOOSE_NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 class TextKind(Enum):
@@ -42,7 +42,7 @@ class TextKind(Enum):
 
     NOTHING = "no value"
     NUMBER = "numbers as JSON writes them"
-    LOOSE_NUMBER = "numbers, some written as +1, .5 or 5."
+    LOOSE_NUMBER = "numbers, some written as .5 or 5."
     BOOLEAN = "true or false"
     TEXT = "text"
 
@@ -77,7 +77,7 @@ def json_of(values: pa.Array, kind: TextKind) -> pa.Array:
     if kind is TextKind.BOOLEAN:
         values = pc.utf8_lower(values)
     elif kind is TextKind.LOOSE_NUMBER:
-        for pattern, instead in ((r"^\+", ""), (r"^(-?)\.", r"\10."), (r"\.($|[eE])", r".0\1")):
+        for pattern, instead in ((r"^(-?)\.", r"\10."), (r"\.($|[eE])", r".0\1")):
             values = pc.replace_substring_regex(values, pattern, instead)  # RE2 reads \10 as group 1 and a 0
     return values.fill_null("null")
 
