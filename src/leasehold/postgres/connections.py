@@ -42,6 +42,7 @@ from leasehold.environment import secret_from
 from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, lasting
 from leasehold.postgres.azure_token import AzureTokens, check_way, without_auth
 from leasehold.postgres.place import RELATIONS, find_place, qualified
+from leasehold.postgres.troubles import in_a_function, passes, remedy_of
 from leasehold.server_urls import bad_url, check_server_url
 
 logger = logging.getLogger(__name__)
@@ -54,10 +55,6 @@ _FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=
 _TICK = 0.05  # how often a call that waits looks at its deadline
 _LONGEST_PAUSE = 0.05
 ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-_AWAY = (
-    *(psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction),
-    psycopg.errors.IdleInTransactionSessionTimeout,
-)
 _UNKNOWN_HERE = re.compile(r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry)")
 """What a server says that does not let this user in. In another language it is waited for a moment, as an outage."""
 _SET = (
@@ -234,7 +231,7 @@ class Connections:
                 pass_on = True
                 raise
             except BaseException as error:
-                pass_on = isinstance(error, psycopg.Error) and not isinstance(error, _AWAY)
+                pass_on = isinstance(error, psycopg.Error) and not passes(error)
                 raise
             else:
                 pass_on = True
@@ -316,13 +313,18 @@ class Connections:
             raise self._errors.unavailable(
                 f"{self.shown}: the server gave up after {self.timeout:g} s ({_first_line(error)})"
             ) from error
-        except _AWAY as error:
-            away = self._errors.unavailable(f"{self.shown}: {_first_line(error)}")
-            raise (lasting(away) if _UNKNOWN_HERE.search(str(error)) else away) from error
-        except psycopg.errors.UndefinedTable as error:
-            raise self._errors.gone(self.shown, _first_line(error)) from error
         except psycopg.Error as error:
-            raise self._errors.broken(f"{self.shown}: {_first_line(error)}") from error
+            raise self._meaning(error) from error
+
+    def _meaning(self, error: psycopg.Error) -> LeaseholdError:
+        said = _first_line(error)
+        if passes(error):
+            away = self._errors.unavailable(f"{self.shown}: {said}")
+            return lasting(away) if _UNKNOWN_HERE.search(str(error)) else away
+        if isinstance(error, psycopg.errors.UndefinedTable) and not in_a_function(error):
+            return self._errors.gone(self.shown, said)
+        remedy = remedy_of(error)
+        return self._errors.broken(f"{self.shown}: {said}{f'. {remedy}' if remedy else ''}")
 
 
 class RolledBack(Exception):

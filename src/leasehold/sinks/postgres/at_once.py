@@ -32,11 +32,12 @@ from collections.abc import Sequence
 
 import psycopg
 
+from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout, Target
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session, breaks_a_rule
+from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import APART, KEYS, STAGE, Staging
 
 _CLAIM = ("lane", "number", "by_number", "by_text", "gone")
@@ -110,7 +111,7 @@ class AtOnce:
         except psycopg.errors.CardinalityViolation:  # two values that are different as text are one key
             return None
         except psycopg.Error as error:
-            if not breaks_a_rule(error):
+            if not is_the_rows(error):
                 raise
             return None
 

@@ -25,10 +25,11 @@ from collections.abc import Iterator
 
 import psycopg
 
+from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.postgres.catalog import Exclusion, ForeignKey, UniqueIndex
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
-from leasehold.sinks.postgres.session import Session, breaks_a_rule
+from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import APART, KEYS, STAGE, meeting
 
 
@@ -56,7 +57,7 @@ class Concerned:
                 for query in self._queries():
                     self._note(query)
         except psycopg.Error as error:
-            if not breaks_a_rule(error):
+            if not is_the_rows(error):
                 raise
             return False
         return True

@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 
 import psycopg
 
+from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention, is_of
 from leasehold.sinks.postgres import rejected as aside
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.names import CLEARED, DROPPED, PLACE
-from leasehold.sinks.postgres.session import Session, breaks_a_rule
+from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.table import ordered_keys
 
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
@@ -106,7 +107,7 @@ def _forget_key(session: Session, texts: Sequence[str]) -> int:
         with session.savepoint():
             return session.run(f"DELETE FROM {session.names.memory} WHERE {terms}", **values)
     except psycopg.Error as error:
-        if not breaks_a_rule(error):
+        if not is_the_rows(error):
             raise
         return 0
 

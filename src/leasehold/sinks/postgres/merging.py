@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 
 from leasehold.errors import KeyFromTwoPartitions
+from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.ordering import Claim, KeyOrder, PastOrder
 from leasehold.sinks.postgres.at_once import AtOnce, Chance
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
@@ -26,7 +27,7 @@ from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
+from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE, Filled, Staging
 from leasehold.sinks.set_aside import retrying
 from leasehold.sinks.writing import RowWriter, two_partitions
@@ -74,7 +75,7 @@ class Merge:
             with self._session.savepoint():
                 self._session.run(self._layout.insert(self._session.names.table, source), first=first, end=end)
         except psycopg.Error as error:
-            if not breaks_a_rule(error):
+            if not is_the_rows(error):
                 raise
             if end - first == 1:
                 self._merged.broken[first] = reason_of(error)
@@ -235,7 +236,7 @@ class Merge:
                     )
                 self._session.run(self._layout.insert(self._session.names.table, source), first=first, end=end)
         except psycopg.Error as error:
-            if not breaks_a_rule(error):
+            if not is_the_rows(error):
                 raise
             if end - first <= _FEW:
                 self._session.run(
@@ -336,7 +337,7 @@ class _Apart:
                         self._delete if gone else self._upsert, [(self._rows[index][0],) for index in run]
                     )
         except psycopg.Error as error:
-            if not breaks_a_rule(error):
+            if not is_the_rows(error):
                 raise
             return reason_of(error)
         return None

@@ -1,7 +1,7 @@
 """One connection in one transaction, on one entity table: how statements are sent.
 
 Owns the sending. Promises that every statement has parameters, so that names with a percent sign mean one thing
-everywhere. What breaks a rule of the table (`BROKEN`) is told apart from what is wrong with the server.
+everywhere.
 """
 
 from __future__ import annotations
@@ -22,11 +22,6 @@ from leasehold.sinks.table import TableSpec
 T = TypeVar("T")
 
 _LONGEST_PAUSE = 0.5
-_CLASSES = ("22", "23", "44", "P0")
-"""Data exceptions, integrity constraints, WITH CHECK OPTION, and what triggers raise."""
-
-_TOO_LARGE = "54000"
-"""A row for its page, or a value for an index."""
 
 
 def until_it_stays(act: Callable[[], T], undone: type[Exception] | tuple[type[Exception], ...], patience: float) -> T:
@@ -42,11 +37,6 @@ def until_it_stays(act: Callable[[], T], undone: type[Exception] | tuple[type[Ex
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-def breaks_a_rule(error: psycopg.Error) -> bool:
-    """Whether a row is to blame, and not the server or the statement."""
-    return (error.sqlstate or "")[:2] in _CLASSES or error.sqlstate == _TOO_LARGE
-
-
 def reason_of(error: psycopg.Error) -> str:
     """What the table says of the row, without the lines that repeat its values."""
     return error.diag.message_primary or str(error).partition("\n")[0]
@@ -54,10 +44,7 @@ def reason_of(error: psycopg.Error) -> str:
 
 def gone(shown: str, said: str) -> SinkError:
     """The error where a relation is gone that was there."""
-    return SinkError(
-        f"{shown}: {said}. If it was dropped while it was in use, restore it, or reset the pipeline. If a trigger of "
-        "the entity table names it, let it name the schema too, or ALTER FUNCTION … SET search_path: there is no other"
-    )
+    return SinkError(f"{shown}: {said}. If it was dropped while it was in use, restore it, or reset the pipeline")
 
 
 def badly_encoded(shown: str, encoding: str) -> UsageError:

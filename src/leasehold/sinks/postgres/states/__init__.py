@@ -14,13 +14,14 @@ import psycopg
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
+from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.messages import rows
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout, compared
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
+from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import encode
 from leasehold.sinks.table import folded, ordered_keys
 
@@ -79,7 +80,7 @@ def write(session: Session, schema: pa.Schema, layout: Layout, key: Key, state: 
     try:
         session.run(layout.insert(table, f"(SELECT {columns}) AS s"), **given)
     except psycopg.Error as error:
-        if not breaks_a_rule(error):
+        if not is_the_rows(error):
             raise
         raise rows.misfit(spec, key, reason_of(error)) from error
 

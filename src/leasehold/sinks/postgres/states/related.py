@@ -13,11 +13,12 @@ import psycopg
 import pyarrow as pa
 
 from leasehold.errors import UsageError
+from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.catalog import Relation, UniqueIndex, check_tables, kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
-from leasehold.sinks.postgres.session import Session, breaks_a_rule, reason_of
+from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.related import (
     EntityStep,
     Gone,
@@ -78,7 +79,7 @@ class Steps:
         except UsageError as error:
             return str(error)
         except psycopg.Error as error:
-            if not breaks_a_rule(error) and error.sqlstate not in _MISFIT:
+            if not is_the_rows(error) and error.sqlstate not in _MISFIT:
                 raise
             return reason_of(error)
         return None
