@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,7 +17,8 @@ from leasehold.notices import Notices, StartDelayed
 from leasehold.processor import EventProcessor
 from leasehold.stores import open_store
 from leasehold.testing.clock import ManualClock
-from leasehold.waiting import sentence, when_there
+from leasehold.waiting import SignalEvent, readable, sentence, when_there
+from tests.many_files import FIRST, many_files
 from tests.processor.plain import LeadingClock
 from tests.waiting import NEVER
 
@@ -126,3 +128,26 @@ def test_a_processor_waits_for_its_hub_and_says_so(caplog: pytest.LogCaptureFixt
     assert [type(one.error) for one in heard] == [HubUnavailable]
     assert "Waiting for it" in caplog.records[-1].message
     assert caplog.records[-1].levelno == logging.WARNING
+
+
+def test_an_event_of_a_process_with_many_connections_is_waited_for() -> None:
+    with many_files():
+        stop = SignalEvent()
+        assert stop._read >= FIRST
+        assert not stop.wait(0.0)
+        stop.set()
+        assert all(stop.wait(timeout) for timeout in (0.0, -1.0, 1e12, float("inf"), None))
+
+
+def test_what_is_there_to_read_and_an_end_are_seen() -> None:
+    mine, its = os.pipe()
+    try:
+        assert not readable(mine, 0.0)
+        os.write(its, b".")
+        assert readable(mine, 1e12)
+        os.read(mine, 1)
+        assert not readable(mine, 0.001)
+        os.close(its)
+        assert readable(mine, None), "so a reader hears of the end"
+    finally:
+        os.close(mine)

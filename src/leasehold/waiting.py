@@ -1,7 +1,8 @@
 """Waiting for a hub or a store that is away when something starts.
 
 Owns the event that a signal handler may set (`SignalEvent`), and how long a start waits and with which pauses: they
-double, up to a longest, so that what comes back is not met by everybody at once. Promises to say once that it waits,
+double, up to a longest, so that what comes back is not met by everybody at once; and waiting for a file of any number
+(`readable`). Promises to say once that it waits,
 with the reason and for how long; to raise the last error when the time is over; and not to wait where waiting cannot
 help (`errors.may_pass`). What runs already waits by itself, in each dispatch cycle. Whoever starts something calls
 this, and nobody below: a store or hub raises at its time-out.
@@ -27,6 +28,7 @@ COMMAND = 15.0
 """Seconds that a command waits, in front of which somebody sits."""
 
 _FIRST, _LONGEST = 0.25, 5.0  # seconds, the pauses
+_LONGEST_POLL = 2**31 - 1  # milliseconds
 
 Say = Callable[[LeaseholdError, float], object]
 """Takes what is wrong, and for how many seconds at most it will be waited for. Called at the first failure."""
@@ -98,8 +100,21 @@ class SignalEvent(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         if not self._is_set:
-            select.select([self._read], [], [], None if timeout is None else max(0.0, timeout))
+            readable(self._read, timeout)
         return self._is_set
+
+
+def readable(file: int, timeout: float | None) -> bool:
+    """Wait until there is something to read, or its end, for at most `timeout` seconds: None waits for ever, and so
+    does what is above 24 days. Returns whether there is.
+
+    Not `select.select`, which refuses each file whose number is 1,024 or more: a program with many connections has
+    those.
+    """
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    milliseconds = None if timeout is None else max(0.0, timeout) * 1000
+    return bool(poll.poll(None if milliseconds is None or milliseconds > _LONGEST_POLL else milliseconds))
 
 
 def _close(*files: int) -> None:

@@ -37,6 +37,7 @@ from tests.entities.batches import rows
 from tests.entities.processes import ROOT
 from tests.entities.slow_handlers import STARTED, NoPlainValue, of_a_class, told
 from tests.entities.timed_calls import NO_ANSWER, SHORT, Giving, event, is_gone, made, numbers, timed
+from tests.many_files import many_files
 from tests.waiting import NEVER, PATIENCE, until
 
 __all__ = ["timed"]
@@ -197,6 +198,16 @@ def test_what_hangs_is_ended_with_what_it_has_started_and_says_where_it_was(
             calling(None, event("stops"))
         assert calling(None, event("a", 1)).state == {"seen": "1"}
         assert process_of(calls) != first
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_process_with_many_connections_has_its_handlers_called_and_what_hangs_is_ended(calls: Path) -> None:
+    with many_files(), closing(opened(SHORT)) as calling:
+        assert calling(None, event("a")).state == {"seen": "0"}
+        with pytest.raises(RaisedElsewhere) as raised:
+            calling(None, event("hangs"))
+        assert "in told" in raised.value.traced, "it says where it was"
+        assert calling(None, event("a", 1)).state == {"seen": "1"}
 
 
 def runs(*command: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from leasehold.entities.calling.raised import GoesOn, RaisedElsewhere
 from leasehold.entities.handled_table import Retries
 from leasehold.entities.parking.left_behind import UNTOUCHED
 from leasehold.testing.clock import ManualClock
+from leasehold.waiting import readable
 from tests.entities.batches import given
 from tests.entities.slow_handlers import told
 from tests.entities.timed_calls import SHORT, Giving, Process, event, is_gone, numbers, timed
@@ -128,7 +128,7 @@ def test_this_process_stops_for_longer_than_the_time_out_and_the_answer_counts(c
             calling(None, event("slow"))
         ((_, process),) = calling._going.values()
         see(calls)
-        until(lambda: select.select([process._calls], [], [], 0)[0], "an answer")
+        until(lambda: readable(process._calls.fileno(), 0.0), "an answer")
         process._until = time.monotonic()  # as if stopped: nobody has asked meanwhile
         assert calling(None, event("slow")).state == {"seen": "0"}
         with pytest.raises(GoesOn):

@@ -25,7 +25,6 @@ import math
 import os
 import random
 import re
-import select
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -44,6 +43,7 @@ from leasehold.postgres.azure_token import AzureTokens, check_way, without_auth
 from leasehold.postgres.place import RELATIONS, find_place, qualified
 from leasehold.postgres.troubles import in_a_function, passes, remedy_of
 from leasehold.server_urls import bad_url, check_server_url
+from leasehold.waiting import readable
 
 logger = logging.getLogger(__name__)
 
@@ -252,9 +252,7 @@ class Connections:
                 if not mine.idle:
                     return None
                 connection = mine.idle.pop()
-            poll = select.poll()
-            poll.register(connection.fileno(), select.POLLIN)
-            if not poll.poll(0):  # what an idle connection has to read is a farewell
+            if not readable(connection.fileno(), 0.0):  # what an idle connection has to read is a farewell
                 return connection
             connection.close()
 

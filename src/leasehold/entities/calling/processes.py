@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -37,6 +36,7 @@ from leasehold.entities.calling.program import BEGUN, BY_NAME, WHERE, receive, s
 from leasehold.entities.calling.raised import GoesOn, RaisedElsewhere, died, timed_out
 from leasehold.entities.handlers import EntityEvent, EntityHandler
 from leasehold.errors import ConfigError, HandlerUnavailable
+from leasehold.waiting import readable
 
 STARTING = 60.0
 """Seconds for a process to start, and to import the handler."""
@@ -320,7 +320,7 @@ class _Process:
         """The stacks of the process, which hangs. Empty if it does not say."""
         self._process.send_signal(WHERE)
         said, until = b"", time.monotonic() + _LOOKING
-        while (left := until - time.monotonic()) > 0 and select.select([self._where], [], [], left)[0]:
+        while (left := until - time.monotonic()) > 0 and readable(self._where, left):
             said += os.read(self._where, 1 << 16)
             if said.endswith(_LAST):
                 break

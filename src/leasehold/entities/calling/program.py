@@ -13,7 +13,6 @@ import fcntl
 import importlib
 import os
 import pickle
-import select
 import signal
 import socket
 import struct
@@ -24,6 +23,7 @@ from leasehold.entities.calling.answering import answered, elsewhere
 from leasehold.entities.calling.crossing import answer_of, failure_of, read_call
 from leasehold.entities.handlers import EntityHandler, Reject
 from leasehold.printable import drop_unread_output
+from leasehold.waiting import readable
 
 WHERE = signal.SIGUSR2
 """Asks the process to write all its threads' stacks; no code of the handler's is in the way of that."""
@@ -99,7 +99,7 @@ def _end_with(lifeline: int) -> None:
         signal.signal(signal.SIGIO, signal.SIG_DFL)  # which ends the process
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it was gone before
+    if readable(lifeline, 0.0):  # it was gone before
         sys.exit()
 
 
