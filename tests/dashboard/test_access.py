@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.dashboard.access import COOKIE, Access, Answer, cookie_of
+from leasehold.dashboard.access import COOKIE, Access, Answer
+from leasehold.dashboard.public_url import PublicUrl
+from leasehold.errors import ConfigError
 
 HERE = {"host": "127.0.0.1:9465"}
 TOKEN = "sixteen letters!"  # noqa: S105 -- of a test
@@ -53,7 +55,7 @@ def test_two_servers_on_a_host_have_cookies_of_their_own() -> None:
     assert first.judge("GET", "/now", {"host": "127.0.0.1:9465"}, cookies) is ALLOWED
     assert second.judge("GET", "/now", {"host": "[::1]:9466"}, cookies) is ALLOWED
     assert second.judge("GET", "/now", {"host": "[::1]:9465"}, cookies) is UNKNOWN
-    assert cookie_of("dash.example") == cookie_of("[::1]") == COOKIE
+    assert first.cookie("dash.example") == first.cookie("[::1]") == COOKIE
 
 
 def test_with_a_token() -> None:
@@ -66,13 +68,81 @@ def test_with_a_token() -> None:
     assert access.judge("GET", "/now", {**other, "authorization": f"Bearer {TOKEN}"}, {}) is ALLOWED
     assert access.judge("GET", "/now", {**other, "authorization": f"Basic {TOKEN}"}, {}) is UNKNOWN
     assert access.judge("GET", "/now", {**other, "authorization": "Bearer "}, {}) is UNKNOWN
-    assert access.judge("GET", "/now", other, {cookie_of(other["host"]): access.session}) is ALLOWED
-    assert access.judge("GET", "/now", other, {cookie_of(other["host"]): TOKEN}) is UNKNOWN
+    assert access.judge("GET", "/now", other, {access.cookie(other["host"]): access.session}) is ALLOWED
+    assert access.judge("GET", "/now", other, {access.cookie(other["host"]): TOKEN}) is UNKNOWN
     assert (
-        access.judge("GET", "/now", other, {cookie_of(other["host"]): Access(loopback=False, token=TOKEN).session})
+        access.judge("GET", "/now", other, {access.cookie(other["host"]): Access(loopback=False, token=TOKEN).session})
         is UNKNOWN
     )
     assert not access.is_token("")
     assert not Access(loopback=True).is_token("")
     assert TOKEN not in repr(access)
     assert access.session not in repr(access)
+
+
+def public(url: str) -> PublicUrl:
+    return PublicUrl.parse(url, "--public-url")
+
+
+@pytest.mark.parametrize("host", ["ops.example", "ops.example:8443", "127.0.0.1:9466"])
+def test_a_proxy_may_name_either_host(host: str) -> None:
+    access = Access(loopback=True, token=TOKEN, public=public("https://ops.example:8443/leasehold"))
+    assert access.judge("GET", "/login", {"host": host}, {}) is ALLOWED
+    assert access.judge("GET", "/now", {"host": host}, {}) is UNKNOWN
+    assert access.judge("GET", "/now", {"host": host}, {access.cookie(host): access.session}) is ALLOWED
+    for origin, expected in {
+        "https://ops.example:8443": ALLOWED,
+        "http://ops.example": REFUSED if host != "ops.example" else ALLOWED,
+        "https://evil.example": REFUSED,
+        "null": REFUSED,
+        "": REFUSED,
+    }.items():
+        assert access.judge("POST", "/login", {"host": host, "origin": origin}, {}) is expected, origin
+
+
+def test_dashboards_below_one_public_host_have_cookies_of_their_own() -> None:
+    urls = ("https://ops.example/a", "https://ops.example/b/", "https://ops.example", "http://ops.example/a")
+    assert len({Access(loopback=True, token=TOKEN, public=public(url)).cookie("127.0.0.1:1") for url in urls}) == 4
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "path"),
+    [
+        ("https://ops.example", "https://ops.example", "/"),
+        ("https://OPS.example:443/a/b/", "https://ops.example", "/a/b/"),
+        ("http://ops.example:80/a", "http://ops.example", "/a/"),
+        ("http://10.0.0.7:8080/", "http://10.0.0.7:8080", "/"),
+        ("https://[::1]:8443/a", "https://[::1]:8443", "/a/"),
+        ("https://[::1]", "https://[::1]", "/"),
+    ],
+)
+def test_a_public_url_is_read_as_browsers_name_it(url: str, origin: str, path: str) -> None:
+    read = public(url)
+    assert (read.origin, read.path, str(read)) == (origin, path, origin + path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "ops.example", "ops.example/a", "ftp://ops.example/", "https://", "https:///a", "https://ops.example:x/"),
+        *(
+            "https://ops.example:70000",
+            "https://me:secret@ops.example/",
+            "https://ops.example/?a=b",
+            "https://ops example/",
+        ),
+        *("https://ops.example/#a", "https://ops.example/a//b", "https://ops.example/a b", "https://\u00f6ps.example/"),
+        *("https://[::1/", "https://ops.example/a;b", 'https://ops.example/"'),
+    ],
+)
+def test_what_is_no_public_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"like https://ops\.example/leasehold/"):
+        public(url)
+
+
+def test_the_public_path_is_cut_off_once_where_a_proxy_has_left_it() -> None:
+    read = public("https://ops.example/a/b")
+    assert [read.below(path) for path in ("/a/b/", "/a/b/now", "/now", "/", "/a/bc", "/a/b/a/b/x")] == [
+        *("/", "/now", "/now", "/", "/a/bc", "/a/b/x")
+    ]
+    assert public("https://ops.example").below("/now") == "/now"

@@ -143,7 +143,7 @@ def test_a_token_is_asked_for_and_does_not_allow_actions(place: Place) -> None:
     with serving(place, LEASEHOLD_DASHBOARD_TOKEN=TOKEN) as served:
         assert [served.ask(path)[0] for path in ("/now", "/events", "/page.js")] == [401, 401, 401]
         status, headers, _ = served.ask("/")
-        assert (status, headers["location"]) == (303, "/login")
+        assert (status, headers["location"]) == (303, "login")
         here = served.url.rstrip("/")
         assert served.ask("/login", "POST", "token=wrong", Origin=here)[0] == 403
         assert served.ask("/login", "POST", f"token={'x' * 10_000}", Origin=here)[0] == 403
@@ -151,7 +151,7 @@ def test_a_token_is_asked_for_and_does_not_allow_actions(place: Place) -> None:
         assert served.ask("/login", "POST", form)[0] == 403  # from nowhere
         status, headers, _ = served.ask("/login", "POST", form, Origin=here)
         cookie = headers["set-cookie"]
-        assert (status, headers["location"]) == (303, "/")
+        assert (status, headers["location"]) == (303, "./")
         assert "HttpOnly" in cookie
         assert "samesite=strict" in cookie.lower()
         assert served.ask("/now", Cookie=cookie.partition(";")[0])[0] == 200

@@ -13,6 +13,7 @@ const browser = await puppeteer.launch({
   args: ["--no-sandbox", "--single-process", "--no-zygote"], // the package's own turn web security off
   executablePath: await chromium.executablePath(),
   headless: "shell",
+  acceptInsecureCerts: true, // a proxy of a test makes its certificate itself
 });
 const page = await browser.newPage();
 const said = [];
@@ -42,6 +43,8 @@ const steps = {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
   },
   picture: async ({ path }) => { await page.screenshot({ path, fullPage: true }); },
+  reaches: async ({ url }) => page.goto(url).then(() => true, () => false),
+  cookies: async ({ url }) => page.cookies(url),
   tree: async () => page.accessibility.snapshot({ interestingOnly: false }),
   said: async () => said,
   loads: async () => loads,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.node_packages import install, node
+from tests.waiting import PATIENCE
 
 CHROMIUM, PUPPETEER = "153.0.0", "25.16.0"
 _PACKAGE = {"private": True, "dependencies": {"@sparticuz/chromium": CHROMIUM, "puppeteer-core": PUPPETEER}}
@@ -35,7 +36,7 @@ class Browser:
         assert "failed" not in answer, f"{step} {more}: {answer['failed']}"
         return answer["result"]
 
-    def wait(self, script: str, seconds: float = 30.0) -> None:
+    def wait(self, script: str, seconds: float = PATIENCE) -> None:
         """Wait until an expression is true on the page."""
         self.do("wait", script=script, timeout=1000 * seconds)
 

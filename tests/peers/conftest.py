@@ -13,6 +13,7 @@ import pytest
 
 from tests.faults.conftest import databases as databases
 from tests.faults.conftest import new_fleet as new_fleet
+from tests.peers.browser import Browser, browsing
 from tests.peers.kafka_broker import Cluster
 from tests.peers.kafka_secured import SecuredCluster
 
@@ -26,6 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(Path(__file__).parent):
             for name in set(SHARED).intersection(getattr(item, "fixturenames", ())):
                 item.add_marker(pytest.mark.xdist_group(name))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with browsing() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.dashboard.serving import Place, serving
-from tests.peers.browser import Browser, browsing
+from tests.peers.browser import Browser
 from tests.waiting import until
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(900)]
@@ -55,12 +55,6 @@ def instance(place: Place, name: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def owners(place: Place) -> set[str]:
     return {one.owner_id.partition("/")[0] for one in place.store.list_ownership(place.group).records}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -31,6 +31,11 @@ SHORTEST_TOKEN = 16
     help="Where to listen; port 0 takes a free one. Any other address than this machine's own needs a token.",
 )
 @click.option(
+    "--public-url",
+    metavar="URL",
+    help="Where browsers find it behind a reverse proxy, like https://ops.example/leasehold/.",
+)
+@click.option(
     "--every", metavar="DURATION", default="1s", show_default=True, help="How long to wait between two looks."
 )
 @click.option(
@@ -49,6 +54,7 @@ SHORTEST_TOKEN = 16
 def dashboard(
     files: tuple[Path, ...],
     listen: str,
+    public_url: str | None,
     every: str,
     history: Path | None,
     allow_actions: bool,
@@ -65,7 +71,8 @@ def dashboard(
 
     It answers to pages of its own only, and needs no other address. Where LEASEHOLD_DASHBOARD_TOKEN is set (16
     characters or more) it asks for that token; at another address than this machine's own it has to be set. There is no
-    encryption: put a proxy with TLS in front where the network is not your own. Runs until Ctrl-C.
+    encryption: put a proxy with TLS in front where the network is not your own, and name the address that browsers then
+    use with --public-url. Runs until Ctrl-C.
 
     \b
     Example:
@@ -73,12 +80,15 @@ def dashboard(
       export LEASEHOLD_DASHBOARD_TOKEN=$(openssl rand -hex 16); echo $LEASEHOLD_DASHBOARD_TOKEN
       leasehold dashboard flights.toml --allow-actions
       leasehold dashboard flights.toml --listen 0.0.0.0:9466
+      leasehold dashboard flights.toml --public-url https://ops.example/leasehold/
     """
     from leasehold.config import parse_duration
+    from leasehold.dashboard.public_url import PublicUrl
     from leasehold.listening import Address
 
     address = Address.parse(listen, "--listen")
     pause = parse_duration(every, "--every")
+    public = PublicUrl.parse(public_url, "--public-url") if public_url is not None else None
     pipelines = read_pipelines(files, settings)
     token = _token(loopback=address.is_loopback, listen=listen)
     if allow_actions and not token:
@@ -104,7 +114,8 @@ def dashboard(
     clock, ring = SystemClock(), Ring(history or _default_history())
     watches: dict[str, PipelineWatch] = {}
     allowed = {one.name: Actions(one.path, settings) for one in pipelines} if allow_actions else {}
-    served: Dashboard = Dashboard(watches, Access(address.is_loopback, token, listens_as=address.host), allowed)
+    access = Access(address.is_loopback, token, listens_as=address.host, public=public)
+    served: Dashboard = Dashboard(watches, access, allowed)
     for one in pipelines:
         watches[one.name] = PipelineWatch(
             one.name, Looking(one, clock), ring, every=pause, clock=clock, changed=served.changed
@@ -119,7 +130,11 @@ def dashboard(
         url = str(Address(address.host, listening.getsockname()[1]))
         names = ", ".join(watches)
         facts = {"url": f"http://{url}/", "pipelines": list(watches)}
-        output.show(Result(summary=f"showing {names} at http://{url}/ until Ctrl-C", facts=facts))
+        summary = f"showing {names} at http://{url}/ until Ctrl-C"
+        if public is not None:
+            facts["public_url"] = str(public)
+            summary = f"showing {names} at http://{url}/, for browsers at {public}, until Ctrl-C"
+        output.show(Result(summary=summary, facts=facts))
         config = uvicorn.Config(
             served.app,
             log_config=None,

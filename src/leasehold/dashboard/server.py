@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leasehold.dashboard.access import HEADERS, Access, Answer, cookie_of
+from leasehold.dashboard.access import HEADERS, Access, Answer
 from leasehold.dashboard.actions import Action, Actions, BadRequest
 from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import LeaseholdError
@@ -154,9 +154,16 @@ class Dashboard:
         told = parse_qs(form).get("token", [""])[0]
         if not self._access.is_token(told):
             return PlainTextResponse("that is not the token: go back, and try again", 403)
-        answer = RedirectResponse("/", 303)
-        name, secure = cookie_of(request.headers.get("host", "")), request.url.scheme == "https"
-        answer.set_cookie(name, self._access.session, httponly=True, samesite="strict", secure=secure)
+        answer = RedirectResponse("./", 303)  # relative, as all links: the path that browsers see may be longer
+        public = self._access.public if self._access.is_public(request.headers.get("origin", "")) else None
+        answer.set_cookie(
+            self._access.cookie(request.headers.get("host", "")),
+            self._access.session,
+            path=public.path if public else "/",
+            httponly=True,
+            samesite="strict",
+            secure=public is not None and public.is_secure,
+        )
         return answer
 
 
@@ -171,7 +178,7 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 class _Guard:
-    """Asks `access` about every request, and puts the headers on every answer."""
+    """Takes the public path off every request, asks `access` about it, and puts the headers on every answer."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
@@ -191,12 +198,17 @@ class _Guard:
         headers = Headers(scope=scope)
         cookies = cookie_parser(headers.get("cookie", ""))
         path = scope["path"]
+        if self._access.public is not None:
+            path = self._access.public.below(path)
+            scope = {**scope, "path": path}
         answer = self._access.judge(scope["method"], path, dict(headers), cookies)
         app: Any = self._app
         if answer is Answer.REFUSED:
             app = PlainTextResponse("refused: this page answers to its own origin only", 403)
+        elif self._access.public is not None and f"{path}/" == self._access.public.path:
+            app = RedirectResponse(self._access.public.path, 308)  # relative links need the slash
         elif answer is Answer.UNKNOWN:
-            app = RedirectResponse("/login", 303) if path == "/" else PlainTextResponse("a token is asked for", 401)
+            app = RedirectResponse("login", 303) if path == "/" else PlainTextResponse("a token is asked for", 401)
         await app(scope, receive, with_headers)
 
 

@@ -1,7 +1,7 @@
 // The page: one element for each pipeline, partition, move, rejected row and parked event, kept up to date by
 // server-sent events. Whatever comes from the server goes in as text, never as markup.
 
-import { draw, svg } from "/draw.js";
+import { draw, svg } from "./draw.js";
 
 const SECONDS = { "30m": 1800, "6h": 21600, "24h": 86400 };
 const MOST = 2000;
@@ -144,7 +144,7 @@ class Pipeline {
 
   async load() {
     try {
-      const answer = await fetch(`/history/${encodeURIComponent(this.name)}?window=${span}`);
+      const answer = await fetch(`history/${encodeURIComponent(this.name)}?window=${span}`);
       if (!answer.ok) return;
       const past = await answer.json();
       const newest = past.at.length ? past.at[past.at.length - 1] : 0;
@@ -262,7 +262,7 @@ class Pipeline {
     button.disabled = true;
     say(this.acted, `${wish.action === "retry" ? "trying" : "dropping"} partition ${row.partition}, event ${row.number} …`);
     try {
-      const answer = await fetch(`/actions/${encodeURIComponent(this.name)}`, { method: "POST",
+      const answer = await fetch(`actions/${encodeURIComponent(this.name)}`, { method: "POST",
         body: JSON.stringify({ ...wish, hub: row.hub, events: [[row.partition, row.number]] }) });
       const told = await answer.json();
       const done = told.error || Object.entries(told.result).filter(([, value]) => typeof value === "number" && value)
@@ -322,7 +322,7 @@ function soon() {
 }
 
 function connect() {
-  const stream = new EventSource("/events");
+  const stream = new EventSource("events");
   stream.addEventListener("open", () => { link.className = ""; say(link, "live"); });
   stream.addEventListener("error", () => { link.className = "away"; say(link, "the dashboard's server does not answer"); });
   stream.addEventListener("pipeline", (event) => {
