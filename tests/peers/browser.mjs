@@ -4,14 +4,12 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { join } from "node:path";
 
-const packages = join(process.argv[2], "node_modules");
-const of = async (name, file) => (await import(pathToFileURL(join(packages, name, file)).href)).default;
-const chromium = await of("@sparticuz/chromium", process.argv[3]);
-const puppeteer = await of("puppeteer-core", process.argv[4]);
+const [packages, executablePath, library] = process.argv.slice(2);
+const puppeteer = (await import(pathToFileURL(join(packages, "node_modules", "puppeteer-core", library)).href)).default;
 
 const browser = await puppeteer.launch({
   args: ["--no-sandbox", "--single-process", "--no-zygote"], // the package's own turn web security off
-  executablePath: await chromium.executablePath(),
+  executablePath,
   headless: "shell",
   acceptInsecureCerts: true, // a proxy of a test makes its certificate itself
 });

@@ -7,18 +7,23 @@ there were none.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.node_packages import install, node
+from tests.node_packages import install, locked, node
 from tests.waiting import PATIENCE
 
 CHROMIUM, PUPPETEER = "153.0.0", "25.16.0"
 _PACKAGE = {"private": True, "dependencies": {"@sparticuz/chromium": CHROMIUM, "puppeteer-core": PUPPETEER}}
 _DRIVER = Path(__file__).with_name("browser.mjs")
+_UNPACK = """
+const chromium = (await import(process.argv[1])).default;
+console.log(await chromium.executablePath());
+"""
 
 
 class Browser:
@@ -52,12 +57,31 @@ class Browser:
         return found
 
 
+def _unpacked(packages: Path) -> Path:
+    """The program of the package, unpacked beside it, once.
+
+    A process that unpacks it may still have it open when it says that it is there, and the system starts no program
+    that somebody writes to. So that process has ended before the program is started.
+    """
+    library = packages / "node_modules" / "@sparticuz" / "chromium" / "build" / "index.js"
+    with locked(packages / "lock"):
+        done = subprocess.run(
+            [str(node()), "--input-type=module", "--eval", _UNPACK, library.as_uri()],
+            env={**os.environ, "TMPDIR": str(packages)},  # where it unpacks to, unless it finds itself there
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=PATIENCE,
+        )
+    return Path(done.stdout.strip())
+
+
 @contextmanager
 def browsing() -> Iterator[Browser]:
     """A browser with an empty page."""
     packages = install(f"chromium-{CHROMIUM}", _PACKAGE)
     process = subprocess.Popen(
-        [str(node()), str(_DRIVER), str(packages), "build/index.js", "lib/puppeteer/puppeteer-core.js"],
+        [str(node()), str(_DRIVER), str(packages), str(_unpacked(packages)), "lib/puppeteer/puppeteer-core.js"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

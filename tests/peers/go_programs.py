@@ -34,7 +34,7 @@ def built(what: str, source: Path, name: str) -> Path:
             env={**os.environ, "GOFLAGS": "-mod=readonly"},
             capture_output=True,
             text=True,
-            timeout=900,
+            timeout=1500,
             check=False,
         )
         if done.returncode:

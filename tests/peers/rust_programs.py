@@ -39,7 +39,7 @@ def built(what: str, source: Path, name: str) -> Path:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=900,
+            timeout=1500,
             check=False,
         )
     if done.returncode:
