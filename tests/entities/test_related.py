@@ -243,3 +243,22 @@ def test_a_spread_entity_that_has_moved_writes_the_rows_of_its_last_computation(
     bench.give(one, ("a", 1), ("b", 1), ("a", 3))
     assert bench.lines() == [("a", 1, "a-2"), ("a", 2, "a-1"), ("a", 3, "a-3"), ("b", 1, "b-1")]
     assert bench.totals() == {"a": 3, "b": 1}
+
+
+def test_states_and_rows_that_are_there_take_no_number_of_a_sequence(place: Place) -> None:
+    place.run(
+        *TABLES,
+        "ALTER TABLE lines ADD id bigint GENERATED ALWAYS AS IDENTITY",
+        "CREATE SEQUENCE own",
+        f"ALTER TABLE orders ADD id bigint DEFAULT nextval('{place.schema}.own')",
+    )
+    bench = Bench(place.url, place.look, place.run)
+    table = bench.table()
+    for time in range(3):
+        bench.answers = {time: [line("a", 1, f"x{time}"), line("a", 2)]}
+        bench.give(table, ("a", time))
+    bench.answers = {9: [line("b", 1)]}
+    bench.give(table, ("b", 9))
+    assert bench.look("SELECT order_id, total, id FROM orders ORDER BY 1") == [("a", 3, 1), ("b", 1, 2)]
+    assert bench.look("SELECT sku, id FROM lines ORDER BY 2") == [("x2", 1), ("a2", 2), ("b1", 3)]
+    bench.close()

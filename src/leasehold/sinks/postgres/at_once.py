@@ -85,6 +85,7 @@ class AtOnce:
         self._repeated = repeated
         self._last = f"{STAGE} AS s JOIN {KEYS} AS k ON k.place = s.place" if repeated else f"{STAGE} AS s"
         self._watermark = session.names.of("leasehold_watermark")
+        self._is_row = layout.is_row("s")
         values = zip(layout.keys, layout.key_targets, strict=True)
         self._key_values = [key.value(f"s.c{place}") for place, key in values]
         pairs = zip(layout.key_targets, self._key_values, strict=True)
@@ -152,20 +153,20 @@ class AtOnce:
         if self._deletes:
             table = self._session.names.table
             self._session.run(
-                f"DELETE FROM {table} AS t USING {self._last} WHERE s.gone AND {these} AND {self._is_row('t')}"
+                f"DELETE FROM {table} AS t USING {self._last} WHERE s.gone AND {these} AND {self._is_row}"
             )
         return lost
 
     def _write_those_that_stay(self, these: str) -> int:
         """Write rows of new keys, and those that leave the values of unique indexes as they are; returns how many."""
-        source = f"{self._last} WHERE NOT s.gone AND {these} ORDER BY {self._order}"
-        statement = self._layout.insert(self._session.names.table, source)
+        if self._layout.drawn:
+            Staging(self._session, self._layout).analyze()  # or the server reads the whole table to find those there
+        where, table, staying = f"NOT s.gone AND {these}", self._session.names.table, ""
         if self._unique:
             names = [quoted(target.name) for _, target in self._unique]
-            statement += (
-                f" WHERE {_same([f'written.{name}' for name in names], [f'excluded.{name}' for name in names])}"
-            )
-        return self._session.run(statement)
+            staying = f" WHERE {_same([f'written.{name}' for name in names], [f'excluded.{name}' for name in names])}"
+        statements = self._layout.upserts(table, self._last, where, self._is_row, self._order)
+        return sum(self._session.run(statement + staying) for statement in statements)
 
     def _write_those_that_change(self, these: str) -> int:
         """Write the rows that change a value of a unique index, of keys that come once; returns how many."""
@@ -175,10 +176,10 @@ class AtOnce:
         if self._repeated:
             these = f"NOT EXISTS (SELECT 1 FROM {STAGE} AS o WHERE o.kid = s.kid AND o.place <> s.place)"
         source = (
-            f"{self._last} JOIN {table} AS t ON {self._is_row('t')} "
+            f"{self._last} JOIN {table} AS t ON {self._is_row} "
             f"WHERE NOT s.gone AND {these} AND NOT {_same(there, staged)} ORDER BY s.place"
         )
-        return self._session.run(self._layout.insert(table, source))
+        return self._session.run(self._layout.insert(table, source, there=True))
 
     @property
     def _unique(self) -> list[tuple[int, Target]]:
@@ -194,10 +195,6 @@ class AtOnce:
             for name in index.columns - keys
         }
         return [(place, target) for place, target in enumerate(self._layout.targets) if target.name in names]
-
-    def _is_row(self, table: str) -> str:
-        pairs = zip(self._layout.key_targets, self._key_values, strict=True)
-        return " AND ".join(f"{table}.{quoted(target.name)} = {value}" for target, value in pairs)
 
     def _note_keys(self) -> int:
         """Note the event of each key; returns of how many, without those that are to stay as they are."""

@@ -20,8 +20,13 @@ SELECT a.attname::text, CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype
   a.attgenerated <> '' OR a.attidentity = 'a', a.attgenerated <> '', t.typtype = 'd',
   coalesce((SELECT collisdeterministic FROM pg_collation WHERE oid = a.attcollation), true)
     AND 'bpchar'::regtype NOT IN (t.oid, t.typbasetype),
+  a.attidentity <> '' OR (a.attgenerated = '' AND (
+    coalesce(pg_get_expr(d.adbin, d.adrelid), t.typdefault, '') LIKE '%%nextval(%%' OR EXISTS (SELECT 1 FROM pg_depend
+      WHERE (classid, objid) IN (('pg_attrdef'::regclass, d.oid), ('pg_type'::regclass, t.oid))
+      AND refclassid = 'pg_proc'::regclass))),
   a.attnum
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = {_TABLE} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 
@@ -93,7 +98,8 @@ class TableColumn:
     """A column; `declared` is the type below a domain. `computed` ones cannot be given: those that are
     generated from others, and an identity that is always the table's.
 
-    Values of `comparable` ones are equal only where they are the same.
+    Values of `comparable` ones are equal only where they are the same. Those of `drawn` ones, where they are not given,
+    are a sequence's next number, or may be: what somebody's function returns.
     """
 
     name: str
@@ -104,6 +110,7 @@ class TableColumn:
     is_generated: bool
     is_domain: bool
     comparable: bool
+    drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,11 +88,48 @@ class Layout:
         """The table's columns that rows have values for."""
         return frozenset(target.name for target in self.targets)
 
-    def insert(self, table: str, source: str) -> str:
-        """The statement that writes the rows of `source`, whose columns are those of staging behind the alias `s`."""
-        names = ", ".join(quoted(target.name) for target in self.targets)
-        values = ", ".join(target.value(f"s.c{place}") for place, target in enumerate(self.targets))
-        statement = f"INSERT INTO {table} AS written ({names}) SELECT {values} FROM {source}"
+    def is_row(self, staged: str) -> str:
+        """SQL for whether the table's row `t` is the one that is staged behind this alias."""
+        pairs = zip(self.keys, self.key_targets, strict=True)
+        return " AND ".join(f"t.{quoted(key.name)} = {key.value(f'{staged}.c{place}')}" for place, key in pairs)
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The columns that get a number of a sequence, since rows have no values for them."""
+        given = self.given
+        return tuple(
+            quoted(column.name) for column in self.relation.columns if column.drawn and column.name not in given
+        )
+
+    def upserts(self, table: str, source: str, where: str, is_row: str, order: str = "") -> tuple[str, ...]:
+        """The statements that write those rows of `source` for which `where` holds, in this order; see `insert`.
+
+        The server computes what rows are not given before it looks whether they are there. So that a row which is there
+        takes no number of a sequence, it is given the one that it has, by a statement of its own: the first. `is_row`
+        says that the table's row `t` is that of `s`.
+        """
+        ending = f" ORDER BY {order}" if order else ""
+        if not (self.drawn and self.keys):
+            return (self.insert(table, f"{source} WHERE {where}{ending}"),)
+        there = f"{source} JOIN {table} AS t ON {is_row} WHERE {where}{ending}"
+        new = f"{source} WHERE {where} AND NOT EXISTS (SELECT 1 FROM {table} AS t WHERE {is_row}){ending}"
+        return self.insert(table, there, there=True), self.insert(table, new)
+
+    def insert(self, table: str, source: str, *, there: bool = False) -> str:
+        """The statement that writes the rows of `source`, whose columns are those of staging behind the alias `s`.
+
+        With `there` they are all in the table, and `source` has them as `t`.
+        """
+        kept = self.drawn if there else ()
+        names = ", ".join([*(quoted(target.name) for target in self.targets), *kept])
+        values = ", ".join(
+            [
+                *(target.value(f"s.c{place}") for place, target in enumerate(self.targets)),
+                *(f"t.{name}" for name in kept),
+            ]
+        )
+        overriding = "OVERRIDING SYSTEM VALUE " if kept else ""
+        statement = f"INSERT INTO {table} AS written ({names}) {overriding}SELECT {values} FROM {source}"
         if not self.keys:
             return statement
         others = [quoted(target.name) for place, target in enumerate(self.targets) if place not in self.keys]
@@ -236,4 +273,6 @@ def _key_problem(spec: TableSpec, found: Relation, keys: Sequence[str]) -> str |
 def _try(session: Session, layout: Layout) -> None:
     """Have the server read the statement that will write, as far as it goes without staging."""
     columns = ", ".join(f"NULL::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
-    session.run(f"EXPLAIN {layout.insert(session.names.table, f'(SELECT {columns} WHERE false) AS s')}")
+    source = f"(SELECT {columns}) AS s"
+    for statement in layout.upserts(session.names.table, source, "false", layout.is_row("s")):
+        session.run(f"EXPLAIN {statement}")

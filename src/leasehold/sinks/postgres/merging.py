@@ -224,17 +224,20 @@ class Merge:
             these += f" AND NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = k.kid)"
         pairs = zip(self._layout.key_targets, self._session.names.key_columns, strict=True)
         order = ", ".join(target.sorted_by(f"k.{key}") for target, key in pairs)
-        source = f"{KEYS} AS k JOIN {STAGE} AS s ON s.place = k.place WHERE NOT k.gone AND {these} ORDER BY {order}"
+        source, is_row = f"{KEYS} AS k JOIN {STAGE} AS s ON s.place = k.place", self._is_row("t", "k")
         try:
             with self._session.savepoint():
                 if self._deletes:
                     self._session.run(
                         f"DELETE FROM {self._session.names.table} AS t USING {KEYS} AS k WHERE k.gone AND {these} "
-                        f"AND {self._is_row('t', 'k')}",
+                        f"AND {is_row}",
                         first=first,
                         end=end,
                     )
-                self._session.run(self._layout.insert(self._session.names.table, source), first=first, end=end)
+                for statement in self._layout.upserts(
+                    self._session.names.table, source, f"NOT k.gone AND {these}", is_row, order
+                ):
+                    self._session.run(statement, first=first, end=end)
         except psycopg.Error as error:
             if not is_the_rows(error):
                 raise
@@ -322,19 +325,17 @@ class _Apart:
         self._rows = rows
         self._lanes = lanes
         table = session.names.table
-        self._upsert = layout.insert(table, f"{ROWS} AS s WHERE s.place = %s")
-        keys = " AND ".join(
-            f"t.{quoted(key.name)} = {key.value(f's.c{place}')}"
-            for place, key in zip(layout.keys, layout.key_targets, strict=True)
-        )
-        self._delete = f"DELETE FROM {table} AS t USING {ROWS} AS s WHERE s.place = %s AND {keys}"
+        upserts = layout.upserts(table, f"{ROWS} AS s", "s.place = %(place)s", layout.is_row("s"))
+        # Of two statements one has an effect, and so they may be one, which sees the table as it was before.
+        self._upsert = upserts[0] if len(upserts) == 1 else f"WITH there AS ({upserts[0]}) {upserts[1]}"
+        self._delete = f"DELETE FROM {table} AS t USING {ROWS} AS s WHERE s.place = %(place)s AND {layout.is_row('s')}"
 
     def attempt(self, winners: Sequence[int]) -> str | None:
         try:
             with self._session.savepoint():
                 for gone, run in groupby(winners, lambda index: self._rows[index][6]):
                     self._session.many(
-                        self._delete if gone else self._upsert, [(self._rows[index][0],) for index in run]
+                        self._delete if gone else self._upsert, [{"place": self._rows[index][0]} for index in run]
                     )
         except psycopg.Error as error:
             if not is_the_rows(error):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -78,7 +78,7 @@ class Session:
         rows = self.rows(statement, **values)
         return rows[0][0] if rows else None
 
-    def many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
+    def many(self, statement: str, values: Sequence[Sequence[Any] | Mapping[str, Any]]) -> None:
         """Run a statement once for each of `values`, in their order, without waiting in between."""
         if values:
             with self.connection.cursor() as cursor:

@@ -78,7 +78,8 @@ def write(session: Session, schema: pa.Schema, layout: Layout, key: Key, state: 
         given[f"c{place}"] = encoded.values[0].as_py()
     columns = ", ".join(f"%(c{place})s::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
     try:
-        session.run(layout.insert(table, f"(SELECT {columns}) AS s"), **given)
+        for statement in layout.upserts(table, f"(SELECT {columns}) AS s", "true", layout.is_row("s")):
+            session.run(statement, **given)
     except psycopg.Error as error:
         if not is_the_rows(error):
             raise

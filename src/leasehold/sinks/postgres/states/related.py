@@ -100,10 +100,21 @@ class Steps:
             raise UsageError(no_unique_index(row))
         others = [quoted(name) for name in row.values if name not in row.keys]
         sets = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
+        ending = f"ON CONFLICT ({', '.join(map(quoted, row.keys))}) DO {sets}"
+        its_key = " AND ".join(
+            f"t.{name} = {cast}" for name, cast, key in zip(names, casts, row.values, strict=True) if key in row.keys
+        )
+        # As in `Layout.upserts`: a row that is there takes no number of a sequence.
+        if drawn := [quoted(column.name) for column in its.columns if column.drawn and column.name not in row.values]:
+            self._session.run(
+                f"INSERT INTO {table} ({', '.join([*names, *drawn])}) OVERRIDING SYSTEM VALUE "
+                f"SELECT {', '.join([*casts, *(f't.{name}' for name in drawn)])} FROM {table} AS t WHERE {its_key} "
+                f"{ending}",
+                **values,
+            )
+        new = f"NOT EXISTS (SELECT 1 FROM {table} AS t WHERE {its_key})" if drawn else "true"
         self._session.run(
-            f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(casts)}) "
-            f"ON CONFLICT ({', '.join(map(quoted, row.keys))}) DO {sets}",
-            **values,
+            f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(casts)} WHERE {new} {ending}", **values
         )
 
     def _relation(self, table: str) -> Relation:
