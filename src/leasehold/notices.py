@@ -27,6 +27,7 @@ __all__ = [
     "HandOverAsked",
     "LossReason",
     "Measurement",
+    "NameShared",
     "Notice",
     "Notices",
     "OwnershipClaimed",
@@ -101,6 +102,16 @@ class PartitionSuspected(Notice):
     partition: str
     failures: int
     last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameShared(Notice):
+    """`other` runs at the same time under this instance's name: each that starts takes the other's partitions.
+
+    Told once of each other instance, by both. Give each a name of its own.
+    """
+
+    other: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import Counter
 
 import pytest
 
 from leasehold.config import STRATEGY_NAMES, OwnershipSettings
 from leasehold.errors import AlreadyInUse, ConfigError
-from leasehold.notices import CycleFailed, OwnershipClaimed, OwnershipLost, PartitionsUnserved
+from leasehold.notices import CycleFailed, NameShared, OwnershipClaimed, OwnershipLost, PartitionsUnserved
 from leasehold.ownership.membership import FORGET_AFTER
 from leasehold.stores.base import StoreFeatures
 from tests.processor.fleet import GROUP, Instance, Scene, unavailable
@@ -367,3 +368,49 @@ def test_a_capacity_or_maximum_is_refused_where_nobody_would_know_of_it(changes:
     with pytest.raises(ConfigError, match="the ownership store keeps no presence") as refused:
         scene.start("a", settings=dataclasses.replace(SETTINGS, **changes))  # type: ignore[arg-type]
     assert refused.value.field == field
+
+
+# Two of one name
+
+
+@pytest.mark.parametrize("features", [None, NO_CLOCK])
+def test_two_that_run_under_one_name_both_say_so_once(
+    features: StoreFeatures | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(4, features)
+    former, other = scene.running("twin"), scene.running("other")
+    latter = scene.start("twin")
+    for _ in range(10):
+        scene.live(10, former, other, latter)
+    said = {one.id: [n for n in one.notices if isinstance(n, NameShared)] for one in (former, other, latter)}
+    assert said == {former.id: [NameShared(latter.id)], latter.id: [NameShared(former.id)], other.id: []}
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len([one for one in warned if "under the name 'twin'" in one]) == 2
+    third = scene.start("twin")
+    scene.live(30, former, other, latter, third)
+    assert [n for n in former.notices if isinstance(n, NameShared)] == [NameShared(latter.id), NameShared(third.id)]
+
+
+@pytest.mark.parametrize("features", [None, NO_CLOCK])
+def test_who_is_started_again_under_its_name_is_nobodys_twin(features: StoreFeatures | None) -> None:
+    """Its predecessor was killed, or left in order, a moment before."""
+    scene = Scene(4, features)
+    scene.running("a")  # killed
+    b = scene.running("b")
+    again = scene.start("a")
+    scene.live(5 * EXPIRATION, again, b)
+    again.manager.relinquish()
+    third = scene.start("a")
+    scene.live(5 * EXPIRATION, third, b)
+    assert not [n for one in (again, b, third) for n in one.notices if isinstance(n, NameShared)]
+
+
+def test_who_was_paused_while_another_took_its_name_says_so_when_it_wakes_up() -> None:
+    scene = Scene(4)
+    paused = scene.running("a")
+    again = scene.start("a")
+    scene.live(2 * EXPIRATION, again)
+    assert not [n for n in again.notices if isinstance(n, NameShared)]
+    scene.live(20, paused, again)
+    assert [n for n in paused.notices if isinstance(n, NameShared)] == [NameShared(again.id)]
+    assert [n for n in again.notices if isinstance(n, NameShared)] == [NameShared(paused.id)]

@@ -1,8 +1,8 @@
 """One instance among the others of its group: what it tells them of itself, and whom it does not count.
 
 Owns this instance's presence and the removal of presences of long ago. Promises that one which cannot or must not
-acquire says so, so that the others take the rest of its share. Refuses to share a group with another pipeline that
-was there before.
+acquire says so, so that the others take the rest of its share; and that two which run under one name both say so.
+Refuses to share a group with another pipeline that was there before.
 
 Concurrency: the dispatch thread uses it; `retired` and `full` may be set by any thread, and are in what is announced
 next.
@@ -10,13 +10,17 @@ next.
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 
 from leasehold.balancing.view import is_expired
 from leasehold.errors import AlreadyInUse
 from leasehold.model import OwnershipListing, Presence, owner_name
+from leasehold.notices import NameShared
 from leasehold.ownership.parts import InstanceParts
+
+logger = logging.getLogger(__name__)
 
 FORGET_AFTER = 10
 """Presence records are removed when they are this many partition expirations old."""
@@ -43,6 +47,8 @@ class Membership:
             settings.maximum_partitions,
         )
         self._present_since: float | None = None
+        self._first_look: float | None = None
+        self._namesakes: set[str] = set()
 
     def announcement(self, mine: int) -> Presence:
         """What the others are told: no room for more than the `mine` that are mine, while I cannot or must not acquire.
@@ -90,6 +96,30 @@ class Membership:
                     "consumer group of its own"
                 )
         return stranger
+
+    def tell_namesakes(self, listing: OwnershipListing) -> None:
+        """Say once of each other instance of my name that it runs as well: it was heard of after my first look.
+
+        A predecessor that has died is not: nothing of it changes any more.
+        """
+        if self._first_look is None:
+            self._first_look = listing.as_of
+        me, name = str(self._parts.owner_id), self._parts.owner_id.name
+        for other in listing.presences:
+            if other.owner_id in (me, *self._namesakes) or owner_name(other.owner_id) != name:
+                continue
+            if other.last_modified > self._first_look:
+                self._namesakes.add(other.owner_id)
+                logger.warning(
+                    "two instances of group %s run under the name %r: %s, and %s, which is this one. Each that starts "
+                    "takes the other's partitions at once, in the middle of its work, so that events are processed "
+                    "again. Give each that runs at the same time a name of its own",
+                    self._parts.group.name,
+                    name,
+                    other.owner_id,
+                    me,
+                )
+                self._parts.notices.publish(NameShared(other.owner_id))
 
     def forget_the_dead(self, listing: OwnershipListing) -> None:
         """Remove presences of long ago, and my predecessors', which would count again when I have left."""

@@ -320,6 +320,7 @@ class PartitionManager:
         self._sight.find_partitions()
         listing = self._sight.list()
         stranger = self._membership.check_pipeline(listing)
+        self._membership.tell_namesakes(listing)
         self._keeping.settle(unsure, listing)
         if self._keeping.settle_leaving(listing):
             self.attention.set()

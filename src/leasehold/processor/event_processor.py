@@ -26,10 +26,7 @@ for the handlers, `partition_manager` for the rest. If one thread alone hangs fo
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -43,6 +40,7 @@ from leasehold.hubs import Hub
 from leasehold.model import EARLIEST, Checkpoint, OwnerId, Ownership
 from leasehold.notices import CycleFailed, HandOverAsked, Notices, OwnershipClaimed, OwnershipLost, StartDelayed
 from leasehold.ownership.dispatch import DispatchThread
+from leasehold.ownership.naming import unnamed
 from leasehold.ownership.partition_manager import PartitionManager
 from leasehold.ownership.starting import KnowsWatermarks, check_levels
 from leasehold.processor.arguments import (
@@ -72,8 +70,6 @@ from leasehold.waiting import INSTANCE, sentence, when_there
 
 logger = logging.getLogger(__name__)
 
-_numbers = itertools.count(1)
-
 
 class EventProcessor:
     """Processes the events of a hub together with all other processors of its consumer group.
@@ -92,8 +88,8 @@ class EventProcessor:
     consumer_group      who reads together
     partitions          a fixed share in place of balancing: these partition ids, and no ownership store. `stores` is
                         one for checkpoints, or (None, CHECKPOINTS). A later start with the same share takes it over
-    name                of this instance; a new one of the name takes the old one's partitions at once. Default: host,
-                        process id and a number
+    name                of this instance, and of no other that runs; a new one of the name takes the old one's
+                        partitions at once. Default: host, process id and a random number, so that no two are alike
     start               where to begin if the group has no checkpoint yet: default earliest
     checkpoint          the policy: `every(events=…, seconds=…)` (once a second is the default with handlers),
                         `EACH_BATCH`, `ON_STOP`, or `MANUAL` (without handlers: always)
@@ -170,7 +166,7 @@ class EventProcessor:
             self._group,
             self._ownership,
             self._checkpoints,
-            owner_id=OwnerId(name or f"{socket.gethostname()[:60]}-{os.getpid()}-{next(_numbers)}"),
+            owner_id=OwnerId(name or unnamed()),
             settings=self._settings,
             positions=positions,
             clock=self._clock,

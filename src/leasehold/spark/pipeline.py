@@ -78,9 +78,9 @@ class PipelineRun:
     """One instance of the pipeline in `file` (`read_pipeline_file`).
 
     `report` is called with a `Progress` after each step, batch and failure. `owner_name` names the instance; without it
-    the host and process id do. With `available_now` it ends when everything there was at the start is consumed. `rng`
-    is for jitter; default: a new one. `notices` is where notices go; default: its own. `trace_links`: batches that are
-    done tell the trace contexts of their events (`BatchDone.producers`).
+    it is called like no other, by host and process id. With `available_now` it ends when everything there was at the
+    start is consumed. `rng` is for jitter; default: a new one. `notices` is where notices go; default: its own.
+    `trace_links`: batches that are done tell the trace contexts of their events (`BatchDone.producers`).
     """
 
     def __init__(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +30,7 @@ from leasehold.listening import Address
 from leasehold.model import BEFORE_FIRST, Checkpoint, OwnerId
 from leasehold.notices import Notices
 from leasehold.ownership import DispatchThread, PartitionManager
+from leasehold.ownership.naming import unnamed
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.offsets import Plannable, ReadRange
 from leasehold.spark.options import SourceOptions, check_tasks, require_stores
@@ -47,8 +47,8 @@ FIRST_OWNERSHIP_WAIT = 5.0
 
 
 def instance_name(options: SourceOptions, process: int) -> str:
-    """What an instance is called: as it was told, or by its host and the id of the application's process."""
-    return options.owner_id or f"{socket.gethostname()}-{process}"
+    """What an instance is called: as it was told, or like no other, by the id of the application's process."""
+    return options.owner_id or unnamed(process)
 
 
 def _warn(error: LeaseholdError, patience: float) -> None:
