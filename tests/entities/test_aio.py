@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 
 from leasehold import aio
 from leasehold import entities as blocking
+from leasehold.aio.leases import _ASKING
 from leasehold.clock import SystemClock
-from leasehold.errors import LeaseBusy, LeaseLost, UsageError
+from leasehold.errors import LeaseBusy, LeaseLost, StoreUnavailable, UsageError
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from tests.entities.conftest import WayTo
 from tests.waiting import PATIENCE
@@ -137,13 +140,11 @@ def test_what_is_won_after_the_loop_has_ended_is_given_back_too(store: MemoryLea
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await taking
-        threading.Timer(0.2, way.open.set).start()  # asyncio.run takes no new calls by then, and waits for this one
 
     asyncio.run(run())
+    way.open.set()
     other = blocking.EntityLeases(store, scope="tests", holder="other")
-    taken = other.try_acquire("a")
-    assert taken is not None
-    taken.release()
+    other.acquire("a", wait=PATIENCE).release()
     other.close()
     asyncio.run(leases.close())
 
@@ -158,3 +159,76 @@ def test_waiting_for_a_loss_again_and_again_leaves_nothing_behind(store: MemoryL
             assert lease._lease.lost._calls == []
 
     asyncio.run(run())
+
+
+def test_the_loops_own_threads_are_busy_and_leases_are_taken_and_given_up(store: MemoryLeaseStore) -> None:
+    free = threading.Event()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        busy = loop.run_in_executor(None, free.wait, PATIENCE)
+        try:
+            async with opened(store) as mine, opened(store, "other") as other:
+                async with mine.hold("a"):
+                    with pytest.raises(LeaseBusy):
+                        await other.acquire("a", wait=0)
+                granted = await other.acquire_many(["a", "b"])
+                await other.release_many(granted)
+            assert not busy.done()
+        finally:
+            free.set()
+            await busy
+
+    asyncio.run(run())
+
+
+async def await_(condition: Any) -> None:
+    """Wait until it is true, while the other tasks go on."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await turn()
+
+
+def test_what_is_given_up_does_not_wait_behind_what_is_asked_for(store: MemoryLeaseStore) -> None:
+    """The store hangs in as many calls as there may be, and more wait to be made."""
+
+    async def run() -> None:
+        way = WayTo(store)
+        async with opened(way) as mine:
+            held = await mine.acquire("held")
+            way.calls.clear()
+            way.open.clear()
+            asking = [asyncio.create_task(mine.acquire(f"a-{n}", wait=PATIENCE)) for n in range(_ASKING + 8)]
+            await await_(lambda: way.calls.count("acquire") == _ASKING)
+            with pytest.raises(StoreUnavailable, match="32 calls of the store that ask for leases are under way"):
+                await mine.acquire("b", wait=0)
+            giving = asyncio.create_task(held.release())
+            await await_(lambda: "release" in way.calls)
+            way.open.set()
+            await giving
+            await mine.release_many(await asyncio.gather(*asking))
+            assert await mine.try_acquire("b"), "what nobody waited for any more was not asked for"
+
+    asyncio.run(run())
+
+
+def test_a_child_that_is_forked_has_threads_of_its_own(store: MemoryLeaseStore) -> None:
+    leases = aio.EntityLeases(store, scope="tests", holder="me")
+
+    async def take(key: str) -> None:
+        await (await leases.acquire(key)).release()
+
+    asyncio.run(take("a"))
+    child = os.fork()
+    if not child:
+        try:
+            asyncio.run(take("b"))
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    asyncio.run(take("c"))
+    asyncio.run(leases.close())
+    asyncio.run(take("d"))
+    asyncio.run(leases.close())

@@ -4,15 +4,17 @@
     async with leases.hold("order-42", wait=10) as lease:
         await repository.save(order, fence=lease.fence)
 
-Owns the awaiting shell: each call of a store runs in a thread of the loop's executor, and nothing here decides anything
-about leases. A task that is cancelled while it waits gives back what it may still win. The renewals run in a thread of
-their own, so a loop that is blocked loses nothing by that, and a lease may be held by a loop that hangs: check it.
+Owns the awaiting shell: each call of a store runs in a thread of this object's own (`threads`), and nothing here
+decides anything about leases. What is given up never waits for a thread behind what is asked for. A task that is
+cancelled while it waits gives back what it may still win. The renewals run in a thread of their own, so a loop that is
+blocked loses nothing by that, and a lease may be held by a loop that hangs: check it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -20,14 +22,17 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from leasehold.aio.threads import Threads
 from leasehold.clock import Clock
 from leasehold.entities import lease as blocking
 from leasehold.entities import leases as blocking_leases
 from leasehold.entities.lease_taking import Call, Steps, check_wait
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores import LeaseStore
 
 _LOOK = 1.0  # seconds after which who waits looks at the clock again
+_ASKING, _GIVING = 32, 8
+"""Calls of one object at a time: those that ask for leases, and those that give them up."""
 
 
 class LossSignal:
@@ -65,8 +70,8 @@ class LossSignal:
 class EntityLease:
     """A lease that is held, as `leasehold.entities.EntityLease`; `release` is awaited."""
 
-    def __init__(self, lease: blocking.EntityLease) -> None:
-        self._lease = lease
+    def __init__(self, lease: blocking.EntityLease, giving: Threads) -> None:
+        self._lease, self._giving = lease, giving
         self.lost = LossSignal(lease.lost)
 
     @property
@@ -95,7 +100,7 @@ class EntityLease:
 
     async def release(self) -> None:
         """Give the lease up. Never raises that the store is away. Cancelled, it is given up all the same."""
-        await _in_thread(self._lease.release)
+        await self._giving.run(self._lease.release)
 
     async def __aenter__(self) -> EntityLease:
         return self
@@ -130,10 +135,15 @@ class EntityLeases:
         self._leases = blocking_leases.EntityLeases(
             store, scope=scope, holder=holder, duration=duration, timeout=timeout, clock=clock, rng=rng
         )
+        self._asking, self._giving = Threads(_ASKING, "leases-asked"), Threads(_GIVING, "leases-given-up")
 
     @asynccontextmanager
     async def hold(self, key: str, wait: float = 10.0) -> AsyncIterator[EntityLease]:
-        """Hold the lease of a key during the block, as the blocking `hold` does, and raising the same errors."""
+        """Hold the lease of a key during the block, as the blocking `hold` does, and raising the same errors.
+
+        At most 32 calls ask the store at a time. Where none of them ends in time, as with a store that hangs, it is
+        `StoreUnavailable`, after `wait` seconds or one second.
+        """
         lease = await self.acquire(key, wait)
         try:
             yield lease
@@ -145,7 +155,7 @@ class EntityLeases:
         check_wait(wait)
         woken, loop = asyncio.Event(), asyncio.get_running_loop()
         steps = self._leases._taking(key, wait, asyncio.current_task(), _waking(loop, woken))
-        return EntityLease(await self._performed(steps, woken))
+        return EntityLease(await self._performed(steps, woken, loop.time() + wait), self._giving)
 
     async def try_acquire(self, key: str) -> EntityLease | None:
         """The lease of a key, or None if it is busy. One call of the store."""
@@ -154,7 +164,8 @@ class EntityLeases:
 
     async def acquire_many(self, keys: Sequence[str]) -> list[EntityLease]:
         """Take those keys that are free, and return their leases: one call of the store for 10,000 of them."""
-        return [EntityLease(lease) for lease in await self._called(lambda: self._leases.acquire_many(keys))]
+        won = await self._called(lambda: self._leases.acquire_many(keys))
+        return [EntityLease(lease, self._giving) for lease in won]
 
     @property
     def takes_many(self) -> bool:
@@ -163,20 +174,23 @@ class EntityLeases:
 
     async def release_many(self, leases: Sequence[EntityLease]) -> None:
         """Give these leases up, in one call of the store for 10,000."""
-        await _in_thread(self._leases.release_many, [one._lease for one in leases])
+        await self._giving.run(self._leases.release_many, [one._lease for one in leases])
 
     async def close(self) -> None:
         """Give up everything that is held, and close the store if this object has opened it."""
-        await _in_thread(self._leases.close)
+        await self._giving.run(self._leases.close)
+        self._asking.close()
+        self._giving.close()
 
-    async def _performed(self, steps: Steps, woken: asyncio.Event) -> blocking.EntityLease:
-        """Perform the steps in this task."""
+    async def _performed(self, steps: Steps, woken: asyncio.Event, until: float) -> blocking.EntityLease:
+        """Perform the steps in this task. A call waits for a thread until `until`, by the loop's time, or a second."""
+        loop = asyncio.get_running_loop()
         try:
             step = next(steps)
             while True:
                 if isinstance(step, Call):
                     try:
-                        result = await self._called(step.run)
+                        result = await self._called(step.run, max(_LOOK, until - loop.time()))
                     except LeaseholdError as error:
                         step = steps.throw(error)
                     else:
@@ -190,17 +204,29 @@ class EntityLeases:
             return lease
         finally:
             if inspect.getgeneratorstate(steps) != inspect.GEN_CLOSED:  # it gives up what it has won: a call
-                await _in_thread(steps.close)
+                await self._giving.run(steps.close)
 
-    async def _called(self, call: Callable[[], Any]) -> Any:
-        """What a call returns that runs in a thread. Cancelled, what it still wins is given back when it ends."""
+    async def _called(self, call: Callable[[], Any], patience: float = math.inf) -> Any:
+        """What a call returns that runs in a thread. Cancelled, what it still wins is given back when it ends.
+
+        Raises `StoreUnavailable` where no thread is free for it within `patience` seconds.
+        """
         running = _Call(call, self._leases.release_many)
+        ended = self._asking.run(running.run)
         try:
-            return await _in_thread(running.run)
+            done, _ = await asyncio.wait([ended], timeout=None if patience == math.inf else patience)
+            if not done and running.skip():
+                raise StoreUnavailable(
+                    f"{_ASKING} calls of the store that ask for leases are under way, and none has ended for "
+                    f"{patience:.1f} s"
+                )
+            return await ended
         except asyncio.CancelledError:
             if won := running.abandon():
-                await _in_thread(self._leases.release_many, won)
+                await self._giving.run(self._leases.release_many, won)
             raise
+        finally:
+            ended.cancel()  # nobody asks any more what becomes of it
 
 
 class _Call:
@@ -212,11 +238,13 @@ class _Call:
     def __init__(self, call: Callable[[], Any], give_back: Callable[[Sequence[blocking.EntityLease]], object]) -> None:
         self._call, self._give_back = call, give_back
         self._lock = threading.Lock()
-        self._abandoned = False
+        self._begun = self._abandoned = False
         self._won: list[blocking.EntityLease] = []
 
     def run(self) -> Any:
-        """The call, in the thread."""
+        """The call, in the thread. None where nobody waits for it any more before it begins."""
+        if not self._begin():
+            return None
         result = self._call()
         won = [one for one in result if isinstance(one, blocking.EntityLease)] if isinstance(result, list) else []
         with self._lock:
@@ -226,16 +254,22 @@ class _Call:
             self._give_back(won)
         return result
 
+    def _begin(self) -> bool:
+        with self._lock:
+            self._begun = not self._abandoned
+            return self._begun
+
+    def skip(self) -> bool:
+        """Do not begin with it. Returns whether it has not."""
+        with self._lock:
+            self._abandoned = self._abandoned or not self._begun
+            return self._abandoned
+
     def abandon(self) -> list[blocking.EntityLease]:
         """Leave it to the thread to give back what it wins; returns what it had won before."""
         with self._lock:
             self._abandoned = True
             return self._won
-
-
-def _in_thread(call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-    """Begin this call, which goes on whatever becomes of the task. A future: `asyncio.run` cancels all tasks."""
-    return asyncio.shield(asyncio.get_running_loop().run_in_executor(None, call, *arguments))
 
 
 def _waking(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> Callable[[], object]:
