@@ -162,8 +162,11 @@ def _token(*, loopback: bool, listen: str) -> str:
 
 def _default_history() -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
-    folder = (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "leasehold"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder = (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "leasehold"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError) as error:  # a home that is read only, or a user that has none
+        raise ConfigError("--history", None, f"its default folder cannot be had ({error})", "Name a file") from error
     return folder / "dashboard.db"
 
 

@@ -2,13 +2,14 @@
 
 Owns the defaults and the environment that Spark's own scripts read: a Java that this release of Spark runs on
 (`java.py`), this interpreter for the Python workers and the loopback address, the latter two only where the workers
-are on this machine. Refuses a PySpark or a Java that Leasehold does not work with, before Java is started.
+are on this machine. Refuses a PySpark, a Java or a user that Leasehold does not work with, before Java is started.
 Whatever the caller's `conf` says, wins; what is already in the environment stays.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leasehold.errors import SparkUnavailable
+from leasehold.errors import ConfigError, SparkUnavailable
 from leasehold.spark.endings import end_quietly
 from leasehold.spark.java import use_java
 from leasehold.spark.versions import check_release, newest_java, release, session_defaults
@@ -49,7 +50,7 @@ def open_session(app_name: str, conf: Mapping[str, str] | None = None, master: s
     A process has one session: where there is one already it is returned, with those settings of `conf`
     that may change while it runs. A program without handlers of its own ends in order at Ctrl-C and SIGTERM.
     Raises `SparkUnavailable` for a master that does not answer, `MissingDependency` without PySpark, and `ConfigError`
-    for a PySpark that is too old and without a Java that this one runs on.
+    for a PySpark that is too old, without a Java that this one runs on, and for a user id without a name.
     """
     check_release()
     from pyspark.sql import SparkSession
@@ -66,6 +67,21 @@ def open_session(app_name: str, conf: Mapping[str, str] | None = None, master: s
     spark = builder.getOrCreate()
     end_quietly(spark, before)
     return spark
+
+
+def _check_user() -> None:
+    """Refuse a user id without a name: Java's log-in fails without one, and shows many lines that do not say so."""
+    user = os.geteuid()
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        raise ConfigError(
+            "user id",
+            user,
+            "the password file has no entry for it, and Spark's Java logs in by the name that stands there",
+            "Run as a user that the image has, or let the container's start add a line to /etc/passwd: "
+            f"leasehold:x:{user}:0::/tmp:/bin/sh",
+        ) from None
 
 
 def check_master(master: str) -> None:
@@ -100,6 +116,7 @@ def settings_for(conf: Mapping[str, str]) -> dict[str, str]:
 def _prepare(settings: Mapping[str, str], master: str) -> None:
     """Set what Spark reads from the environment before its Java starts."""
     if "SPARK_REMOTE" not in os.environ and "spark.remote" not in settings:
+        _check_user()
         use_java(newest=newest_java(release()))
     local = master.startswith("local")
     # PySpark reads this setting from the environment only when it is started from Python. Its own default is whatever
