@@ -172,7 +172,8 @@ class ComparesSchema(Protocol):
         """Check as `Sink.check` does, and that this user may write, with no row and no entity table made or changed.
 
         Returns whether the table is there. What a database needs beside its tables may be made. Without `schema` its
-        columns are not compared. Raises what `Sink.check` and `Sink.apply` raise.
+        columns are not compared. With one, a row may be written on trial and undone, so that what the table's
+        definition runs is tried. Raises what `Sink.check` and `Sink.apply` raise.
         """
         ...
 

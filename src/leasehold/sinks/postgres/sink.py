@@ -55,6 +55,7 @@ from leasehold.sinks.postgres.staged.stager import offered_stager
 from leasehold.sinks.postgres.staged.table import LeftBehind, discard
 from leasehold.sinks.postgres.states import related, versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
+from leasehold.sinks.postgres.trial import write_a_row
 from leasehold.sinks.related import RelatedTable
 from leasehold.sinks.remembered_order import check_spec
 from leasehold.sinks.set_aside import EventId, RejectedRows, Selection, SetAsideCounts
@@ -320,21 +321,23 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         return self._again(once)
 
     def compare(self, schema: pa.Schema | None) -> bool:
-        """As `check`, with all that was made undone. Whether the table is there."""
-        return self._looked(schema)[0]
+        """As `check`, with all that was made undone, and a row written on trial. Whether the table is there."""
+        return self._looked(schema, trial=True)[0]
 
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
         """See `AddsColumns`."""
         return self._looked(schema)[1]
 
-    def _looked(self, schema: pa.Schema | None) -> tuple[bool, tuple[str, ...]]:
-        """Whether the table is there, and what it would be given; nothing is made, and nobody who writes waits."""
+    def _looked(self, schema: pa.Schema | None, *, trial: bool = False) -> tuple[bool, tuple[str, ...]]:
+        """Whether the table is there, and what it would be given; nothing is made, and nobody who writes waits long."""
         there, added = False, tuple[str, ...]()
         with suppress(_Looked), self._claimed() as transaction:
             there = transaction.is_there()
             if schema is not None:
                 transaction.fit(schema, only_look=True)
                 added = transaction.added
+                if trial and there and not added and transaction.checked is not None:
+                    write_a_row(transaction.session, transaction.checked.layout)
             check_spec(transaction.recorded_order(), self.spec)
             raise _Looked
         return there, added

@@ -1,0 +1,96 @@
+"""One row written on trial, and undone: whether what a table's definition runs can run here.
+
+Owns the statements. Only an error that lasts comes out, whoever is to blame: a row of `leasehold check` is nobody's
+event. So it finds what writing runs into and reading does not show: functions in indexes, generated columns, CHECKs,
+policies and triggers that name what this connection does not find, rights that are missing, a publication that needs
+what the table has not.
+
+The row is one that is there, which nobody has locked, or else one that is made up, and then a rule may refuse it before
+all has run. A copy of the table's definition shows what indexes and rules do; the table itself, the rest. Whoever wants
+this row waits for a moment. What a trigger does outside of the database is not undone. No number of a sequence is taken
+by the table, unless a default's function does so. Where this user lacks a right that batches may do without, less is
+tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+
+from leasehold.postgres.troubles import is_the_rows
+from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.names import quoted, sent
+from leasehold.sinks.postgres.session import Session
+
+_COPY = 'pg_temp."leasehold trial"'
+_DEFAULTS = """
+SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+WHERE adrelid = to_regclass(%(name)s) AND attgenerated = '' AND pg_get_expr(adbin, adrelid) NOT LIKE '%%nextval(%%'
+"""
+_MADE_UP = {
+    **dict.fromkeys(("smallint", "integer", "bigint", "numeric", "real", "double precision"), "0"),
+    **dict.fromkeys(("text", "character varying", "character", "bytea"), "''"),
+    **dict.fromkeys(("date", "timestamp with time zone", "timestamp without time zone"), "'2000-01-01'"),
+    **dict.fromkeys(("json", "jsonb"), "'{}'"),
+    "boolean": "false",
+    "uuid": "'00000000-0000-0000-0000-000000000000'",
+}
+
+
+def write_a_row(session: Session, layout: Layout) -> None:
+    """Write a row as a batch would. Raises what would fail every batch, as the server says it."""
+    if session.missing_rights(session.spec.name, ["SELECT"]):
+        return
+    names = [quoted(column.name) for column in layout.relation.columns if not column.is_generated]
+    columns, table = ", ".join(names), session.names.table
+    if there := bool(session.one(f"SELECT EXISTS (SELECT 1 FROM {table})")):
+        row = f"SELECT {columns} FROM {table} LIMIT 1{' FOR UPDATE SKIP LOCKED' if layout.keys else ''}"
+    else:
+        row = f"SELECT {', '.join(_made_up(layout))}"
+    _undone(
+        session,
+        f"CREATE TEMPORARY TABLE {_COPY} (LIKE {table} INCLUDING ALL EXCLUDING DEFAULTS EXCLUDING IDENTITY "
+        "EXCLUDING STATISTICS EXCLUDING COMMENTS)",
+        f"INSERT INTO {_COPY} ({columns}) {row}",
+    )
+    if defaults := session.rows(_DEFAULTS, name=table.replace("%%", "%")):
+        _undone(session, f"SELECT {', '.join(sent(default) for (default,) in defaults)}")
+    if not there and layout.drawn:
+        return  # a new row would take a number
+    staged = ", ".join(
+        f"CAST(r.{quoted(target.name)} AS {target.carrier}) AS c{place}" for place, target in enumerate(layout.targets)
+    )
+    source = f"(SELECT {staged} FROM ({row}) AS r({columns})) AS s"
+    written = layout.upserts(table, source, "true", layout.is_row("s") if layout.keys else "")
+    _undone(session, *written, *written)  # the second time it is there in any case
+    if there and layout.keys and not layout.relation.plain and _may_go(session, layout):
+        kept = f"CREATE TEMPORARY TABLE {_COPY} AS {row}"
+        same = " AND ".join(f"t.{name} = r.{name}" for name in (quoted(key.name) for key in layout.key_targets))
+        gone = f"DELETE FROM {table} AS t USING {_COPY} AS r WHERE {same}"
+        again = f"INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {_COPY}"
+        _undone(session, kept, gone, again)
+
+
+def _may_go(session: Session, layout: Layout) -> bool:
+    """Whether the row may be deleted, to be inserted again."""
+    referred = any(not key.outgoing for key in layout.relation.foreign)
+    return not referred and not session.missing_rights(session.spec.name, ["DELETE"])
+
+
+def _made_up(layout: Layout) -> Iterator[str]:
+    for column in layout.relation.columns:
+        if not column.is_generated:
+            value = _MADE_UP.get(column.declared.partition("(")[0], "NULL")
+            yield f"CAST({value} AS {sent(column.declared)})"
+
+
+def _undone(session: Session, *statements: str) -> None:
+    try:
+        with session.savepoint():
+            for statement in statements:
+                session.run(statement)
+            raise psycopg.Rollback
+    except psycopg.Error as error:
+        if not is_the_rows(error):
+            raise
