@@ -270,11 +270,14 @@ def event_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("bench", ["sqlite"], indirect=True)
-def test_event_hubs_and_an_event_that_is_too_large_for_it(
-    bench: Bench, event_hub: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "refused", [Emit(b"z" * 2_000_000, key="a"), Emit(b"z", key="k" * 129)], ids=["too large", "key too long"]
+)
+def test_event_hubs_and_an_event_that_it_never_takes(
+    bench: Bench, event_hub: str, caplog: pytest.LogCaptureFixture, refused: Emit
 ) -> None:
     table = bench.table(event_hub)
-    bench.answers = {1: Effects({"events": 2}, [Emit(b"z" * 2_000_000, key="a")])}
+    bench.answers = {1: Effects({"events": 2}, [refused])}
     bench.give(table, 0, "a", "a", "a", "b")
     until(lambda: bench.look("SELECT count(*) FROM leasehold_outbox") == [(1,)], "an outbox that is sent")
     assert "is passed by" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,29 @@ def test_a_repeat_is_dropped_by_a_queue_that_detects_duplicates(server: ServiceB
     found = [one for one in found if one.body == b"two"]
     assert found[0].properties[ID] == long
     assert len(found[0].message_id or "") == 64
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        NewMessage(b"", key="k" * 129),
+        NewMessage(b"", key="a\ud800"),
+        NewMessage(b"", message_id="a\ud800"),
+        NewMessage(b"", message_id="a\ud800" * 100),
+        NewMessage(b"", properties={"a\ud800": "b"}),
+        NewMessage(b"", properties={"a": "b\ud800"}),
+    ],
+)
+@pytest.mark.parametrize("entity", ["orders", "sessions?sessions=true"])
+def test_a_message_that_a_queue_never_takes_is_refused_as_its_own_fault(
+    server: ServiceBusServer, entity: str, message: NewMessage
+) -> None:
+    with closing(open_queue(url(server, entity))) as queue:
+        assert isinstance(queue, SendsMessages)
+        with pytest.raises(SchemaMismatch):
+            queue.send([NewMessage(b"before", key="a"), replace(message, key=message.key or "k")])
+        queue.send([NewMessage(b"after", key="a")])
+    assert server.count(entity.partition("?")[0]) == 1
 
 
 def test_a_message_that_is_too_large(server: ServiceBusServer) -> None:

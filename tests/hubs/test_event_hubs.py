@@ -30,6 +30,7 @@ from leasehold.emulators.event_hubs import EventHubsServer, Limits, MemoryHub, W
 from leasehold.errors import ConfigError, HubUnavailable, SchemaMismatch
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import offset_of
+from leasehold.hubs.event_hubs import events
 from leasehold.hubs.event_hubs.hub import EventHub
 from leasehold.hubs.event_hubs.read_ahead import ReadAhead
 from leasehold.hubs.event_hubs.receiver import Receiver
@@ -414,6 +415,42 @@ def test_events_go_out_in_as_few_batches_as_fit(hub: Hub) -> None:
 def test_an_event_that_is_too_large_is_refused(hub: Hub) -> None:
     with pytest.raises(SchemaMismatch, match="1,048,576"):
         hub.send([Event(b"x" * (1 << 20))], partition="0")
+
+
+@pytest.mark.parametrize("character", ["k", "\u00df", "\u3042"])
+def test_a_partition_key_of_more_than_128_characters_is_refused_before_anything_is_sent(
+    hub: Hub, character: str
+) -> None:
+    longest = character * 128
+    assert hub.send([Event(b"fits", partition_key=longest)]) == 1
+    with pytest.raises(SchemaMismatch, match="129 characters, and Event Hubs takes 128"):
+        hub.send([Event(b"before", partition_key="a"), Event(b"", partition_key=longest + "k")])
+    assert hub.send([Event(b"to a partition", partition_key=longest + "k")], partition="0") == 1
+    found = [row for partition in hub.partition_ids() for row in rows_of(hub, partition)]
+    assert {(row["body"], row["partitionKey"]) for row in found} == {
+        (b"fits", longest),
+        (b"to a partition", longest + "k"),
+    }
+
+
+def test_a_character_of_32_bits_counts_twice_in_a_partition_key(hub: Hub) -> None:
+    assert hub.send([Event(b"", partition_key="\U0001f600" * 64)]) == 1
+    with pytest.raises(SchemaMismatch, match="130 characters"):
+        hub.send([Event(b"", partition_key="\U0001f600" * 65)])
+
+
+def test_what_the_service_refuses_because_of_its_content_is_the_event_s_fault(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LONGEST_KEY", 1_000)
+    with pytest.raises(SchemaMismatch, match=r"refuses an event: .*more than 128 characters"):
+        hub.send([Event(b"", partition_key="k" * 129)])
+    assert hub.send([Event(b"", partition_key="k")]) == 1
+
+
+def test_a_key_that_is_no_text_is_refused(hub: Hub) -> None:
+    with pytest.raises(SchemaMismatch, match="partition key is text or None, and this is int"):
+        hub.send([Event(b"", partition_key=5)])  # type: ignore[arg-type]
 
 
 def test_a_publisher_is_refused(hub: Hub) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from leasehold.emulators.amqp.conditions import INVALID_FIELD, NOT_FOUND, AmqpError
+from leasehold.emulators.amqp.conditions import ARGUMENT_ERROR, INVALID_FIELD, NOT_FOUND, AmqpError
 from leasehold.emulators.amqp.faults import Work
 from leasehold.emulators.amqp.links import Delivered, Link, LinkState, filters_of
 from leasehold.emulators.amqp.messages import received, sent_messages
@@ -24,6 +24,8 @@ from leasehold.emulators.event_hubs.receivers import Receivers
 _READ_MESSAGES, _READ_BYTES = 300, 256 << 10
 _SELECTOR = "apache.org:selector-filter:string"
 _OWNER_LEVEL = "com.microsoft:epoch"
+_LONGEST_KEY = 128
+"""Characters, of 16 bits, that the service takes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,6 +109,9 @@ class HubClient(Client[ServedPlace]):
         await self._pause()
         self._hubs.faults.check(Work.SEND)
         messages = sent_messages(delivery.message_format, delivery.payload)
+        for message in messages:
+            if message.partition_key and len(message.partition_key.encode("utf-16-le")) // 2 > _LONGEST_KEY:
+                raise AmqpError(ARGUMENT_ERROR, f"a partition key of more than {_LONGEST_KEY} characters")
         await served.hub.append(served.partition, messages)
 
     async def _send_on(self, link: Link, served: ServedPlace, at: int) -> None:

@@ -20,6 +20,8 @@ from leasehold.hubs.arrow import TEXT_MAP, empty_maps, event_schema
 from leasehold.model import Event
 
 KEY_PROPERTY = "leasehold-partition-key"
+LONGEST_KEY = 128
+"""Characters of a partition key as the service counts them: one beyond the 16 bits of most counts twice."""
 _NUMBER, _OFFSET, _TIME, _KEY, _PUBLISHER = _WITH_COLUMNS = (
     b"x-opt-sequence-number",
     b"x-opt-offset",
@@ -47,16 +49,33 @@ class Message(Protocol):
 
 
 def to_send(event: Event, *, carry_key: bool) -> EventData:
-    """An event for the official producer; `carry_key` if the producer is not told the key."""
+    """An event for the official producer; `carry_key` if the producer is not told the key.
+
+    Raises `SchemaMismatch` for what the service takes in no form, before anything of it is sent.
+    """
     if event.publisher is not None:
         raise SchemaMismatch("an event for Event Hubs has no publisher: the service sets it. Leave it None")
+    key = event.partition_key
+    if key is not None and not isinstance(key, str):
+        raise SchemaMismatch(f"an event's partition key is text or None, and this is {type(key).__name__}")
     try:
         made = EventData(bytes(event.body))
-        made.properties = {str(name): str(value) for name, value in event.properties.items()}
+        properties: dict[str | bytes, Any] = {str(name): str(value) for name, value in event.properties.items()}
+        "".join((key or "", *map(str, properties), *properties.values())).encode()
+        made.properties = properties
     except TypeError as error:
         raise SchemaMismatch(f"an event's body is bytes: {error}") from error
-    if carry_key and event.partition_key is not None:
-        made.properties[KEY_PROPERTY] = event.partition_key
+    except UnicodeEncodeError as error:
+        raise SchemaMismatch(
+            f"an event's partition key and properties are text in UTF-8, and one holds half a surrogate pair: {error}"
+        ) from error
+    if carry_key and key is not None:
+        made.properties[KEY_PROPERTY] = key
+    elif key is not None and (length := len(key.encode("utf-16-le")) // 2) > LONGEST_KEY:
+        raise SchemaMismatch(
+            f"an event's partition key has {length:,} characters, and Event Hubs takes {LONGEST_KEY}. Send a shorter "
+            "one, or the event to a partition, where its key is a property"
+        )
     return made
 
 

@@ -2,7 +2,8 @@
 
 Owns which batch an event goes into. Events of one partition or key keep their order; a batch is one partition
 or one key. Promises that what `send` counts has been acknowledged. A send that the service throttles is tried
-again here, since the official client (5.15) does not; after any other fault it may have been stored or not.
+again here, since the official client (5.15) does not; what the service refuses because of its content is a
+`SchemaMismatch`; after any other fault it may have been stored or not.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from azure.eventhub.exceptions import EventDataSendError
 
 from leasehold.errors import SchemaMismatch
 from leasehold.hubs.event_hubs.events import to_send
-from leasehold.hubs.event_hubs.url import Address
+from leasehold.hubs.event_hubs.url import Address, without_secrets
 from leasehold.hubs.trace_context import sent_in_span
 from leasehold.model import Event
 
 _AT_ONCE = 10_000
 _TRIES = 6
 _FIRST_PAUSE = 0.2
+_BUSY = "server-busy"
+_CONTENT = frozenset(
+    {"argument-error", "argument-out-of-range", "decode-error", "invalid-field", "link:message-size-exceeded"}
+)
+"""Conditions of a refusal, as the client names them, by which it is the event's own fault: no waiting mends it."""
 
 
 class Sender:
@@ -90,7 +96,9 @@ class Sender:
             try:
                 self._client.send_batch(batch)
             except EventDataSendError as error:
-                if not left or "com.microsoft:server-busy" not in str(error):
+                if error.error in _CONTENT:
+                    raise SchemaMismatch(f"Event Hubs refuses an event: {without_secrets(error)}") from error
+                if not left or error.error != _BUSY:
                     raise
                 time.sleep(pause)
                 pause *= 2

@@ -135,4 +135,10 @@ def _checked(event: Event) -> list[tuple[str, str | bytes | None]]:
         raise SchemaMismatch(
             "an event's body is bytes, its partition key text or None, and its properties map text to text"
         )
+    try:
+        "".join((key or "", *(text for header in headers for text in header))).encode()
+    except UnicodeEncodeError as error:  # which would end the process in the client's own code
+        raise SchemaMismatch(
+            f"an event's partition key and properties are text in UTF-8, and one holds half a surrogate pair: {error}"
+        ) from error
     return [(name, value) for name, value in headers]

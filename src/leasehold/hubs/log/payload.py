@@ -70,7 +70,7 @@ def from_events(events: Sequence[Event]) -> pa.Table:
     )
     try:
         arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, UnicodeEncodeError) as error:
         raise SchemaMismatch(
             f"an event's body is bytes, its partition key and publisher text or None, and its properties map text "
             f"to text: {error}"

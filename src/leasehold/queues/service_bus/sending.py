@@ -43,11 +43,12 @@ def _made(one: NewMessage, *, sessions: bool, shown: str) -> ServiceBusMessage:
     if sessions and not one.key:
         raise SchemaMismatch(f"{shown}: a message without a key, and the queue requires sessions, which are by key")
     name = one.message_id
-    if name is not None and len(name) > _LONGEST_ID:
-        name = hashlib.sha256(name.encode()).hexdigest()
     place = {"session_id": one.key} if sessions else {"partition_key": one.key} if one.key else {}
     properties: dict[Any, Any] = dict(one.properties)
     try:
+        "".join((one.key or "", name or "", *map(str, properties), *map(str, properties.values()))).encode()
+        if name is not None and len(name) > _LONGEST_ID:
+            name = hashlib.sha256(name.encode()).hexdigest()
         return ServiceBusMessage(one.body, application_properties=properties, message_id=name, **place)
     except (TypeError, ValueError) as error:
         raise SchemaMismatch(f"{shown}: a message that it does not take: {error}") from error

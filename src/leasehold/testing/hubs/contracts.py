@@ -21,7 +21,7 @@ from dataclasses import replace
 import pytest
 
 from leasehold.backends import masked
-from leasehold.errors import ConfigError, HubUnavailable
+from leasehold.errors import ConfigError, HubUnavailable, SchemaMismatch
 from leasehold.hubs.base import HasGaps, Hub, ReadsSamples, TellsTimes
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
@@ -355,6 +355,17 @@ class HubContract(HubReading):
             for row in rows_of(hub, partition):
                 assert seen.get(row["partitionKey"], -1) < int(row["body"])
                 seen[row["partitionKey"]] = int(row["body"])
+
+    def test_what_is_no_utf8_is_refused_as_the_event_s_fault_and_the_next_is_sent(self, hub: Hub) -> None:
+        half = "a\ud800"
+        for event in (
+            Event(b"", partition_key=half),
+            Event(b"", properties={half: "b"}),
+            Event(b"", properties={"b": half}),
+        ):
+            with pytest.raises(SchemaMismatch):
+                hub.send([event])
+        assert hub.send([Event(b"", partition_key="a")]) == 1
 
     def test_events_without_a_key_follow_in_turn(self, hub: Hub) -> None:
         count = len(hub.partition_ids())
