@@ -265,6 +265,16 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, name: str, text:
         assert part in result.stderr
 
 
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.csv.gz"])
+def test_a_file_that_is_utf16_is_named_for_what_it_is(tmp_path: Path, name: str, coding: str) -> None:
+    raw = ('{"id":1}\n' if ".json" in name else "id\n1\n").encode(coding)
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    result = send(tmp_path, str(tmp_path / name), "--partition-key", "id")
+    assert result.exit_code == 1
+    assert f"{name}: the file is {coding[:6].upper()}: save it as UTF-8" in result.stderr
+
+
 def test_text_that_is_not_utf8_is_named_with_its_row(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"id,b\n1,2\n3,\xff\n")
     result = send(tmp_path, str(tmp_path / "rows.csv"), "--partition-key", "id")

@@ -118,6 +118,7 @@ STRINGS = st.one_of(
 )
 NAMES = st.sampled_from([*LEAVES, *NESTED, "mp", "x", "X", "", r"\u0073", "S", r"\ud83d", "}{", "\x00"])
 BLANK = st.sampled_from(["", "", "", " ", "\n", "\r\n", "\t", "\x0c", "\xa0"])
+MARK = st.sampled_from(["", "", "", "\ufeff"])
 
 
 def objects(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -162,7 +163,9 @@ def mutated(raw: bytes, places: list[tuple[int, int]]) -> bytes:
 def bodies(schema: pa.Schema) -> st.SearchStrategy[bytes]:
     fit = fitting(pa.struct(list(schema)))
     text = fit | fit | objects(VALUES) | st.builds("{}{}{}".format, fit, BLANK, fit) | VALUES
-    whole = st.builds("{}{}{}".format, BLANK, text, BLANK).map(lambda said: said.encode("utf-8", "surrogatepass"))
+    whole = st.builds("{}{}{}{}".format, MARK, BLANK, text, BLANK).map(
+        lambda said: said.encode("utf-8", "surrogatepass")
+    )
     places = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255) | st.sampled_from(b'{}[]",:\n\\')), max_size=2)
     return whole | whole | st.builds(mutated, whole, places) | st.binary(max_size=12)
 

@@ -26,6 +26,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 SCHEMA = pa.schema([("id", pa.string()), ("delay", pa.float64()), ("n", pa.int32())])
+UTF8 = "the body is not valid UTF-8"
 AN_OBJECT = "the body is not a JSON object"
 BODIES: list[tuple[bytes | None, object]] = [
     (b'{"id":"a","delay":1.5,"n":3}', ("a", 1.5, 3)),
@@ -57,7 +58,19 @@ BODIES: list[tuple[bytes | None, object]] = [
     (b"5", f"{AN_OBJECT}: it is 5"),
     (b"null", f"{AN_OBJECT}: it is null"),
     (b"", f"{AN_OBJECT}: expecting value at character 1"),
-    (b'\xef\xbb\xbf{"id":"x"}', f"{AN_OBJECT}: expecting value at character 1"),
+    (b'\xef\xbb\xbf{"id":"x"}', ("x", None, None)),
+    (b'\xef\xbb\xbf\r\n {"id":"x"} ', ("x", None, None)),
+    (b'\xef\xbb\xbf{"id":"\xef\xbb\xbfx"}', ("\ufeffx", None, None)),
+    (b'\xef\xbb\xbf\xef\xbb\xbf{"id":"x"}', f"{AN_OBJECT}: expecting value at character 1"),
+    (b' \xef\xbb\xbf{"id":"x"}', f"{AN_OBJECT}: expecting value at character 1"),
+    (b'{"id":"x"}\xef\xbb\xbf', f"{AN_OBJECT}: the first ends at character 10"),
+    (b"\xef\xbb\xbf", f"{AN_OBJECT}: expecting value at character 1"),
+    ('{"id":"\xe9"}'.encode("utf-16"), f"{UTF8}: it is UTF-16, so its sender has to encode it as UTF-8"),
+    ('{"id":"x"}'.encode("utf-16-le"), f"{UTF8}: it is UTF-16, so its sender has to encode it as UTF-8"),
+    (' {"id":"\u0100"}'.encode("utf-16-be"), f"{UTF8}: it is UTF-16, so its sender has to encode it as UTF-8"),
+    ('{"id":"x"}'.encode("utf-32"), f"{UTF8}: it is UTF-32, so its sender has to encode it as UTF-8"),
+    (b"\x00\x00\x00\x00\x07\x02a\xff", UTF8),
+    (b"\x00\x00\x00\x00\x07\x02ab", f"{AN_OBJECT}: expecting value at character 1"),
     (b'{"id":"x"', f"{AN_OBJECT}: expecting ',' delimiter at character 10"),
     (b'{"id":"x",}', f"{AN_OBJECT}: "),
     (b'{"id":"x"} // comment', f"{AN_OBJECT}: the first ends at character 10"),
@@ -69,8 +82,8 @@ BODIES: list[tuple[bytes | None, object]] = [
     (b'{"x":[-Infinity]}', f"{AN_OBJECT}: it holds -Infinity, which is not JSON"),
     (b'{"x":Inf}', f"{AN_OBJECT}: expecting value at character 6"),
     (b'{"n":01}', f"{AN_OBJECT}: expecting ',' delimiter at character 7"),
-    (b'{"id":"\xff"}', "the body is not valid UTF-8"),
-    (b'{"id":"\xed\xa0\xbd"}', "the body is not valid UTF-8"),
+    (b'{"id":"\xff"}', UTF8),
+    (b'{"id":"\xed\xa0\xbd"}', UTF8),
     (b'{"x":' + b"[" * 199 + b"]" * 199 + b"}", (None, None, None)),
     (b'{"x":' + b"[" * 200 + b"]" * 200 + b"}", "the body is nested more than 200 deep"),
     (b'{"x":' + b"[" * 1_000_000, "the body is nested more than 200 deep"),

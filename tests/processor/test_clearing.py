@@ -108,9 +108,12 @@ def test_what_is_no_key_is_refused(spec: TableSpec, stated: list[str], said: str
     [
         (b'{"id": 5}', True),
         ('{"ID": "5", "x": {}}', True),
+        ('\ufeff{"id": 5}', True),
+        ('{"id": 5}'.encode("utf-16"), True),
         ('{"id": 5.0}', False),
         ('{"id": null}', False),
         ("[5]", False),
+        ('{"id": "\ud800"}', False),
         (b"[" * 100_000, False),
         (None, False),
         (5, False),

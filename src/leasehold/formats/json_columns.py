@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from pyarrow import json, types
 
 from leasehold.formats.json_column_types import holds, loosely_read_as, read_as, strict, unfit
-from leasehold.formats.json_rows import DEPTH, SPACE
+from leasehold.formats.json_rows import DEPTH, MARK, SPACE
 
 Read = tuple[pa.Array, pa.RecordBatch]
 """Rows, and which they are."""
@@ -225,9 +225,11 @@ def _is_beyond_arrow(type_: pa.DataType) -> bool:
 
 
 def _objects(bodies: pa.Array, rows: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Those that begin and end as an object does, without blanks around them."""
+    """Those that begin and end as an object does, without a byte order mark and blanks around them."""
     fit = _braced(bodies)
     if not pc.all(fit).as_py():
+        if pc.any(pc.starts_with(bodies, MARK)).as_py():
+            bodies = pc.replace_substring_regex(bodies, f"^{MARK}", "")
         bodies = pc.ascii_trim(bodies, SPACE)
         bodies, rows = _without(pc.invert(_braced(bodies)), bodies, rows)
     return bodies, rows

@@ -1,8 +1,8 @@
 """JSON bodies to rows, one at a time: every rule of the reader, and every reason of a reject.
 
-Owns what a body must be: one JSON object as RFC 8259 has it, in UTF-8, nested at most `DEPTH` deep, without half a
-surrogate pair, whose fields fit the schema. This is the reader's definition; `json_columns` is faster, reads only
-what it is sure of, and leaves the rest to this module.
+Owns what a body must be: one JSON object as RFC 8259 has it, in UTF-8, also with a byte order mark before it, nested at
+most `DEPTH` deep, without half a surrogate pair, whose fields fit the schema. This is the reader's definition;
+`json_columns` is faster, reads only what it is sure of, and leaves the rest to this module.
 
 Refused: a name that occurs twice in an object where the schema names the field, or where the rescue column would
 keep it, since either choice would lose a value. In what is dropped, and in what a STRING keeps as it is written, a
@@ -31,7 +31,11 @@ DEPTH = 200
 SPACE = " \t\n\r"
 """What may stand around a JSON value."""
 
+MARK = "\ufeff"
+"""The byte order mark, which may stand before a body: RFC 8259 lets a reader pass over it."""
+
 _BLANKS = re.compile(r"[ \t\n\r]*")
+_OPENINGS = ("{", "[", '"')  # of JSON: other bytes may begin with zeros too
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|([\[{])|([\]}])', re.DOTALL)
 """Strings, also one that does not end: what is in it is looked at once."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -103,16 +107,17 @@ def _decode(body: bytes | None) -> tuple[str, dict[str, Any]]:
     if body is None:
         raise _Unread(NO_BODY)
     try:
-        text = body.decode().strip(SPACE)
+        text = body.decode().removeprefix(MARK).strip(SPACE)
     except UnicodeDecodeError:
-        raise _Unread(NOT_UTF8) from None
+        raise _Unread(_not_utf8(body) or NOT_UTF8) from None
     if text.count("[") + text.count("{") > DEPTH and _depth(text) > DEPTH:
         raise _Unread(f"the body is nested more than {DEPTH} deep")
     try:
         value, end = _DECODER.raw_decode(text)
     except json.JSONDecodeError as error:
         said = error.msg[:1].lower() + error.msg[1:]
-        raise _Unread(f"{NOT_AN_OBJECT}: {said} at character {error.pos + 1}") from None
+        other = _not_utf8(body)
+        raise _Unread(other or f"{NOT_AN_OBJECT}: {said} at character {error.pos + 1}") from None
     if not isinstance(value, dict):
         raise _Unread(f"{NOT_AN_OBJECT}: it is {shown(value)}")
     if end < len(text):
@@ -121,6 +126,14 @@ def _decode(body: bytes | None) -> tuple[str, dict[str, Any]]:
     if SURROGATE.search(text):
         _refuse_half_pairs(value)
     return text, value
+
+
+def _not_utf8(body: bytes) -> str | None:
+    """The reason for a body that is JSON in UTF-16 or UTF-32, which its mark tells or the zeros beside its brackets."""
+    found = json.detect_encoding(body)
+    if found.startswith("utf-8") or body.decode(found, "ignore").lstrip(SPACE + MARK)[:1] not in _OPENINGS:
+        return None
+    return f"{NOT_UTF8}: it is {found[:6].upper()}, so its sender has to encode it as UTF-8"
 
 
 def _depth(text: str) -> int:

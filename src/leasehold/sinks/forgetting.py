@@ -147,7 +147,7 @@ def is_of(row: RejectedRow, key: Mapping[str, str]) -> bool:
     if not isinstance(row.body, str | bytes):
         return False
     try:
-        value = json.loads(row.body)
+        value = json.loads(row.body.encode() if isinstance(row.body, str) else row.body)  # also behind a mark
     except (ValueError, RecursionError):
         return False
     if not isinstance(value, dict):

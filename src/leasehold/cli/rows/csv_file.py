@@ -97,6 +97,7 @@ class CsvFile(RowFile):
         super().__init__(path, key, batch_rows)
 
     def check(self) -> None:
+        self.check_utf8()
         with self._reader() as (reader, _):
             self._names = list(reader.schema.names)
         self.check_key(self._names)

@@ -60,6 +60,7 @@ class JsonLinesFile(RowFile):
     """
 
     def check(self) -> None:
+        self.check_utf8()
         with self.opened() as (lines, _):
             for number, line in enumerate(lines, 1):
                 if line.strip():

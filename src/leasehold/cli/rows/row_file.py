@@ -7,6 +7,7 @@ line where it is known.
 
 from __future__ import annotations
 
+import json
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -54,6 +55,13 @@ class RowFile(ABC):
     def refuse(self, reason: str, where: str = "") -> NoReturn:
         """Raise a `UsageError` about this file."""
         raise UsageError(f"{self.path}{', ' if where else ''}{where}: {reason}")
+
+    def check_utf8(self) -> None:
+        """Refuse a file that is UTF-16 or UTF-32, as its mark tells or the zeros beside its first characters."""
+        with self.opened() as (data, _):
+            found = json.detect_encoding(data.read(4))
+        if not found.startswith("utf-8"):
+            self.refuse(f"the file is {found[:6].upper()}: save it as UTF-8")
 
     def check_key(self, names: Sequence[str]) -> None:
         """Refuse the file unless the column of the key is among `names`, and each of them is there once."""
