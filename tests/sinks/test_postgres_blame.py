@@ -69,6 +69,16 @@ def test_what_a_row_causes_rejects_it_and_no_other(place: Place, sink: PostgresS
     assert place.look("SELECT tail FROM flights ORDER BY 1") == [("a",), ("c",)]
 
 
+def test_a_rejected_row_is_no_warning_of_the_driver(
+    place: Place, sink: PostgresSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.run(*raising("45000"), "ALTER TABLE flights ADD twin text REFERENCES flights")  # so all go row by row
+    events = [E(tail, number=number) for number, tail in enumerate(["bad", *map(str, range(1500))])]
+    assert sink.apply(batch(events)) == BatchResult(applied=1500, rejected=1)
+    assert place.look("SELECT reason FROM flights_rejected") == [("not this",)]
+    assert [record for record in caplog.records if record.name.startswith("psycopg")] == []
+
+
 def test_a_row_that_a_policy_refuses_is_rejected_alone(place: Place, sink: PostgresSink) -> None:
     sink.apply(batch([E("before")]))
     role = f"user_{place.schema}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import psycopg
@@ -22,6 +22,7 @@ from leasehold.sinks.table import TableSpec
 T = TypeVar("T")
 
 _LONGEST_PAUSE = 0.5
+_PIPELINE = psycopg.capabilities.has_pipeline()
 
 
 def until_it_stays(act: Callable[[], T], undone: type[Exception] | tuple[type[Exception], ...], patience: float) -> T:
@@ -80,9 +81,19 @@ class Session:
 
     def many(self, statement: str, values: Sequence[Sequence[Any] | Mapping[str, Any]]) -> None:
         """Run a statement once for each of `values`, in their order, without waiting in between."""
-        if values:
-            with self.connection.cursor() as cursor:
-                cursor.executemany(statement, values)
+        if not values:
+            return
+        failed: Exception | None = None
+        try:
+            with self.connection.pipeline() if _PIPELINE else nullcontext(), self.connection.cursor() as cursor:
+                try:
+                    cursor.executemany(statement, values)
+                except Exception as error:  # noqa: BLE001  raised below: within, psycopg logs what the end raises
+                    failed = error
+        except psycopg.Error as error:
+            failed = failed or error
+        if failed is not None:
+            raise failed
 
     def missing_rights(self, table: str, rights: Sequence[str]) -> list[str]:
         """Which of these rights on a table that is there this user has not."""
