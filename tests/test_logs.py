@@ -26,6 +26,7 @@ ACTIONS = [
     "ownership-lost",
     "ownership-relinquished",
     "hand-over-asked",
+    "name-shared",
     "partition-suspected",
     "partitions-unserved",
     "checkpoint-updated",
