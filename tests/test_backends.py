@@ -165,6 +165,23 @@ def test_secrets_are_hidden(url: str, shown: str) -> None:
     assert "secret" not in shown
 
 
+@pytest.mark.parametrize(
+    ("rest", "shown"),
+    [
+        ("USER:PASSWORD/db", "***/db"),
+        ("USER:PASSWORD", "***"),
+        (":PASSWORD/0", "***/0"),
+        ("USER:12ab/db?sslmode=require", "***/db?sslmode=***"),
+        ("USER:PASS,WORD/db", "***/db"),
+        ("USER:PASS:5432/db", "***/db"),
+        *((each, each) for each in ("host/db", "host:5432/db", "h1:5432,h2/db", "[::1]:6379/0", "[::1]/0", "/db", "")),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["postgresql", "redis", "kafka", "eventhubs", "azblob"])
+def test_a_user_and_a_password_with_the_host_forgotten_are_hidden(scheme: str, rest: str, shown: str) -> None:
+    assert masked(f"{scheme}://{rest}") == f"{scheme}://{shown}"
+
+
 @given(st.text(st.characters(exclude_characters="?#", exclude_categories=["Z", "C"])))
 def test_no_part_of_a_password_is_shown(password: str) -> None:
     assert masked(f"postgres://user:{password}@host/db?password=x") == "postgres://***@host/db?password=***"

@@ -111,6 +111,8 @@ def masked(url: str) -> str:
     if "@" in query and not _is_query(scheme, place, mark, query):
         return f"{scheme}://***"
     _, at, host = place.rpartition("@")
+    if not at and any(not _HOST.fullmatch(each) for each in host.partition("/")[0].split(",")):
+        host = "***" + "".join(host.partition("/")[1:])  # a user and a password, and the host forgotten
     hidden = f"{scheme}://{'***@' if at else ''}{host}{mark}{'***' if mark == '#' and query else query}"
     parts = hidden.split("&")
     kept = next((place for place, part in enumerate(parts) if _SECRET.search(part)), len(parts)) + 1
@@ -140,6 +142,8 @@ def unknown_option(given: str, before: Iterable[str], secrets: Collection[str]) 
 
 
 _SECRET = re.compile(r"(?:pass\w*|secret|token|pem|connection_string\w*|accesskey|signature|\bsig)=", re.IGNORECASE)
+_HOST = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
+"""A host with or without a port."""
 _WITHOUT_USER = ("kafka", "eventhubs", "servicebus", "azblob", "aztable")
 """Schemes whose URL has no user before the host."""
 
