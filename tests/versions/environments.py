@@ -25,7 +25,10 @@ from tests.node_packages import locked
 ROOT = Path(__file__).parents[2]
 BESIDE = ("pyarrow>=18", "pandas>=2.2,<3")
 """What a machine with a Spark of its own needs beside the plain package; docs/versions.md has the same words."""
-_FOR_TESTS = ("azure-eventhub>=5.15,<5.16", "confluent-kafka>=2.6", "psutil>=6", "pytest>=8.3", "pytest-timeout>=2.3")
+_FOR_TESTS = (
+    *("azure-eventhub>=5.15,<5.16", "confluent-kafka>=2.6", "hypothesis>=6.100", "psutil>=6"),
+    *("pytest>=8.3", "pytest-timeout>=2.3"),
+)
 _FIND_JAVA = (
     "from leasehold.spark.java import find_java; from leasehold.spark.versions import newest_java, release; "
     "print(find_java(newest=newest_java(release())).source)"
