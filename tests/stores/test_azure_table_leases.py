@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from leasehold.errors import StoreUnavailable
 from leasehold.stores.azure.calls import Deadline
 from leasehold.stores.azure.lease_entities import LARGEST_TRANSACTION, EntityWrite, Row, packed
 from leasehold.stores.azure.table_leases import TableLeaseStore
@@ -84,6 +86,30 @@ def test_an_answer_that_is_lost_costs_no_lease(where: LeasePlace, proxy: Proxy, 
     assert not store.heartbeat(me)
     assert proxy.lost >= 3
     store.close()
+
+
+@pytest.mark.parametrize("after", ["another acquires", "another acquires and releases"])
+def test_of_an_acquisition_without_an_answer_the_fence_tells_whether_it_was_made(
+    opener: Open, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    store, other, scope = opener(), opener(), secrets.token_hex(4)
+    me, them = store.open_session("me", NEVER), other.open_session("them", NEVER)
+    submit = store._entities._submit
+
+    def never_arrives(*_: object) -> list[Any]:
+        monkeypatch.setattr(store._entities, "_submit", submit)
+        theirs = other.acquire(them, scope, ["a"])
+        assert theirs
+        if after == "another acquires and releases":
+            other.release(theirs)
+        raise StoreUnavailable("the connection was closed")
+
+    monkeypatch.setattr(store._entities, "_submit", never_arrives)
+    if after == "another acquires":
+        assert store.acquire(me, scope, ["a"]) == []
+    else:  # it may have been this session that held it between, and whose lease was broken
+        with pytest.raises(StoreUnavailable, match="was written to since"):
+            store.acquire(me, scope, ["a"])
 
 
 def test_a_heartbeat_and_who_finds_it_too_old_cannot_both_be_right(opener: Open) -> None:

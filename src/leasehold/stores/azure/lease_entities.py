@@ -177,7 +177,9 @@ class LeaseEntities:
         rows = [self.row(step.name, deadline) for step in steps]
         if any(row.write == mark for row in rows):
             return [row if row.write == mark else None for row in rows]
-        if any(row.etag == step.before.etag for step, row in zip(steps, rows, strict=True)):
+        if any(
+            row.etag == step.before.etag or _went_to_another(step, row) for step, row in zip(steps, rows, strict=True)
+        ):
             return None
         raise StoreUnavailable(f"{self._calls.where}: no answer came, and all of it was written to since")
 
@@ -325,6 +327,16 @@ def _properties(step: EntityWrite) -> dict[str, str]:
         _SCOPE: to_header(step.name[0]),
         **({} if session is None else {_SESSION: session.id, **_stated(session)}),
     }
+
+
+def _went_to_another(step: EntityWrite, row: Row) -> bool:
+    """Whether another session holds the key under the fence that this step would have given.
+
+    A fence is given once. So the step was not made, and not undone since either.
+    """
+    theirs, ours = row.session, step.after.session
+    raises = step.after.fence > step.before.fence
+    return raises and row.fence == step.after.fence and theirs is not None and ours is not None and theirs.id != ours.id
 
 
 def _row(entity: TableEntity) -> Row:
