@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.metadata import entry_points
@@ -17,7 +18,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from leasehold.errors import ConfigError, MissingDependency
-from leasehold.network_files import network_file_system
+from leasehold.network_files import ONE_KERNEL, mount_of, used_by_one_kernel
 
 _EXTRAS = {"pyarrow": "log", "psycopg": "postgres", "redis": "redis", "azure": "azure", "confluent_kafka": "kafka"}
 _EXTRAS_OF = {"servicebus": "servicebus"}
@@ -82,14 +83,25 @@ def file_of(url: str, base: Path, kind: str) -> Path:
 
 
 def local_file_of(url: str, base: Path, kind: str) -> Path:
-    """As `file_of`, for a database: refuses one on a network file system, as far as the system tells."""
+    """As `file_of`, for a database: refuses one that other kernels may write too, as far as the system tells."""
     path = file_of(url, base, kind)
-    if shared := network_file_system(path.absolute()):
+    mount = mount_of(path.absolute())
+    if mount and mount.network:
         raise ConfigError(
             kind,
             url,
-            f"the file is on a network file system ({shared}), where neither SQLite's locks nor its log can be trusted",
+            f"the file is on a network file system ({mount.kind}), where neither SQLite's locks nor its log can be "
+            "trusted",
             "Put it on a disk of this host; for several hosts name a store and a hub that they share",
+        )
+    if mount and mount.passed_on and not used_by_one_kernel(path.absolute(), os.environ):
+        raise ConfigError(
+            kind,
+            url,
+            f"{mount.place} is a file system ({mount.kind}) that other kernels may use too, such as the host of this "
+            "container or virtual machine, and neither SQLite's locks nor its shared memory reach them",
+            "Put the file on a disk of this system; for containers, on a named volume, not in a folder of the host. If "
+            f"one kernel alone uses it, {ONE_KERNEL}={path.absolute().parent} in the environment says so",
         )
     return path
 
