@@ -283,7 +283,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["leasehold", "leasehold.cli.app", *first(0, ["leasehold.errors", "click"])])
+@pytest.mark.parametrize(
+    "module", ["signal", "leasehold", "leasehold.cli.app", *first(0, ["leasehold.errors", "click"])]
+)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 def test_a_signal_while_a_command_is_imported_ends_it_without_a_word(module: str, number: int, code: int) -> None:
     command = [sys.executable, "-c", SIGNALLED, module, str(int(number))]
