@@ -15,6 +15,12 @@ randomised retry of our own, because SQLite's busy handler starves some writers 
 Forks: SQLite keeps its account of file locks in the process, and a child that inherits it believes in locks
 that only its parent holds: what it commits is lost when the parent closes. So before a fork all connections
 are closed, and parent and child open their own. One in use is waited for, for a moment.
+
+The WAL: SQLite begins it anew only in a moment in which nobody reads from it, and readers that take turns without a
+pause leave none. So a writer that finds it longer than `LONGEST_WAL` holds other writers up for a moment, until those
+who read now are done, and empties it. A reader that does not end (it is stopped, or its program keeps a transaction
+open) keeps what it may still read: then the WAL grows, and each writer tries again when it has grown by as much
+again. Once the reader has ended, the next writes make it short.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,8 +40,12 @@ from typing import Any
 from leasehold.environment import file_mode
 from leasehold.errors import LeaseholdError, lasting
 
+LONGEST_WAL = 64 << 20
+"""Bytes of a WAL from which a writer waits for readers, to empty it. SQLite's own checkpoints begin at 4 to 16 MB."""
+
 _LONGEST_PAUSE = 0.02
 _FORK_PATIENCE = 1.0
+_WAL_PATIENCE = 0.5
 
 
 class DatabaseFile:
@@ -101,17 +111,18 @@ class DatabaseFile:
                 self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
                 yield connection
                 self._patiently(lambda: connection.execute("COMMIT"))
+                _keep_wal_short(connection)
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 connection.uses -= 1
 
     def checkpoint(self) -> None:
-        """Move what the WAL holds into the file and empty it, as far as others' use of it allows now."""
+        """Move what the WAL holds into the file and empty it, if those who read now are done in a moment."""
         with self._translated():
             connection = self._connection()
             try:
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                _empty_wal(connection)
             finally:
                 connection.uses -= 1
 
@@ -157,6 +168,7 @@ class DatabaseFile:
                 uri, uri=True, isolation_level=None, timeout=0, check_same_thread=False, factory=_Connection
             )
             connection.uses += 1
+        connection.wal = f"{os.path.realpath(self.path)}-wal"
         try:
             for pragma in self._pragmas:
                 self._patiently(partial(connection.execute, f"PRAGMA {pragma}"))
@@ -164,6 +176,7 @@ class DatabaseFile:
                 self._patiently(partial(self._check, connection))
             self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA journal_size_limit = {LONGEST_WAL // 2}")  # when the WAL begins anew
             lay_out = self._schema if callable(self._schema) else partial(_lay_out, schema=self._schema)
             self._patiently(partial(lay_out, connection))
             if self._setup:
@@ -236,6 +249,8 @@ class _Connection(sqlite3.Connection):
         super().__init__(*args, **kwargs)
         self.closed = False
         self.uses = 0
+        self.wal = ""
+        self.wal_limit = LONGEST_WAL
         self.thread = threading.get_ident()
         _connections.add(self)
 
@@ -292,6 +307,31 @@ def _lay_out(connection: sqlite3.Connection, schema: Sequence[str]) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _keep_wal_short(connection: _Connection) -> None:
+    """Empty a WAL that has grown long. What was committed is committed: nothing is raised."""
+    try:
+        size = os.stat(connection.wal).st_size  # noqa: PTH116  in each transaction: a Path would cost more than the call
+    except OSError:
+        return
+    emptied = size < LONGEST_WAL
+    if size >= connection.wal_limit:
+        with suppress(sqlite3.Error):
+            emptied = _empty_wal(connection)
+        connection.wal_limit = size + LONGEST_WAL
+    if emptied:
+        connection.wal_limit = LONGEST_WAL
+
+
+def _empty_wal(connection: sqlite3.Connection) -> bool:
+    """Whether the WAL could be emptied. New readers need nothing of it meanwhile; other writers wait."""
+    connection.execute(f"PRAGMA busy_timeout = {round(_WAL_PATIENCE * 1000)}")
+    try:
+        (busy, *_), *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        connection.execute("PRAGMA busy_timeout = 0")
+    return not busy
 
 
 def _begin_reading(connection: sqlite3.Connection) -> None:
