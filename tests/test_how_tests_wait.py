@@ -24,7 +24,8 @@ MODULES = sorted(
 SHORT = 5.0
 """Seconds that a busy machine may miss."""
 REASON = re.compile(r"# .*\b(impatient|expires|by hand): \w")
-PASSED = re.compile(r"(monotonic|perf_counter|time)\(\) - \w+")
+NOW = re.compile(r"\b(monotonic|perf_counter|time|now)\([\w.]*\)")
+PASSED = re.compile(rf"{NOW.pattern} - (?!(datetime\.)?timedelta)[A-Za-z_]")
 LASTS = re.compile(r"timeout|expiration|duration|patience|deadline", re.IGNORECASE)
 
 
@@ -42,7 +43,7 @@ def broken(text: str) -> Iterator[tuple[int, str]]:
             continue
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep", "asyncio.sleep"):
             yield line, "pauses: wait for a condition, with tests.waiting"
-        if isinstance(node, ast.Compare) and _bounds_time(node, took):
+        if isinstance(node, (ast.Compare, ast.Call)) and _bounds_time(node, took):
             yield line, "asserts how long something took: wait for its outcome, or mark the test as timing"
         if isinstance(node, ast.keyword) and node.arg and LASTS.search(node.arg) and _is_short(node.value):
             yield (
@@ -68,13 +69,16 @@ def _took(tree: ast.AST) -> set[str]:
     return {target.id for node in given for target in node.targets if isinstance(target, ast.Name)}
 
 
-def _bounds_time(node: ast.Compare, took: set[str]) -> bool:
-    """`time.monotonic() - started < 3`, or the other way round: an upper bound on what has passed."""
-    if not isinstance(node.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
-        return False
-    below = isinstance(node.ops[0], (ast.Lt, ast.LtE))
-    bounded = ast.unparse(node.left if below else node.comparators[0])
-    return bool(bounded in took or PASSED.search(bounded))
+def _bounds_time(node: ast.Compare | ast.Call, took: set[str]) -> bool:
+    """`0 <= time.time() - at < 3`, the other way round, or `approx(time.time(), abs=3)`: bounds on what has passed."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).endswith("approx") and any(NOW.search(ast.unparse(each)) for each in node.args)
+    below = [
+        ast.unparse(left if isinstance(operator, (ast.Lt, ast.LtE)) else right)
+        for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
+        if isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+    ]
+    return any(each in took or PASSED.search(each) for each in below)
 
 
 def _is_short(value: ast.expr) -> bool:
@@ -97,6 +101,9 @@ def test_all_tests_wait_for_conditions() -> None:
         "assert time.monotonic() - started < 3",
         "assert 3 > time.perf_counter() - started",
         "took = time.monotonic() - started\nassert took < 3",
+        "assert 0 <= time.time() - at < 300",
+        "assert datetime.now(UTC) - at < timedelta(minutes=1)",
+        "assert at == pytest.approx(time.time(), abs=60)",
         "open_store(url, timeout=1)",
         "Settings(partition_expiration=2.5)",
     ],
@@ -113,6 +120,7 @@ def test_what_is_refused(text: str) -> None:
         "open_store(url, timeout=30)",
         "open_store(\n    url,\n    timeout=1,  # impatient: the server is frozen\n)",
         "while time.monotonic() < deadline:\n    pass",
+        "assert before <= at <= time.time()",
         "from tests.sinks.places import place",
     ],
 )

@@ -11,7 +11,7 @@ import time
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ pytestmark = pytest.mark.filterwarnings(
 )
 FAST: dict[str, Any] = {"socket_timeout": 0.02}
 """The client looks at its socket that often, in seconds: its own choice of 0.2 makes tests slow."""
+BEGAN = time.time() - 0.001
+"""Before all hubs and events of these tests, whose times are in whole milliseconds."""
 
 
 @pytest.fixture(autouse=True)
@@ -169,14 +171,14 @@ def test_the_properties_of_a_hub_and_its_partitions(server: EventHubsServer, hub
         assert found["eventhub_name"] == "orders"
         assert found["partition_ids"] == numbers(9)
         assert found["created_at"].timestamp() * 1_000 == pytest.approx(hub.created_at)
-        assert 0 <= time.time() - found["created_at"].timestamp() < 300
+        assert BEGAN <= found["created_at"].timestamp() <= time.time()
         empty, full = client.get_partition_properties("0"), client.get_partition_properties("1")
         assert (empty["is_empty"], empty["last_enqueued_sequence_number"]) == (True, -1)
         assert (full["is_empty"], full["beginning_sequence_number"], full["last_enqueued_sequence_number"]) == (
             *(False, 0, 1),
         )
         assert full["last_enqueued_offset"] == hub.state("1").last_offset
-        assert datetime.now(UTC) - full["last_enqueued_time_utc"] < timedelta(minutes=1)
+        assert full["last_enqueued_time_utc"].timestamp() >= BEGAN
 
 
 def test_a_hub_or_partition_that_is_not_there(quick: EventHubsServer) -> None:
@@ -218,7 +220,7 @@ def test_a_single_event_with_all_that_belongs_to_it(server: EventHubsServer) -> 
     }
     assert found.sequence_number == 0
     assert isinstance(found.offset, str)
-    assert datetime.now(UTC) - found.enqueued_time < timedelta(minutes=1)
+    assert found.enqueued_time.timestamp() >= BEGAN
     assert found.partition_key is None
 
 

@@ -273,6 +273,7 @@ def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkey
         hub.close()
 
 
+@pytest.mark.timing
 def test_a_processor_stops_at_once_while_events_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client listens on as long as one event follows another: 5 s of waiting for each receiver, in turn."""
     memory = MemoryHub(8)
