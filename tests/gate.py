@@ -28,6 +28,8 @@ MOST = 5
 """The most different tests that run once more. Where more fail, chance is not the cause."""
 WORKERS = "3"
 """Measured on 2 cores: many tests wait for Java to start, or for another process."""
+SLOWEST = ("--durations=20", "--durations-min=5")
+"""The slowest twenty are listed, so that it is seen where the time goes."""
 _OK, _FAILED, _NO_TESTS = (
     int(code) for code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 )
@@ -70,7 +72,7 @@ def run(markers: str, arguments: Sequence[str]) -> int:
     """Run both parts. Returns the exit code: 0 where every test has passed once."""
     errors: dict[str, str] = {}
     codes = set()
-    parallel = ["-m", f"({markers}) and not timing", "-n", WORKERS, *arguments]
+    parallel = ["-m", f"({markers}) and not timing", "-n", WORKERS, *SLOWEST, *arguments]
     alone = ["-m", f"({markers}) and timing", *arguments, "-n", "1", *_that_measure_time(arguments)]
     for part in (parallel, alone):
         code, failed = _pytest(part)
