@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -41,6 +42,7 @@ from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
 from tests.azure_clients import close_at_once
+from tests.stores.proxy import Proxy
 from tests.waiting import NEVER, PATIENCE, until
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
@@ -97,6 +99,21 @@ def hub(server: EventHubsServer) -> Iterator[Hub]:
 def fill(memory: MemoryHub, partition: str, count: int) -> None:
     """Keyed events, without a client."""
     memory.append(partition, [Message(data_message(b"x", {}), "k")] * count)
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.1, 0.3])
+def test_a_service_that_is_far_away_is_read(
+    server: EventHubsServer, memories: dict[str, MemoryHub], seconds: float
+) -> None:
+    """A link is attached after some ten answers. The client says after each 50 ms that it is not ready yet."""
+    fill(memories["hub-0"], "0", 10)
+    proxy = Proxy(server.port)
+    proxy.away = seconds
+    with closing(open_hub(f"eventhubs://{server.namespace}/hub-0?endpoint=127.0.0.1:{proxy.port}")) as hub:
+        assert sum(batch.num_rows for batch in hub.read("0", 0, 10)) == 10
+        assert hub.send(numbered(3), partition="1") == 3
+        assert [each.end for each in hub.partition_properties(["0", "1"]).values()] == [10, 3]
+    proxy.close()
 
 
 @pytest.mark.usefixtures("at_once")

@@ -1,8 +1,8 @@
 """A network that can be made bad: a proxy on this host, between a store and its server.
 
 Owns its threads and sockets. It passes bytes on, or, when told to, hangs (takes a request and never passes it
-on), loses answers (passes the request on, waits for the answer and closes the connection instead) or holds a request
-(keeps it until it is let go, when whoever sent it has given up long ago).
+on), loses answers (passes the request on, waits for the answer and closes the connection instead), holds a request
+(keeps it until it is let go, when whoever sent it has given up long ago) or is far away (each answer takes a while).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+
+from tests.waiting import take
 
 
 class Proxy:
@@ -20,6 +22,8 @@ class Proxy:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self.hangs = False
+        self.away = 0.0
+        """Seconds that each answer takes."""
         self.answers_to_lose = 0
         self.lost = 0
         self.losing = b""
@@ -65,6 +69,7 @@ class Proxy:
             while answer := server.recv(65536):
                 if doomed.is_set():
                     break
+                take(self.away)
                 client.sendall(answer)
         self._end(client, server)
 

@@ -7,10 +7,10 @@ again for ever, without a pause and without telling. One thread reads from a rec
 
 The client is used one step below its public surface, whose `receive_batch` opens a second connection, keeps a second
 thread and makes two objects of each event: more than half of the CPU. What is used is
-`EventHubConsumerClient._create_consumer`, and of the consumer `_open_with_retry`, `receive`, `close`, `_keep_alive`,
-`_handler.do_work`, `_incoming_transfer` of its `_link`, which is given each frame of a message (`decoding` says why),
-and the socket of its connection's transport, which is read in larger pieces (`read_ahead`). So this works with the
-releases of azure-eventhub that it was tried with: 5.15.
+`EventHubConsumerClient._create_consumer`, and of the consumer `_open_with_retry`, `handler_ready`, `receive`, `close`,
+`_keep_alive`, `_handler.do_work`, `_incoming_transfer` of its `_link`, which is given each frame of a message
+(`decoding` says why), and the socket of its connection's transport, which is read in larger pieces (`read_ahead`). So
+this works with the releases of azure-eventhub that it was tried with: 5.15.
 """
 
 from __future__ import annotations
@@ -193,6 +193,10 @@ class Receiver:
             # Its thread for that would read beside this one every 30 s, and events could overtake each other.
             consumer._keep_alive = None
             consumer._open_with_retry()  # `receive` would take a connection that is refused for one that was closed
+            while not consumer.handler_ready:  # it gives up after 50 ms, and a service may be far away
+                if self._given_up():
+                    raise _Closed
+                consumer._open_with_retry()
             _hand_out(consumer._handler._link, on_message)  # it has given no credit yet
             _read_ahead(consumer._handler._connection._transport)
             self._opened.set()
