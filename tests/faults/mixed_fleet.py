@@ -16,7 +16,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,8 +24,9 @@ from urllib.parse import quote
 from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
 
 from leasehold.emulators.event_hubs import EventHubsServer
+from leasehold.errors import StoreUnavailable
 from leasehold.hubs import open_hub
-from leasehold.model import Checkpoint, Event
+from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.stores import open_store
 from tests.faults.fleet import GATE, PIPELINE, SINKS
 from tests.faults.instance import PATIENCE
@@ -149,15 +150,19 @@ class MixedFleet:
     def open_gate(self, name: str) -> None:
         (self.folder / f"gate-{name}").unlink()
 
+    def records(self) -> Sequence[Ownership]:
+        """The ownership records that there are now. A busy Azurite breaks connections: then it is asked again."""
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                return self.store.list_ownership(self.group).records
+
     def owned(self) -> dict[str, int]:
         """How many partitions each owner has on record: ours by name, official processors by their UUID."""
-        records = self.store.list_ownership(self.group).records
-        return Counter(record.owner_id.partition("/")[0] for record in records if record.owner_id)
+        return Counter(record.owner_id.partition("/")[0] for record in self.records() if record.owner_id)
 
     def owned_by(self, owner: str) -> set[str]:
         """The partitions that an owner has on record, by its name or UUID."""
-        records = self.store.list_ownership(self.group).records
-        return {record.partition for record in records if record.owner_id.partition("/")[0] == owner}
+        return {record.partition for record in self.records() if record.owner_id.partition("/")[0] == owner}
 
     def wait_shared(self, *counts: int, without: str = "") -> dict[str, int]:
         """Wait until the partitions are shared so, and nobody of the name `without` has any."""

@@ -1,7 +1,8 @@
 """The real Kafka clusters of a run, started when the first test asks, and which tests go to one worker for them.
 
 `make peers` hands tests to workers by groups (`--dist loadgroup`). All tests that use one cluster, pooler or browser
-are a group, so each of these is started once and nobody kills it under another's test.
+are a group, so each of these is started once and nobody kills it under another's test. So are tests that wait for one
+build or download, by a mark of their own: one worker waits for it while the others go on.
 """
 
 from __future__ import annotations

@@ -15,11 +15,12 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_worker import HUB
 from tests.peers.go_programs import built
-from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet, orders
+from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet, at_default_times, courses
 from tests.stores.azurite import Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
+    pytest.mark.xdist_group("go"),
     # The official client leaves its socket to the garbage collector when it reconnects.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -59,14 +60,16 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path, azurite: Azurite, proc
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("order", orders("go"))
-def test_one_joins_the_other_and_each_outlives_the_other(fleet: WatchedFleet, order: tuple[str, str]) -> None:
-    fleet.join_and_outlive(*order)
+@pytest.mark.parametrize(("first", "second", "ends"), courses("go"))
+def test_one_joins_the_other_and_each_outlives_the_other(
+    fleet: WatchedFleet, first: str, second: str, ends: list[tuple[str, str]]
+) -> None:
+    fleet.take_turns(first, second, ends)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("fleet", [True], indirect=True)
-@pytest.mark.parametrize("order", [("ours", "go"), ("go", "ours")], ids="-then-".join)
-def test_at_everybodys_default_times(fleet: WatchedFleet, order: tuple[str, str]) -> None:
-    fleet.join_and_rest(*order)
+@pytest.mark.timeout(2700)
+@pytest.mark.parametrize("fleet", [True], indirect=True, ids=[""])
+@pytest.mark.parametrize(("first", "second", "ends"), at_default_times("go"))
+def test_at_everybodys_default_times(fleet: WatchedFleet, first: str, second: str, ends: list[tuple[str, str]]) -> None:
+    fleet.take_turns_at_default_times(first, second, ends)

@@ -13,7 +13,7 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_worker import HUB, NAMESPACE
-from tests.peers.watched_fleet import PARTITIONS, WatchedFleet, orders
+from tests.peers.watched_fleet import PARTITIONS, WatchedFleet, at_default_times, courses
 from tests.stores.azurite import Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
@@ -34,14 +34,16 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path, azurite: Azurite) -> I
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("order", orders("official"))
-def test_one_joins_the_other_and_each_outlives_the_other(fleet: WatchedFleet, order: tuple[str, str]) -> None:
-    fleet.join_and_outlive(*order)
+@pytest.mark.parametrize(("first", "second", "ends"), courses("official"))
+def test_one_joins_the_other_and_each_outlives_the_other(
+    fleet: WatchedFleet, first: str, second: str, ends: list[tuple[str, str]]
+) -> None:
+    fleet.take_turns(first, second, ends)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("fleet", [True], indirect=True)
-@pytest.mark.parametrize("order", [("ours", "official"), ("official", "ours")], ids="-then-".join)
-def test_at_everybodys_default_times(fleet: WatchedFleet, order: tuple[str, str]) -> None:
-    fleet.join_and_rest(*order)
+@pytest.mark.timeout(2700)
+@pytest.mark.parametrize("fleet", [True], indirect=True, ids=[""])
+@pytest.mark.parametrize(("first", "second", "ends"), at_default_times("official"))
+def test_at_everybodys_default_times(fleet: WatchedFleet, first: str, second: str, ends: list[tuple[str, str]]) -> None:
+    fleet.take_turns_at_default_times(first, second, ends)

@@ -19,11 +19,12 @@ from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_worker import HUB
 from tests.peers.rust_programs import built
-from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet, orders
+from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet, at_default_times, courses
 from tests.stores.azurite import ACCOUNT, KEY, Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
+    pytest.mark.xdist_group("rust"),
     # The official client leaves its socket to the garbage collector when it reconnects.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -74,17 +75,19 @@ def _signature(container: str) -> str:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("order", orders("rust"))
-def test_one_joins_the_other_and_each_outlives_the_other(fleet: WatchedFleet, order: tuple[str, str]) -> None:
-    fleet.join_and_outlive(*order)
+@pytest.mark.parametrize(("first", "second", "ends"), courses("rust"))
+def test_one_joins_the_other_and_each_outlives_the_other(
+    fleet: WatchedFleet, first: str, second: str, ends: list[tuple[str, str]]
+) -> None:
+    fleet.take_turns(first, second, ends)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(2700)
-@pytest.mark.parametrize("fleet", [True], indirect=True)
-@pytest.mark.parametrize("order", [("ours", "rust"), ("rust", "ours")], ids="-then-".join)
-def test_at_everybodys_default_times(fleet: WatchedFleet, order: tuple[str, str]) -> None:
-    fleet.join_and_rest(*order)
+@pytest.mark.parametrize("fleet", [True], indirect=True, ids=[""])
+@pytest.mark.parametrize(("first", "second", "ends"), at_default_times("rust"))
+def test_at_everybodys_default_times(fleet: WatchedFleet, first: str, second: str, ends: list[tuple[str, str]]) -> None:
+    fleet.take_turns_at_default_times(first, second, ends)
 
 
 @pytest.mark.peers
@@ -104,8 +107,7 @@ def test_what_ours_gave_up_is_an_owners_to_rust_beyond_its_share(fleet: WatchedF
 
 def _etags(fleet: WatchedFleet) -> dict[str, str | None]:
     """The etag of each record of Rust's."""
-    records = fleet.store.list_ownership(fleet.group).records
-    return {record.partition: record.etag for record in records if record.owner_id == "b"}
+    return {record.partition: record.etag for record in fleet.records() if record.owner_id == "b"}
 
 
 def _renewed(fleet: WatchedFleet, before: dict[str, str | None]) -> bool:

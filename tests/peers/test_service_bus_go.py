@@ -11,7 +11,7 @@ import pytest
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from tests.peers.go_programs import built
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.xdist_group("go")]
 SOURCE = Path(__file__).with_name("go_service_bus")
 
 SAID = [

@@ -10,7 +10,7 @@ import pytest
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from tests.peers.maven import java_program
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.peers, pytest.mark.xdist_group("java")]
 JARS = ("com.azure:azure-messaging-servicebus:7.17.16",)
 PROGRAM = Path(__file__).with_name("EveryServiceBusOperation.java")
 

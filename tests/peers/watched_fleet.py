@@ -1,13 +1,15 @@
 """A mixed fleet with an eye on who receives: what is asked of it beside the processor of another language.
 
 Every event is delivered to somebody; at a join, at most two batches of a partition come twice; and nothing moves once
-all have their share. What was seen of each join and end is printed: the table of docs/beside-official.md. For how long
-a partition was without a receiver is judged at default times alone.
+all have their share. What was seen of each join and end is printed (`-rP`): the tables of docs/beside-official.md. For
+how long a partition was without a receiver is judged at default times alone.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,12 +29,30 @@ TAKE_OVER = EXPIRATION
 """Seconds after which the others take what is not renewed, at short times."""
 
 
-def orders(other: str) -> list[object]:
-    """Who is there first, ours or the other: the other is killed and ours stopped in `make peers`, and in `make soak`
-    both ways."""
+KILLED, STOPPED = "killed", "stopped"
+
+
+def courses(other: str) -> list[object]:
+    """Who is there first, and who ends in each round, and how.
+
+    In `make peers`: the other is killed, and ours stopped. In `make soak`: every end, in both orders of joining.
+    """
+    short = [(other, KILLED), ("ours", STOPPED)]
+    ours_first = [(other, KILLED), (other, STOPPED), ("ours", KILLED)]
+    other_first = [("ours", KILLED), ("ours", STOPPED), (other, KILLED)]
+    every = [*ours_first, *other_first, ("ours", STOPPED), (other, STOPPED)]
     return [
-        pytest.param((other, "ours"), id=f"{other}-then-ours", marks=[pytest.mark.peers, pytest.mark.soak]),
-        pytest.param(("ours", other), id=f"ours-then-{other}", marks=pytest.mark.soak),
+        pytest.param(other, "ours", short, id=f"{other}-then-ours", marks=pytest.mark.peers),
+        pytest.param("ours", other, every, id="every-end-in-both-orders", marks=pytest.mark.soak),
+    ]
+
+
+def at_default_times(other: str) -> list[object]:
+    """Both orders of joining: the second is stopped, comes again, and is killed."""
+    orders = [("ours", other), (other, "ours")]
+    return [
+        pytest.param(first, second, [(second, STOPPED), (second, KILLED)], id=f"{first}-then-{second}")
+        for first, second in orders
     ]
 
 
@@ -56,6 +76,8 @@ class WatchedFleet(MixedFleet):
         )
         self.watch = ReaderWatch(server, self.hub.partition_ids())
         self.patience = max(400.0, PATIENCE)
+        self.every = 1.0 if default_times else 0.05
+        """Seconds between two events of a partition."""
         self.level = level
         """The owner level that the others' receivers say. Ours say 0."""
         self.again_after_a_theft = again_after_a_theft
@@ -75,22 +97,23 @@ class WatchedFleet(MixedFleet):
 
         def shared() -> bool:
             self.send(1)
+            take(self.every)
             return sorted(self.owned().values()) == sorted(counts)
 
         self.until(shared, f"shares of {counts}")
 
-    def rest(self, looks: int) -> None:
-        """Events come, five times a second, and nothing moves."""
-        owners = self.owners()
-        for look in range(looks):
+    def rest(self, seconds: float) -> None:
+        """Events come, and nothing moves."""
+        owners, begin = self.owners(), time.monotonic()
+        while (since := time.monotonic() - begin) < seconds:
             self.send(1)
-            take(0.2)
+            take(self.every)
             now = self.owners()
-            assert now == owners, f"in look {look} something moves: {owners} -> {now}\n{self.said()}"
+            assert now == owners, f"after {since:.0f} s something moves: {owners} -> {now}\n{self.said()}"
 
     def owners(self) -> dict[str, str]:
         """The owner on record of each partition."""
-        return {record.partition: record.owner_id for record in self.store.list_ownership(self.group).records}
+        return {record.partition: record.owner_id for record in self.records()}
 
     def begin(self) -> None:
         """What is counted begins now."""
@@ -105,7 +128,7 @@ class WatchedFleet(MixedFleet):
         return again
 
     def check(self, what: str, longest: float | None = None) -> int:
-        """All is read, and no partition was without a receiver for longer. Say what was seen, and how many came twice.
+        """All is read, and no partition was without a receiver for longer. Say what was seen; how many came twice.
 
         Those twice are of the partition that has the most of them.
         """
@@ -130,38 +153,32 @@ class WatchedFleet(MixedFleet):
         self.watch.close()
         super().close()
 
-    def join_and_outlive(self, first: str, second: str) -> None:
-        """One kind joins the other; then the first is killed, comes back, and the second is stopped."""
-        self.alone(first, "a")
-        self.begin()
-        self.launch(second, "b")
-        self.send_until_shared(2, 2)
-        self.rest(25)
-        self.check_join(first, second)
+    def take_turns(
+        self, first: str, second: str, ends: Sequence[tuple[str, str]], rest: float = 5.0, longest: float | None = None
+    ) -> None:
+        """In each round, the kind that is away joins the one that is there, and then one of the two ends.
 
-        self.begin()
-        self.kill("a")
-        self.send_until_shared(PARTITIONS)
-        self.check(f"{first} is killed")
-        self.launch(first, "c")
-        self.send_until_shared(2, 2)
-        self.wait_read()
-        self.begin()
-        self.leave("b")
-        self.send_until_shared(PARTITIONS)
-        self.check(f"{second} is stopped")
+        Both rest in the first round, for so many seconds. No join leaves a partition without a receiver for longer.
+        """
+        self.alone(first, f"{first}-0")
+        there = {first: f"{first}-0"}
+        for turn, (ends_now, how) in enumerate(ends, 1):
+            (was_there,) = there
+            (joins,) = {first, second} - {was_there}
+            there[joins] = f"{joins}-{turn}"
+            self.begin()
+            self.launch(joins, there[joins])
+            self.send_until_shared(PARTITIONS // 2, PARTITIONS // 2)
+            self.rest(rest if turn == 1 else 0.0)
+            self.check_join(was_there, joins, longest)
+
+            self.begin()
+            (self.kill if how == KILLED else self.leave)(there.pop(ends_now))
+            self.send_until_shared(PARTITIONS)
+            self.check(f"{was_there}, {joins}: {ends_now} is {how}")
         self.wait_recorded()
 
-    def join_and_rest(self, first: str, second: str) -> None:
-        """At everybody's default times: one kind joins the other, ten minutes pass, and the second is killed."""
-        self.alone(first, "a")
-        self.begin()
-        self.launch(second, "b")
-        self.send_until_shared(2, 2)
-        self.rest(3_000)
-        # Without a level it is refused until ours has seen the loss, and tries again in its next cycle.
-        self.check_join(first, second, 10.0 if self.level is not None else 60.0)
-        self.begin()
-        self.kill("b")
-        self.send_until_shared(PARTITIONS)
-        self.check(f"{second} is killed", self.patience)
+    def take_turns_at_default_times(self, first: str, second: str, ends: Sequence[tuple[str, str]]) -> None:
+        """Nothing moves in ten minutes. Without a level, who joins is refused until ours has seen the loss, and tries
+        again in its next cycle."""
+        self.take_turns(first, second, ends, rest=600.0, longest=10.0 if self.level is not None else 60.0)

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from leasehold.spark.versions import OLDEST
 from tests.versions.conftest import Interpreter
 from tests.versions.environments import BESIDE, ROOT
 from tests.waiting import until
 
+pytestmark = pytest.mark.xdist_group("versions")  # of two workers, one would wait while the other makes an environment
 PROGRAM = Path(__file__).with_name("table_program.py")
 FILES, EACH = 6, 50
 
