@@ -12,7 +12,7 @@ from leasehold.sinks import bookkeeping, rejected
 from leasehold.sinks.set_aside import EventId
 from leasehold.sinks.sqlite import SqliteSink
 from leasehold.sinks.sqlite_beside import identities
-from leasehold.sinks.writing import RowWriter
+from leasehold.sinks.writing import RowWriter, SqliteRows
 from leasehold.testing.sinks.duplicates import Sent, known_by
 from leasehold.testing.sinks.fixtures import APPEND, Row
 from leasehold.testing.sinks.fixtures import batch as batch_of
@@ -25,6 +25,7 @@ from tests.waiting import PATIENCE
 POINTS: dict[str, tuple[Any, str]] = {
     "before the rows": (bookkeeping, "watermarks"),
     "rows": (RowWriter, "write"),
+    "last rows": (SqliteRows, "attempt_last"),
     "rejected rows": (rejected, "insert"),
     "memory of keys": (bookkeeping, "remember_keys"),
     "identities remembered": (identities, "remember"),

@@ -297,11 +297,23 @@ def _known(
             yield (row[:width], *row[width:])
 
 
-def remember_keys(connection: sqlite3.Connection, spec: TableSpec, rows: Iterable[tuple[object, ...]]) -> None:
-    """Note the last event of each key: its columns, hub, partition, sequence number, sequence_by, deleted."""
-    bound = ", ".join("?" * (len(spec.keys) + 5))
-    for name in _companion(spec):
-        connection.executemany(f"INSERT OR REPLACE INTO {quoted(name)} VALUES ({bound})", rows)
+def remember_keys(
+    connection: sqlite3.Connection, spec: TableSpec, rows: Iterable[tuple[object, ...]], *, one_lane: bool = False
+) -> int:
+    """Note the last event of each key: its columns, hub, partition, sequence number, sequence_by, deleted.
+
+    With `one_lane`, a key that is known from another partition stays as it is. Returns how many were noted.
+    """
+    columns = ("hub", "partition", "sequence_number", "sequence_by", "deleted")
+    bound = ", ".join("?" * (len(spec.keys) + len(columns)))
+    noted = ", ".join(f"{column} = excluded.{column}" for column in columns)
+    those = " WHERE memory.hub = excluded.hub AND memory.partition = excluded.partition" if one_lane else ""
+    return sum(
+        connection.executemany(
+            f"INSERT INTO {quoted(name)} AS memory VALUES ({bound}) ON CONFLICT DO UPDATE SET {noted}{those}", rows
+        ).rowcount
+        for name in _companion(spec)
+    )
 
 
 def _companion(spec: TableSpec) -> tuple[str, ...]:

@@ -20,10 +20,11 @@ from leasehold.sinks.batch import REJECTED_COLUMNS, Batch, Kept, find
 from leasehold.sinks.fence import Lane
 from leasehold.sinks.ordering import Claim, Key, KeyOrder
 from leasehold.sinks.rejected import Rejected
+from leasehold.sinks.rows import Rows
 from leasehold.sinks.shape import Layout
 from leasehold.sinks.table import folded
-from leasehold.sinks.values import Converted, as_json, convert, order_kind, order_values
-from leasehold.sinks.writing import EveryEvent, Order, Rows
+from leasehold.sinks.values import Converted, Unstorable, as_json, convert, order_kind, order_values, unstorable
+from leasehold.sinks.writing import EveryEvent, Order
 
 
 class Columns(Protocol):
@@ -94,37 +95,33 @@ class Content:
         if not isinstance(order, KeyOrder):
             return
         rows, values = self.rows, self.order_values
-        for key, index in order.written().items():
+        for key, index in sorted(order.written().items()):
             value = None if values is None else values[index]
             deleted = int(rows.deletes is not None and rows.deletes[index])
             yield (*key, *rows.lanes[index], rows.numbers[index], value, deleted)
 
 
 def content_of(batch: Batch, layout: Layout, kept: Kept) -> Content:
-    """Convert the rows that are kept, in their order."""
+    """The rows that are kept, in their order; what cannot be stored is left out of `rows`."""
     at, source, unparsed = parted(batch, kept)
     data = batch.rows if _is_whole(source, batch.rows.num_rows) else batch.rows.take(source)
-    lanes = kept.lanes if len(at) == len(kept.lanes) else [kept.lanes[index] for index in at]
-    numbers = kept.numbers if len(at) == len(kept.numbers) else [kept.numbers[index] for index in at]
-
-    columns = [convert(data[name]) for name in layout.columns]
+    data = data.select(layout.columns)
     deletes = None if batch.delete is None else pc.fill_null(batch.delete.take(source), False).to_pylist()
     if deletes is not None and not any(deletes):
         deletes = None
     ordering = None if batch.sequence_by is None else order_values(batch.sequence_by.take(source))
-    unfit = unfit_rows(layout, columns, deletes, ordering)
+    lanes = kept.lanes if len(at) == len(kept.lanes) else [kept.lanes[index] for index in at]
+    numbers = kept.numbers if len(at) == len(kept.numbers) else [kept.numbers[index] for index in at]
 
-    values: Any = list(zip(*(column.values for column in columns), strict=True))
-    keys: Any = list(zip(*(columns[place].values for place in layout.keys), strict=True))
-    of_fit: list[Any] = [values, keys, deletes, lanes, numbers, None if ordering is None else ordering.values]
-    places: Sequence[int] = range(len(values))
+    unfit = unfit_rows(layout, [unstorable(column) for column in data.columns], deletes, ordering)
+    rows = Rows(data, layout.keys, deletes, lanes, numbers)
+    places: Sequence[int] = range(len(rows))
+    ordered = None if ordering is None else ordering.values
     if unfit:
         places = [place for place in places if place not in unfit]
-        of_fit = [some and [some[place] for place in places] for some in of_fit]
-    *of_rows, ordered = of_fit
-    rows = Rows(*of_rows)
-    shown = data.select(layout.columns)
-    return Content(kept, shown, at, lanes, numbers, rows, places, ordered, unfit, unparsed)
+        rows = rows.some(places)
+        ordered = ordered and [ordered[place] for place in places]
+    return Content(kept, data, at, lanes, numbers, rows, places, ordered, unfit, unparsed)
 
 
 def kind_of_order(batch: Batch) -> str | None:
@@ -184,7 +181,10 @@ def _is_whole(source: pa.Array, rows: int) -> bool:
 
 
 def unfit_rows(
-    layout: Columns, columns: Sequence[Converted], deletes: Sequence[bool] | None, ordering: Converted | None
+    layout: Columns,
+    columns: Sequence[Unstorable],
+    deletes: Sequence[bool] | None,
+    ordering: Converted | None,
 ) -> dict[int, str]:
     """What is wrong with rows before any write; of several things the first column's, keys first."""
     unfit: dict[int, str] = {}
@@ -193,10 +193,8 @@ def unfit_rows(
         for index, problem in column.problems.items():
             if is_key or deletes is None or not deletes[index]:
                 unfit.setdefault(index, f"{name} {problem}")
-        if is_key and None in column.values:
-            for index, value in enumerate(column.values):
-                if value is None:
-                    unfit.setdefault(index, f"the key {name} is null")
+        for index in column.nulls if is_key else ():
+            unfit.setdefault(index, f"the key {name} is null")
     for index, problem in ordering.problems.items() if ordering else ():
         unfit.setdefault(index, f"sequence_by {problem}")
     return unfit

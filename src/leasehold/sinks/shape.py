@@ -20,6 +20,7 @@ from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.batch import check_fence_names, check_names
+from leasehold.sinks.sqlite_beside.rules import sees_each_row
 from leasehold.sinks.table import ADD, FENCE_COLUMNS, TableSpec, folded, ordered_keys
 from leasehold.sinks.values import Kind, kind_of
 
@@ -31,7 +32,8 @@ class Layout:
     """How to write rows: `columns` are to be bound for `upsert`, in this order, and the keys for `delete`.
 
     `keys` are the positions in `columns` of the key columns, in the order of the memory of keys. `added` are the names
-    and types of the columns that the table had not before.
+    and types of the columns that the table had not before. `last_alone` says that of several rows of a key the last one
+    may be written alone: no rule of the table could see the others.
     """
 
     columns: tuple[str, ...]
@@ -39,6 +41,7 @@ class Layout:
     upsert: str
     delete: str | None
     added: tuple[str, ...] = ()
+    last_alone: bool = False
 
 
 def quoted(name: str) -> str:
@@ -75,7 +78,7 @@ def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> L
                 raise SchemaMismatch(
                     f"SQLite cannot write to the table {spec.name} as it is: {error}. Correct its indexes or triggers"
                 ) from error
-    return replace(layout, added=added)
+    return replace(layout, added=added, last_alone=bool(spec.keys) and not sees_each_row(connection, spec))
 
 
 def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.Field]:

@@ -116,6 +116,26 @@ def convert(column: Column) -> Converted:
     return Converted(values, problems)
 
 
+@dataclass(frozen=True, slots=True)
+class Unstorable:
+    """What of a column cannot be stored, by index: where it is null (or NaN), and what is wrong with other values."""
+
+    problems: Mapping[int, str] = field(default_factory=dict)
+    nulls: Sequence[int] = ()
+
+
+def unstorable(column: Column) -> Unstorable:
+    """What `convert` would find, without a conversion."""
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        column.validate(full=True)
+        problems = out_of_range(column)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        problems = dict(convert(column).problems)
+    return Unstorable(problems, pc.indices_nonzero(pc.is_null(column, nan_is_null=True)).to_pylist())
+
+
 def as_json(columns: Mapping[str, Column]) -> list[str]:
     """The rows of these columns as JSON objects; bytes that are not UTF-8 show as replacement characters."""
     plain = [_plain(column, lossy=True) for column in columns.values()]

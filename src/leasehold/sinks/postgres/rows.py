@@ -22,7 +22,7 @@ from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, key_numbers
-from leasehold.sinks.values import Converted, order_values
+from leasehold.sinks.values import Converted, Unstorable, order_values
 
 _PIECE = 20_000
 """Values that are brought into their form at once; a transaction in which nothing is said for long is ended."""
@@ -49,7 +49,7 @@ class Readied:
         self.order = None if ordering is None else list(ordering.values)
         self.unfit = unfit_rows(
             columns,
-            [_converted(one, is_key=place in columns.keys) for place, one in enumerate(self.encoded)],
+            [_unstorable(one) for one in self.encoded],
             None if batch.delete is None else self.gone.to_pylist(),
             ordering,
         )
@@ -161,9 +161,8 @@ def flat(column: Any) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _converted(encoded: Encoded, *, is_key: bool) -> Converted:
-    values = flat(encoded.values)
-    return Converted(values.to_pylist() if is_key and values.null_count else (), encoded.problems)
+def _unstorable(encoded: Encoded) -> Unstorable:
+    return Unstorable(encoded.problems, pc.indices_nonzero(pc.is_null(encoded.values)).to_pylist())
 
 
 def _ordering(column: Any) -> Converted:

@@ -18,7 +18,6 @@ from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.ordering import Key
 from leasehold.sinks.rejected import Rejected
 from leasehold.sinks.set_aside import EventId, RejectedRow
-from leasehold.sinks.writing import Rows
 
 Found = Mapping[EventId, Sequence[RejectedRow]]
 """The rejected rows that there are of each event, in order; nothing of an event that has none."""
@@ -109,18 +108,11 @@ def without_doubtful(content: Content, known: Collection[Key], cleared: Mapping[
     }
     if not doubtful:
         return content
-    left = [index for index in range(len(rows.keys)) if index not in doubtful]
-    fewer = Rows(
-        [rows.values[index] for index in left],
-        [rows.keys[index] for index in left],
-        None if rows.deletes is None else [rows.deletes[index] for index in left],
-        [rows.lanes[index] for index in left],
-        [rows.numbers[index] for index in left],
-    )
+    left = [index for index in range(len(rows)) if index not in doubtful]
     values = content.order_values
     return replace(
         content,
-        rows=fewer,
+        rows=rows.some(left),
         places=[content.places[index] for index in left],
         order_values=None if values is None else [values[index] for index in left],
         unfit={**content.unfit, **{content.places[index]: FORGOTTEN for index in doubtful}},

@@ -45,7 +45,7 @@ from leasehold.sinks.shape import Layout, exists, quoted
 from leasehold.sinks.sqlite_beside import forgetting
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.transactions import RemembersIdentities
-from leasehold.sinks.writing import Order, RowWriter, SqliteRows
+from leasehold.sinks.writing import Order, SqliteRows, write_rows
 
 DROPPED = """CREATE TABLE IF NOT EXISTS leasehold_dropped (
     pipeline TEXT NOT NULL, entity_table TEXT COLLATE NOCASE NOT NULL, hub TEXT NOT NULL, partition TEXT NOT NULL,
@@ -196,7 +196,7 @@ class _Retry:
             keys = list(dict.fromkeys(content.rows.keys))
             content = retrying.without_doubtful(content, bookkeeping.known_places(connection, spec, keys), cleared)
         judge = self._order(content, by_value=order.kind is not None)
-        written = RowWriter(SqliteRows(connection, spec, layout, content.rows), len(content.rows.values), judge).write()
+        written = write_rows(SqliteRows(connection, spec, layout, content.rows), judge)
         bookkeeping.count_change(connection, spec)
         broken = dict(written.broken)
         if isinstance(judge, PastOrder):

@@ -35,7 +35,7 @@ from leasehold.sinks.sqlite_beside import (
 from leasehold.sinks.table import TableSpec
 from leasehold.sinks.transactions import Outcome
 from leasehold.sinks.versions import KnownEntity, OrderValue
-from leasehold.sinks.writing import RowWriter, SqliteRows
+from leasehold.sinks.writing import SqliteRows, Written, write_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +166,47 @@ class SqliteTransaction:
         began = time.monotonic()
         content = content_of(batch, checked.layout, kept)
         staged = time.monotonic()
-        row_order = content.order(
-            lambda keys: (
-                {}  # of a spread table, where a key was before says nothing
-                if spec.spread
-                else bookkeeping.known_claims(connection, spec, keys, by_value=order.kind is not None)
-            ),
-            keyed=bool(spec.keys),
-        )
-        written = RowWriter(
-            SqliteRows(connection, spec, checked.layout, content.rows), len(content.rows.values), row_order
-        ).write()
+        rows = SqliteRows(connection, spec, checked.layout, content.rows)
+        written = self._write_last(rows, by_value=order.kind is not None)
+        if written is None:
+            row_order = content.order(
+                lambda keys: (
+                    {}  # of a spread table, where a key was before says nothing
+                    if spec.spread
+                    else bookkeeping.known_claims(connection, spec, keys, by_value=order.kind is not None)
+                ),
+                keyed=bool(spec.keys),
+            )
+            written = write_rows(rows, row_order)
+            bookkeeping.remember_keys(connection, spec, content.remembered(row_order))
+        if spec.keys and written.applied:
+            bookkeeping.record_order(connection, spec, order)
         set_aside = content.rejected(written.broken)
         rejected.replace(connection, spec, plan.admitted, set_aside, rejected.time_text(now))
-        if remembered := list(content.remembered(row_order)):
-            bookkeeping.remember_keys(connection, spec, remembered)
-            bookkeeping.record_order(connection, spec, order)
         seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
         return Outcome(written.applied, written.superseded, set_aside, seconds)
+
+    def _write_last(self, table: SqliteRows, *, by_value: bool) -> Written | None:
+        """Write the last row of each key, and remember it, with no look at what is known of the keys.
+
+        None, with nothing written, where rows have to be judged one after the other: ordered by a value, with a key
+        from two partitions, or with a row that the table refuses.
+        """
+        rows, spec = table.rows, self._spec
+        if by_value or not table.takes_last_alone:
+            return None
+        left = rows.last_of_keys(one_lane=not spec.spread)
+        if left is None:
+            return None
+        noted = list(rows.remembered(left))
+        execute = self._connection.execute
+        execute("SAVEPOINT leasehold_last")
+        if (
+            bookkeeping.remember_keys(self._connection, spec, noted, one_lane=not spec.spread) < len(noted)
+            or table.attempt_last(left) is not None
+        ):
+            execute("ROLLBACK TO leasehold_last")
+            execute("RELEASE leasehold_last")
+            return None
+        execute("RELEASE leasehold_last")
+        return Written(len(rows))
