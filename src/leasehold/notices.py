@@ -273,7 +273,8 @@ class TableApplied(Measurement):
     """An entity table has applied rows of a batch, in a transaction of `seconds`.
 
     `rows` says of how many each thing came: `applied`, `replayed`, `refused`, `superseded`, `rejected`; and
-    `duplicates` of how many events (`BatchResult`). `parts` has seconds within the transaction: `stage` and `merge`.
+    `duplicates` and `untimely` of how many events (`BatchResult`). `parts` has seconds within the transaction: `stage`
+    and `merge`.
     """
 
     table: str

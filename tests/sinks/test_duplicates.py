@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.sinks.batch import Batch
-from leasehold.sinks.duplicates import FEWEST_FORGOTTEN, Seen, digest, judge
+from leasehold.sinks.duplicates import FEWEST_FORGOTTEN, Known, Seen, Verdict, digest, judge
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.sqlite import SqliteSink
-from leasehold.testing.sinks.duplicates import Sent, known_by
+from leasehold.testing.sinks.duplicates import FAR_AHEAD, Sent, known_by
 from leasehold.testing.sinks.fixtures import APPEND, HUB, batch, read
 from tests.sinks import events
 from tests.sinks.events import E, look
@@ -78,10 +78,42 @@ def rows(numbers: range, level: int, filtered: bool) -> Batch:
 
 def test_a_memory_is_of_the_event_and_not_of_the_batch() -> None:
     first, second = Seen("h", "0", 1, 0), Seen("h", "0", 2, 0)
-    assert judge([("x", first), ("x", second)], {}, 60.0).dropped == {second.event}
-    assert judge([("x", first)], {"x": first}, 60.0).dropped == frozenset()
-    assert judge([("x", first)], {"x": first}, 60.0).remembered == {}
-    assert judge([("x", first)], {"x": second}, 60.0).dropped == {first.event}
+
+    def verdict(events: list[Seen], known: dict[str, Seen]) -> Verdict:
+        return judge([Known("x", one.event, one.time) for one in events], known, 60.0, None, 0)
+
+    assert verdict([first, second], {}).dropped == {second.event}
+    assert verdict([first], {"x": first}).dropped == frozenset()
+    assert verdict([first], {"x": first}).remembered == {}
+    assert verdict([first], {"x": second}).dropped == {first.event}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "before", "reached"),
+    [
+        ([5, 100, 101], None, 100),
+        ([5, 100, 101], 300, 300),
+        ([None, None], None, None),
+        ([None, None], 7, 7),
+        ([200, 5_000_000], None, 200),  # of two, the earlier
+        ([5_000_000, 5_000_000], 300, 300),  # more than a day ahead
+        ([1_100, 1_200], 300, 1_000),  # the sink's clock is behind, or theirs is ahead
+    ],
+)
+def test_what_a_table_has_reached(seconds: list[int | None], before: int | None, reached: int | None) -> None:
+    """Of a sink whose clock says 1,000."""
+    times = [None if one is None else one * 1_000_000 for one in seconds]
+    events = [Known(f"{number}", ("h", "0", number), time) for number, time in enumerate(times)]
+    verdict = judge(events, {}, WINDOW, before and before * 1_000_000, 1_000_000_000)
+    assert verdict.reached == (None if reached is None else reached * 1_000_000)
+    assert verdict.forget_before == ((1_000 if reached is None else reached) - 2 * WINDOW) * 1_000_000
+
+
+def test_untimely_events_are_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sink = SqliteSink(tmp_path / "t.db", APPEND)
+    for number in range(3):
+        assert sink.apply(known_by(batch(ranges=[read(number, number + 1)]), Sent(f"{number}", number, None))).untimely
+    assert len([record for record in caplog.records if "count as untimely" in record.message]) == 1
 
 
 def test_digests_tell_expression_and_value_apart() -> None:
@@ -99,6 +131,19 @@ def test_the_memory_grows_with_the_window_and_not_with_the_stream(tmp_path: Path
         ((size,),) = look(tmp_path / "t.db", "SELECT count(*) FROM leasehold_identity_entities")
         sizes.append(size)
     assert max(sizes) == sizes[-1] <= 5 * each
+
+
+def test_a_device_in_1970_and_one_in_2100_are_in_every_batch_and_the_memory_stays_small(tmp_path: Path) -> None:
+    sink = SqliteSink(tmp_path / "t.db", APPEND)
+    each, now = 51, 1_700_000_000
+    for turn in range(60):
+        numbers = range(turn * each, (turn + 1) * each)
+        sent = [Sent(f"{number}", number, now + turn * WINDOW) for number in numbers[3:]]
+        sent += [Sent(f"{numbers[0]}", numbers[0]), Sent(f"{numbers[1]}", numbers[1], FAR_AHEAD)]
+        sent += [Sent(f"{numbers[2]}", numbers[2], None)]
+        sink.apply(known_by(batch(ranges=[read(numbers.start, numbers.stop)]), *sent))
+    ((size,),) = look(tmp_path / "t.db", "SELECT count(*) FROM leasehold_identity_entities")
+    assert size <= 5 * each
 
 
 @pytest.mark.parametrize("point", ["identities remembered", "identities forgotten"])

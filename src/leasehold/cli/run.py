@@ -200,6 +200,7 @@ def _account(done: Progress) -> Result:
         "superseded": totals.superseded,
         "refused": totals.refused,
         "duplicates": totals.duplicates,
+        "untimely": totals.untimely,
         "restarts": done.restarts,
     }
     words = {
@@ -207,6 +208,7 @@ def _account(done: Progress) -> Result:
         "superseded": "older than what was there",
         "refused": "left to their new owner",
         "duplicates": "sent twice by their producers",
+        "untimely": "applied without a time to tell duplicates by",
     }
     said = [f"{counted(totals.applied, 'event')} applied", f"{totals.rejected:,} rejected"]
     said += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]

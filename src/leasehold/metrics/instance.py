@@ -39,7 +39,7 @@ from leasehold.notices import (
 
 PHASES = ("plan", "compute", "write", "body", "handle")
 PARTS = ("plan", "read", "transform", "stage", "merge")
-ROWS = ("applied", "replayed", "refused", "superseded", "rejected", "duplicates")
+ROWS = ("applied", "replayed", "refused", "superseded", "rejected", "duplicates", "untimely")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The buckets of batches: from a handler's millisecond to a hung transform."""
 STORE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -43,14 +43,20 @@ class BesideRows:
         versions.raise_versions(its.read, its.latest)
         return batch
 
-    def judge_duplicates(self, identities: Identities, plan: fence.Plan) -> duplicates.Verdict:
-        """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for."""
+    def judge_duplicates(self, identities: Identities, plan: fence.Plan, now: float) -> duplicates.Verdict:
+        """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for.
+
+        `now` is the sink's clock, in seconds since 1970.
+        """
         memory = self._as(RemembersIdentities, "keeps no memory of duplicates. Leave out deduplicate_by")  # type: ignore[type-abstract]
         events = duplicates.admitted(identities, plan)
-        known = memory.known_identities({identity for identity, _ in events})
-        verdict = duplicates.judge(events, known, identities.window)
+        known = memory.known_identities({one.identity for one in events})
+        reached = memory.identities_reached() if events else None
+        verdict = duplicates.judge(events, known, identities.window, reached, int(now * 1_000_000))
         memory.remember_identities(verdict.remembered)
         if events:
+            if verdict.reached != reached:
+                memory.identities_reach(verdict.reached)
             memory.forget_identities(verdict.forget_before, verdict.forget_at_most)
         return verdict
 

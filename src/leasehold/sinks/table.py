@@ -206,6 +206,8 @@ class BatchResult:
     superseded  dropped: older by `sequence_by` than what is known of their key
     rejected    set aside in the table of rejected events, with a reason
     duplicates  events dropped, each with its rows: a producer has sent them before
+    untimely    events applied of which nobody knows for sure whether they were sent before: enqueued at no time, in the
+                future, or longer ago than what is remembered (`sinks.duplicates`)
     outdated    nothing was applied: the batch was computed from rows that may have changed since. Compute it again
     violations  nothing was applied: the database refuses what events make of related rows (`related`), or a state of a
                 handler. By sequence number, of a state that of its last event, why
@@ -219,6 +221,7 @@ class BatchResult:
     superseded: int = 0
     rejected: int = 0
     duplicates: int = 0
+    untimely: int = 0
     outdated: bool = False
     violations: Mapping[int, str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
@@ -235,7 +238,7 @@ class BatchResult:
 
 
 def counts_of(result: BatchResult) -> dict[str, int]:
-    """How many rows, and of duplicates events, each thing came of."""
+    """How many rows, and of duplicates and untimely ones events, each thing came of."""
     return {
         "applied": result.applied,
         "replayed": result.replayed,
@@ -243,6 +246,7 @@ def counts_of(result: BatchResult) -> dict[str, int]:
         "superseded": result.superseded,
         "rejected": result.rejected,
         "duplicates": result.duplicates,
+        "untimely": result.untimely,
     }
 
 
@@ -257,6 +261,7 @@ class Totals:
     superseded: int = 0
     rejected: int = 0
     duplicates: int = 0
+    untimely: int = 0
 
     def plus(self, result: BatchResult) -> Totals:
         """These totals with one more batch."""
@@ -268,4 +273,5 @@ class Totals:
             self.superseded + result.superseded,
             self.rejected + result.rejected,
             self.duplicates + result.duplicates,
+            self.untimely + result.untimely,
         )

@@ -37,7 +37,7 @@ from leasehold.sinks.fence import Watermark
 from leasehold.sinks.parking import ParksEvents
 from leasehold.sinks.remembered_order import check_order, check_spec, order_of
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
-from leasehold.sinks.transactions import TableTransaction
+from leasehold.sinks.transactions import RemembersIdentities, TableTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class TransactionalSink(ABC, Generic[T]):
         self._where = where
         self._clock = clock or SystemClock()
         self._identity: str | None = None
+        self._untimely_said = False
         self._none_whole = False  # as far as this object knows: then a batch of nothing has nothing to say
         self._fitted: pa.Schema | None = None  # the schema of the last batch that was applied
 
@@ -177,6 +178,9 @@ class TransactionalSink(ABC, Generic[T]):
             parks: object = transaction
             if isinstance(parks, ParksEvents):
                 parks.unpark_above({(hub, name): mark.sequence_number for name, mark in marks.items()})
+            remembers: object = transaction
+            if isinstance(remembers, RemembersIdentities):
+                remembers.identities_reach(None)
             transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
 
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
@@ -271,8 +275,9 @@ class TransactionalSink(ABC, Generic[T]):
                 return BatchResult(outdated=True)
             batch, arrangement = now, arrange(now)
         kept = self._kept(transaction, arrangement, plan)
-        verdict = None if batch.identities is None else beside.judge_duplicates(batch.identities, plan)
-        if verdict is not None:
+        verdict = None
+        if batch.identities is not None:
+            verdict = beside.judge_duplicates(batch.identities, plan, self._clock.wall())
             kept = kept.without(verdict.dropped)
         kind = kind_of_order(batch)
         if batch.related is not None and plan.admitted and (violations := beside.relate(batch.related)):
@@ -294,9 +299,9 @@ class TransactionalSink(ABC, Generic[T]):
             RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])
             for each in plan.refused
         )
-        dropped = 0 if verdict is None else len(verdict.dropped)
+        dropped, untimely = (0, 0) if verdict is None else (len(verdict.dropped), verdict.untimely)
         counts = (written.applied, kept.replayed, refused, written.superseded, len(written.set_aside), dropped)
-        return BatchResult(*counts, seconds=written.seconds)
+        return BatchResult(*counts, untimely=untimely, seconds=written.seconds)
 
     def _kept(self, transaction: T, arrangement: Arrangement, plan: fence.Plan) -> Kept:
         """The rows that `plan` lets through."""
@@ -308,7 +313,18 @@ class TransactionalSink(ABC, Generic[T]):
             logger.info("table %s: the columns %s were added (schema_evolution)", self.spec.name, ", ".join(columns))
 
     def _log(self, result: BatchResult, *, certain: bool) -> None:
-        """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store."""
+        """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store.
+
+        Untimely events are said once: a device whose clock is wrong sends them for as long as it is.
+        """
+        if result.untimely and not self._untimely_said:
+            self._untimely_said = True
+            logger.warning(
+                "table %s: events (%d of this batch) were applied whose time is missing, in the future, or older than "
+                "what deduplicate_by remembers: whether one was sent before is told by when it came. Look at the "
+                "clocks of their producers, if these give the time, and at partitions that lag. All count as untimely",
+                *(self.spec.name, result.untimely),
+            )
         for each in result.refused:
             logger.log(
                 logging.INFO if certain else logging.WARNING,

@@ -113,6 +113,15 @@ class RemembersIdentities(Protocol):
         """Remember these, in place of what was."""
         ...
 
+    def identities_reached(self) -> int | None:
+        """The time that was given to `identities_reach` last, in microseconds since 1970; None without any."""
+        ...
+
+    def identities_reach(self, time: int | None) -> None:
+        """Note what time the table has reached, unless a later one is noted, or somebody else is noting one; None:
+        forget it."""
+        ...
+
     def forget_identities(self, before: int, at_most: int) -> None:
         """Forget at most so many whose events were enqueued before this time, in microseconds since 1970."""
         ...

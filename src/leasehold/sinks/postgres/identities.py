@@ -1,12 +1,14 @@
 """What events are known by, remembered in Postgres: the table `leasehold_identity_<table>`.
 
 Owns this table, and its SQL. It is made when the first identity comes, so that a table without `deduplicate_by` has
-none. Every function here runs inside a transaction of the caller's.
+none. A row without an identity has the time that the table has reached; older releases pass over it. Every function
+here runs inside a transaction of the caller's.
 
 Concurrency: a row is locked by whoever is about to judge its identity, until the transaction ends, so that two batches
 that bring the same event follow one another. An identity that is not known yet is inserted at once, with no event,
 which others see only if the transaction has given it one. As with the memory of keys, everybody inserts what is missing
-in the order of identities, and then locks what is there in that order; whoever forgets leaves out what is locked. A
+in the order of identities, and then locks what is there in that order; whoever forgets leaves out what is locked. So
+does whoever notes the time that the table has reached: nobody waits for that, and the next batch notes it. A
 process that stops in its transaction holds up those who bring its identities, until the server ends the transaction.
 """
 
@@ -72,12 +74,35 @@ def remember(session: Session, memory: Memory) -> None:
     )
 
 
+def reached(session: Session) -> int | None:
+    """The time that the table has reached, if it is noted. The table is there."""
+    found = session.rows(f"SELECT enqueued FROM {session.names.of(session.spec.identities)} WHERE identity = ''")
+    return found[0][0] if found else None
+
+
+def reach(session: Session, time: int | None) -> None:
+    """Note the time that the table has reached, unless a later one is, or somebody notes one now; None: note none."""
+    if time is None:
+        if kind_of_relation(session, session.spec.identities):
+            session.run(f"DELETE FROM {session.names.of(session.spec.identities)} WHERE identity = ''")
+        return
+    table = session.names.of(session.spec.identities)
+    session.run(
+        f"WITH new AS (INSERT INTO {table} (identity, enqueued) SELECT '', %(time)s WHERE "
+        f"NOT EXISTS (SELECT 1 FROM {table} WHERE identity = '') AND pg_try_advisory_xact_lock(%(lock)s) "
+        f"ON CONFLICT DO NOTHING) UPDATE {table} SET enqueued = %(time)s WHERE enqueued < %(time)s AND identity = "
+        f"(SELECT identity FROM {table} WHERE identity = '' FOR UPDATE SKIP LOCKED)",
+        time=time,
+        lock=LOCK + 1,
+    )
+
+
 def forget(session: Session, before: int, at_most: int) -> None:
     """Forget the oldest of those from before this time that nobody has locked."""
     table = session.names.of(session.spec.identities)
     session.run(
         f"DELETE FROM {table} WHERE identity IN (SELECT identity FROM {table} WHERE enqueued < %(before)s "
-        "ORDER BY enqueued LIMIT %(at_most)s FOR UPDATE SKIP LOCKED)",
+        "AND identity <> '' ORDER BY enqueued LIMIT %(at_most)s FOR UPDATE SKIP LOCKED)",
         before=before,
         at_most=at_most,
     )

@@ -82,7 +82,8 @@ class PostgresRejectedRows:
 
         def once() -> RetryResult:
             with self._begin() as transaction:
-                return try_again(_Retry(transaction, self._now()), self._spec, batch, events)
+                now = self._now()
+                return try_again(_Retry(transaction, now), self._spec, batch, events, now)
 
         result: RetryResult = self._again(once)
         return result
@@ -158,6 +159,8 @@ class _Retry:
         self.known_identities = transaction.known_identities
         self.remember_identities = transaction.remember_identities
         self.forget_identities = transaction.forget_identities
+        self.identities_reached = transaction.identities_reached
+        self.identities_reach = transaction.identities_reach
 
     def lock(self, lanes: Collection[Lane]) -> None:
         self._transaction.bookkeeping.lock_watermarks(lanes, others=False, missing=False)

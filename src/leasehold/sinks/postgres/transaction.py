@@ -210,6 +210,12 @@ class PostgresTransaction:
         if memory:
             identities.remember(self._session, memory)
 
+    def identities_reached(self) -> int | None:
+        return identities.reached(self._session)
+
+    def identities_reach(self, time: int | None) -> None:
+        identities.reach(self._session, time)
+
     def forget_identities(self, before: int, at_most: int) -> None:
         identities.forget(self._session, before, at_most)
 

@@ -67,8 +67,10 @@ class Retry(RemembersIdentities, Protocol):
         ...
 
 
-def try_again(transaction: Retry, spec: TableSpec, batch: Batch, events: Collection[EventId]) -> RetryResult:
-    """Bring what the transform makes of rejected events into the table: see `RejectedRows.retry`."""
+def try_again(
+    transaction: Retry, spec: TableSpec, batch: Batch, events: Collection[EventId], now: float
+) -> RetryResult:
+    """Bring what the transform makes of rejected events into the table: see `RejectedRows.retry`. `now`: since 1970."""
     append = not spec.keys
     if append and (batch.sequence_by is not None or batch.delete is not None):
         raise ConfigError("mode", spec.mode, "appended events have no order and no deletes", "Use upsert")
@@ -78,7 +80,7 @@ def try_again(transaction: Retry, spec: TableSpec, batch: Batch, events: Collect
     marks = transaction.watermarks(sorted({event.hub for event in events}))
     found = transaction.found(events)
     choice = retrying.choose(arrangement, batch.rows.num_rows, events, found, marks, append=append)
-    kept, dropped = _without_duplicates(transaction, batch, choice)
+    kept, dropped = _without_duplicates(transaction, batch, choice, now)
     order = order_of(spec, kind_of_order(batch), deletes=batch.delete is not None)
     check_order(transaction.recorded_order(), spec, order)
     tried = transaction.write(batch, kept, order)
@@ -88,13 +90,16 @@ def try_again(transaction: Retry, spec: TableSpec, batch: Batch, events: Collect
     return RetryResult(tried.applied, tried.superseded, len(left) + choice.left, *others)
 
 
-def _without_duplicates(memory: RemembersIdentities, batch: Batch, choice: retrying.Choice) -> tuple[Kept, int]:
+def _without_duplicates(
+    memory: RemembersIdentities, batch: Batch, choice: retrying.Choice, now: float
+) -> tuple[Kept, int]:
     """Rule 6: what is left to write, and how many events are not; the others are remembered."""
     if batch.identities is None:
         return choice.kept, 0
     tried = {(event.hub, event.partition, event.sequence_number) for event in choice.tried}
     events = duplicates.among(batch.identities, tried)
-    known = memory.known_identities({identity for identity, _ in events})
-    verdict = duplicates.judge(events, known, batch.identities.window)
+    known = memory.known_identities({one.identity for one in events})
+    reached = memory.identities_reached() if events else None
+    verdict = duplicates.judge(events, known, batch.identities.window, reached, int(now * 1_000_000))
     memory.remember_identities(verdict.remembered)
     return choice.kept.without(verdict.dropped), len(verdict.dropped)

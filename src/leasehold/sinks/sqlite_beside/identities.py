@@ -1,7 +1,8 @@
 """What events are known by, remembered in SQLite: the table `leasehold_identity_<table>`.
 
 Owns this table, and its SQL. It is made when the first identity comes, so that a table without `deduplicate_by` has
-none. Every function here runs inside a transaction of the caller's, which locks the database from its first statement.
+none. A row without an identity has the time that the table has reached; older releases pass over it. Every function
+here runs inside a transaction of the caller's, which locks the database from its first statement.
 """
 
 from __future__ import annotations
@@ -48,6 +49,24 @@ def remember(connection: sqlite3.Connection, spec: TableSpec, memory: Memory) ->
     )
 
 
+def reached(connection: sqlite3.Connection, spec: TableSpec) -> int | None:
+    """The time that the table has reached, if it is noted."""
+    if not exists(connection, spec.identities):
+        return None
+    row = connection.execute(f"SELECT enqueued FROM {quoted(spec.identities)} WHERE identity = ''").fetchone()
+    return row[0] if row is not None and isinstance(row[0], int) else None
+
+
+def reach(connection: sqlite3.Connection, spec: TableSpec, time: int | None) -> None:
+    """Note the time that the table has reached; None: note none."""
+    if not exists(connection, spec.identities):
+        return
+    name = quoted(spec.identities)
+    connection.execute(f"DELETE FROM {name} WHERE identity = ''")
+    if time is not None:
+        connection.execute(f"INSERT INTO {name} VALUES ('', '', '', 0, ?)", (time,))
+
+
 def forget(connection: sqlite3.Connection, spec: TableSpec, before: int, at_most: int) -> None:
     """Forget the oldest of those from before this time."""
     if not exists(connection, spec.identities):
@@ -55,6 +74,6 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, before: int, at_most
     name = quoted(spec.identities)
     connection.execute(
         f"DELETE FROM {name} WHERE identity IN "
-        f"(SELECT identity FROM {name} WHERE enqueued < ? ORDER BY enqueued LIMIT ?)",
+        f"(SELECT identity FROM {name} WHERE enqueued < ? AND identity <> '' ORDER BY enqueued LIMIT ?)",
         (before, at_most),
     )

@@ -110,7 +110,8 @@ class SqliteRejectedRows:
     def retry(self, batch: Batch, events: Collection[EventId]) -> RetryResult:
         """See `RejectedRows`."""
         with self._begin() as transaction:
-            return try_again(_Retry(transaction, self._spec, self._now()), self._spec, batch, events)
+            tried = _Retry(transaction, self._spec, self._now())
+            return try_again(tried, self._spec, batch, events, self._wall())
 
     def drop(self, rows: Sequence[RejectedRow], reason: str) -> int:
         """See `RejectedRows`."""
@@ -167,6 +168,8 @@ class _Retry:
         self.known_identities = transaction.known_identities
         self.remember_identities = transaction.remember_identities
         self.forget_identities = transaction.forget_identities
+        self.identities_reached = transaction.identities_reached
+        self.identities_reach = transaction.identities_reach
 
     def fit(self, schema: pa.Schema) -> None:
         self._layout = self._transaction.layout(schema)

@@ -137,6 +137,12 @@ class SqliteTransaction:
     def remember_identities(self, memory: Memory) -> None:
         identities.remember(self._connection, self._spec, memory)
 
+    def identities_reached(self) -> int | None:
+        return identities.reached(self._connection, self._spec)
+
+    def identities_reach(self, time: int | None) -> None:
+        identities.reach(self._connection, self._spec, time)
+
     def forget_identities(self, before: int, at_most: int) -> None:
         identities.forget(self._connection, self._spec, before, at_most)
 

@@ -29,6 +29,8 @@ from leasehold.testing.sinks.rejected import event
 Open = Callable[[TableSpec], Sink]
 Contents = Callable[[], list[tuple[str, int]]]
 WINDOW = 60.0
+FAR_AHEAD = 4_102_444_800
+"""The year 2100."""
 
 
 class Sent(NamedTuple):
@@ -36,7 +38,7 @@ class Sent(NamedTuple):
 
     identity: str | None
     number: int
-    second: int = 0
+    second: int | None = 0
     partition: str = "0"
 
 
@@ -48,7 +50,9 @@ def known_by(some: Batch, *sent: Sent, expression: str = "id") -> Batch:
             "partition": pa.array([one.partition for one in sent], pa.string()),
             "sequenceNumber": pa.array([one.number for one in sent], pa.int64()),
             "identity": pa.array([one.identity for one in sent], pa.string()),
-            "enqueuedTime": pa.array([one.second * 1_000_000 for one in sent], pa.timestamp("us", "UTC")),
+            "enqueuedTime": pa.array(
+                [None if one.second is None else one.second * 1_000_000 for one in sent], pa.timestamp("us", "UTC")
+            ),
         }
     )
     return replace(some, identities=Identities(rows, expression, WINDOW))
@@ -172,6 +176,72 @@ class DuplicatesContract(SinkFixtures):
         for number in range(many, many + 4):
             sink.apply(known_by(batch(Row("b", 0, number)), Sent(f"new {number}", number, far + number)))
         assert remembered(many) == 0
+
+    def test_one_clock_that_is_wrong_does_not_keep_the_rest_from_being_forgotten(self, open_table: Open) -> None:
+        sink = open_table(APPEND)
+        many, begin, far = 2 * FEWEST_FORGOTTEN, 100_000, 200_000
+
+        def known(start: int) -> int:
+            again = [Sent(f"{number}", start + number, begin, "1") for number in range(many)]
+            return sink.apply(known_by(batch(ranges=[read(start, start + many, partition="1")]), *again)).duplicates
+
+        sink.apply(known_by(batch(ranges=[read(0, many)]), *(Sent(f"{one}", one, begin) for one in range(many))))
+        assert known(0) == many
+        at = many
+        for turn in range(4):
+            others = [Sent(f"new {number}", number, far + turn) for number in range(at, at + 3)]
+            wrong = (
+                Sent(f"1970 {turn}", at + 3),
+                Sent(f"2100 {turn}", at + 4, FAR_AHEAD),
+                Sent(f"? {turn}", at + 5, None),
+            )
+            sink.apply(known_by(batch(ranges=[read(at, at + 6)]), *others, *wrong))
+            at += 6
+        assert known(many) == 0
+
+    @pytest.mark.parametrize("second", [0, FAR_AHEAD, None])
+    def test_a_repeat_is_found_by_when_it_comes_where_its_clock_is_wrong(
+        self, open_table: Open, second: int | None
+    ) -> None:
+        """In the same batch, and in a later one, however much is forgotten between them; for two windows."""
+        sink = open_table(APPEND)
+        sink.apply(known_by(batch(ranges=[read(0, 1)]), Sent("first", 0, 100_000)))
+        two = Sent("x", 1, second), Sent("x", 2, second)
+        assert sink.apply(known_by(batch(ranges=[read(1, 3)]), *two)) == BatchResult(duplicates=1, untimely=1)
+        others = [Sent(f"{number}", number, 100_000 + number) for number in range(3, 13)]
+        sink.apply(known_by(batch(ranges=[read(3, 13)]), *others))
+        assert sink.apply(known_by(batch(ranges=[read(13, 14)]), Sent("x", 13, second))).duplicates == 1
+        later = [Sent(f"{number}", number, 101_000) for number in range(14, 17)]
+        sink.apply(known_by(batch(ranges=[read(14, 17)]), *later))
+        if second is None:  # by a time of their own they would be repeats still
+            assert sink.apply(known_by(batch(ranges=[read(17, 18)]), Sent("x", 17, second))).untimely == 1
+
+    def test_a_batch_with_nothing_but_a_clock_in_the_future_makes_nothing_be_forgotten(self, open_table: Open) -> None:
+        sink = open_table(APPEND)
+        sink.apply(known_by(batch(ranges=[read(0, 2)]), Sent("x", 0, 100_000), Sent("y", 1, 100_000)))
+        for number in range(2, 5):
+            ahead = known_by(batch(ranges=[read(number, number + 1)]), Sent(f"{number}", number, FAR_AHEAD))
+            assert sink.apply(ahead).untimely == 1
+        again = Sent("x", 5, 100_030), Sent("y", 6, 100_060)
+        assert sink.apply(known_by(batch(ranges=[read(5, 7)]), *again)) == BatchResult(duplicates=2)
+
+    def test_what_the_table_has_reached_does_not_go_back(self, open_table: Open) -> None:
+        """A batch of nothing but old events: what others have sent since is remembered, and the old are told apart."""
+        open_table(APPEND).apply(known_by(batch(ranges=[read(0, 1)]), Sent("x", 0, 100_000)))
+        sink = open_table(APPEND)
+        old = known_by(batch(ranges=[read(0, 2, partition="1")]), Sent("a", 0, 5, "1"), Sent("b", 1, 6, "1"))
+        assert sink.apply(old) == BatchResult(untimely=2)
+        assert sink.apply(known_by(batch(ranges=[read(1, 2)]), Sent("x", 1, 100_060))).duplicates == 1
+        again = known_by(batch(ranges=[read(2, 3, partition="1")]), Sent("a", 2, 5, "1"))
+        assert sink.apply(again).duplicates == 1
+
+    def test_after_a_reset_old_events_are_timely_again(self, open_table: Open) -> None:
+        sink = open_table(UPSERT)
+        for number in range(3):
+            sink.apply(known_by(batch(ranges=[read(number, number + 1)]), Sent(f"{number}", number, number * 1_000)))
+        sink.set_watermarks(HUB, {"0": Watermark(BEFORE_FIRST, 2)}, anew=True)
+        again = known_by(batch(ranges=[read(0, 2, level=2)]), Sent("0", 0, 0), Sent("0", 1, 60))
+        assert sink.apply(again) == BatchResult(duplicates=1)
 
     def test_many_apply_events_of_the_same_identities_and_one_of_each_counts(
         self, open_table: Open, contents: Contents
