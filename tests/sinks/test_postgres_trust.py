@@ -86,11 +86,14 @@ def test_text_arrives_as_it_was_whatever_the_environment_says(place: Place, monk
     sink.close()
 
 
-def test_a_database_in_another_encoding_is_refused(postgres_server: PostgresServer, place: Place) -> None:
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_in_another_encoding_is_refused(
+    postgres_server: PostgresServer, place: Place, encoding: str
+) -> None:
     name = f"latin_{place.schema}"
-    place.run(f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    place.run(f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     sink = PostgresSink(postgres_server.database(name), FLIGHTS)
-    with pytest.raises(UsageError, match="encoded in LATIN1"):
+    with pytest.raises(UsageError, match=f"encoded in {encoding}"):
         sink.apply(batch([E("a")]))
     sink.close()
     place.run(f"DROP DATABASE {name}")

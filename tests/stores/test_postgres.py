@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -299,6 +300,37 @@ def test_a_password_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PGPASSWORD", "of libpq")
     with pytest.raises(ConfigError, match="PGPASSWORD is set as well"):
         PostgresStore("postgresql://me@h/d")
+
+
+def test_a_partition_is_given_up_with_any_text_whatever_the_environment_says(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error that its owner ended with has characters that the encoding asked for has not."""
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    for number, option in enumerate(("", "&client_encoding=SQL_ASCII", "&options=-cclient_encoding%3DWIN1251")):
+        store, group = PostgresStore(postgres_server.url + option, timeout=NEVER), new_group()
+        said = f"no price in \N{EURO SIGN} {number} \N{SNOWMAN}"
+        [held] = store.claim_ownership([Ownership(group, "0", "me", 1)])
+        [given_up] = store.relinquish_ownership([replace(held, last_error=said)])
+        assert given_up.last_error == store.list_ownership(group).records[0].last_error == said
+        store.close()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
+def test_a_database_in_another_encoding_is_refused(postgres_server: PostgresServer, encoding: str) -> None:
+    """SQL_ASCII too: it takes any bytes for text, and cannot say which character one is."""
+    name = f"other_{secrets.token_hex(4)}"
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' "
+                           "TEMPLATE template0".encode())  # fmt: skip
+        url = postgres_server.database(name)
+        stores = PostgresStore(url, timeout=NEVER), PostgresLeaseStore(url, timeout=NEVER)
+        for use in (lambda: stores[0].list_ownership(new_group()), lambda: stores[1].open_session("me", 10.0)):
+            with pytest.raises(UsageError, match=f"encoded in {encoding}.*ENCODING 'UTF8'"):
+                use()
+        for store in stores:
+            store.close()
+        connection.execute(f"DROP DATABASE {name}".encode())
 
 
 def test_names_that_do_not_fit_are_refused(postgres_server: PostgresServer) -> None:

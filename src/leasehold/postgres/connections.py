@@ -40,7 +40,7 @@ from leasehold.backends import masked, say_unverified
 from leasehold.environment import secret_from
 from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, lasting
 from leasehold.postgres.azure_token import AzureTokens, check_way, without_auth
-from leasehold.postgres.place import RELATIONS, find_place, qualified
+from leasehold.postgres.place import RELATIONS, check_encoding, find_place, qualified
 from leasehold.postgres.troubles import in_a_function, passes, remedy_of
 from leasehold.server_urls import bad_url, check_server_url
 from leasehold.waiting import readable
@@ -52,6 +52,7 @@ MOST_CONNECTIONS = 4
 
 PASSWORD = "PGPASSWORD"  # noqa: S105  the name of the variable
 _FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with options of libpq"
+_ENCODING = "UTF8"  # of what is sent and copied
 _TICK = 0.05  # how often a call that waits looks at its deadline
 _LONGEST_PAUSE = 0.05
 ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -290,6 +291,7 @@ class Connections:
         try:
             made.deadline = deadline
             made.execute(_SET, [json.dumps(self._settings)])
+            check_encoding(made, self.shown)
             made.schema = find_place(made, self.shown, self._relations)
             self._prepare(made)
         except BaseException:
@@ -350,12 +352,14 @@ def _parameters(url: str, timeout: float, *, with_password: bool) -> tuple[dict[
         "idle_in_transaction_session_timeout": str(milliseconds),
         "default_transaction_isolation": "read committed",
         "jit": "off",
+        "client_encoding": _ENCODING,  # also where the URL, PGCLIENTENCODING, PGOPTIONS or the role say another
     }
     own, rest = _split_options(str(stated.pop("options", None) or os.environ.get("PGOPTIONS", "")))
     parameters = {
         "application_name": "leasehold",
         "target_session_attrs": "read-write",
         **stated,
+        "client_encoding": _ENCODING,
         "options": rest,  # empty, or it is sent as it is: whoever asks for more than settings talks to a server
         "connect_timeout": max(2, math.ceil(timeout)),
     }

@@ -1,4 +1,4 @@
-"""Where in a Postgres database the tables are, and whether they are to be trusted.
+"""Where in a Postgres database the tables are, and whether they are to be trusted; and whether the database is fit.
 
 Owns the choice of the schema, and the refusal of what somebody else has put there. Promises that nothing of ours is
 looked for by the search path: every name is qualified (`qualified`), and the path of the connection is left with the
@@ -66,6 +66,19 @@ class _Found:
     kind: str
     owner: str
     trusted: bool
+
+
+def check_encoding(connection: psycopg.Connection[Any], shown: str) -> None:
+    """Refuse a database that has not all the characters that events may have, or that takes any bytes for text.
+
+    Raises `UsageError`.
+    """
+    [[encoding]] = connection.execute("SELECT pg_catalog.current_setting('server_encoding')").fetchall()
+    if encoding != "UTF8":
+        raise UsageError(
+            f"{shown}: the database is encoded in {encoding}, and events may have any characters of Unicode. Name a "
+            "database that was made with ENCODING 'UTF8'"
+        )
 
 
 def find_place(connection: psycopg.Connection[Any], shown: str, relations: Sequence[str] = RELATIONS) -> str:

@@ -48,14 +48,6 @@ def gone(shown: str, said: str) -> SinkError:
     return SinkError(f"{shown}: {said}. If it was dropped while it was in use, restore it, or reset the pipeline")
 
 
-def badly_encoded(shown: str, encoding: str) -> UsageError:
-    """The error for a database that cannot hold what events may have."""
-    return UsageError(
-        f"{shown}: the database is encoded in {encoding}, which has not all the characters that events may have. Name "
-        "a database that was made with ENCODING 'UTF8'"
-    )
-
-
 class Session:
     """The transaction of `connection` on the table of `spec`, in this schema."""
 
@@ -122,7 +114,6 @@ def settings_of(milliseconds: int, longest: int) -> dict[str, str]:
         "statement_timeout": str(longest),
         "lock_timeout": str(milliseconds),
         "idle_in_transaction_session_timeout": str(max(1, milliseconds // 2)),
-        "client_encoding": "UTF8",  # in which rows are copied
         "timezone": "UTC",
         "datestyle": "ISO, YMD",
         "extra_float_digits": "1",

@@ -49,7 +49,7 @@ from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.messages.parked import PostgresParkedMessages
 from leasehold.sinks.postgres.outbox.sending import PostgresOutbox
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
-from leasehold.sinks.postgres.session import Session, badly_encoded, check_same, gone, settings_of, until_it_stays
+from leasehold.sinks.postgres.session import Session, check_same, gone, settings_of, until_it_stays
 from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
 from leasehold.sinks.postgres.staged.table import LeftBehind, discard
@@ -353,14 +353,11 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         self._connections.close()
 
     def _prepare(self, connection: Connection) -> None:
-        """What was committed is on disk, text is what it was; and a note which session of the server this is."""
+        """What was committed is on disk; and a note which session of the server this is."""
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
         )
-        query = "SELECT pg_backend_pid(), current_setting('server_encoding')"
-        [[self._backends[connection], encoding]] = connection.execute(query).fetchall()
-        if encoding not in ("UTF8", "SQL_ASCII"):
-            raise badly_encoded(self._connections.shown, encoding)
+        [[self._backends[connection]]] = connection.execute("SELECT pg_backend_pid()").fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[PostgresTransaction]:

@@ -127,7 +127,7 @@ def _connections(url: str, timeout: float) -> Connections:
         _prepare,
         errors=Errors(SinkUnavailable, SinkError, lambda shown, said: SinkError(f"{shown}: {said}")),
         relations=(*RELATIONS, *SHARED),
-        settings={"client_encoding": "UTF8", "timezone": "UTC", "synchronous_commit": "off"},
+        settings={"timezone": "UTC", "synchronous_commit": "off"},
     )
 
 
