@@ -104,6 +104,7 @@ class TransformSection(_Section):
 
     schema_: Name | None = Field(default=None, alias="schema")
     rescue: Name | None = None
+    timestamps: Literal["exact", "truncate"] = "exact"
     sql: Name | None = None
     python: Name | None = None
     on_error: Literal["reject", "stop"] = "reject"
@@ -115,6 +116,8 @@ class TransformSection(_Section):
             raise ValueError("sql and python are both given: keep one")
         if self.rescue is not None and self.schema_ is None:
             raise ValueError("rescue keeps the fields that the schema does not know: give a schema")
+        if self.timestamps != "exact" and self.schema_ is None:
+            raise ValueError("timestamps is about the times in bodies that a schema reads: give a schema")
         return self
 
 

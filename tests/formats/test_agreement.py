@@ -6,6 +6,7 @@ import base64
 import json
 import random
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -60,12 +61,14 @@ HOSTILE_NUMBERS = """
 NaN Infinity -Infinity Inf -Inf -NaN 1e400 -1e400 1e-400 1e400000000 1e-400000000 0e400000000 0e-99999999999 -0 -0.0
 1.0 1.5 1e3 01 1. .5 +1 - 1e 0x1F 999.99 999.995 1000 1.005 1.500 3.4028235e38 3.4028236e38 16777217.0
 9007199254740993 1e38 9e37 99999999999999999999999999999999999999 1770000000 1770000000.123456 1770000000123 1e-7
-0.0000001 1.00000005960464477540 -62135596800 253402300799.999999
+0.0000001 -0.0000001 1770000000.123456789 253402300799.9999999 1.00000005960464477540 -62135596800 253402300799.999999
 """
 HOSTILE_TIMES = """
 2026-02-03T25:00 2026-02-30 0000-01-01 0001-01-01 0001-01-01T00:00+01 9999-12-31 9999-12-31T23:59-01 2026 2026-02
 2026-2-3 20260203 12026-01-01 -026-01-01 2026-02-03T10:11:12,5 2026-02-03T 1900-02-29 2000-02-29 \uff12026-02-03
-2026-02-03T10:11:12.123456000Z 2026-02-03T10:11:12.1234567Z 2026-W01-1
+2026-02-03T10:11:12.123456000Z 2026-02-03T10:11:12.1234567Z 2026-W01-1 2026-02-03T10:11:12.9999999
+2026-02-03T10:11:12.123456789+01:30 2026-02-03T10:11:12.1234567.1234567Z 2026-02-03T10:11.1234567
+0001-01-01T00:00:00.0000009Z 9999-12-31T23:59:59.9999999Z
 """
 HOURS = "10 10:11 10:11:12 24:00 25:00 10:60 10:11:60 1:2:3 10:11:12. 23:59:59"
 ZONES = "Z z +01 +01:00 -0130 +1 +24:00 +23:59 +01:60 +01: Europe/Berlin"
@@ -205,6 +208,34 @@ def test_both_ways_agree(name: str, rescue: str | None, examples: int) -> None:
         check(reader, raw)
 
     agree()
+
+
+@pytest.mark.parametrize("name", ["at", "local", "leaves", "all", "o", "maps"])
+@pytest.mark.parametrize("examples", [15, pytest.param(3_000, marks=pytest.mark.soak)])
+@pytest.mark.timeout(3_000)
+def test_both_ways_cut_times_alike(name: str, examples: int) -> None:
+    reader = BodyReader(SCHEMAS[name], timestamps="truncate")
+
+    @settings(max_examples=examples, deadline=None)
+    @given(st.lists(bodies(SCHEMAS[name]), min_size=1, max_size=6), st.sampled_from([1, 60]))
+    def agree(raw: list[bytes | None], times: int) -> None:
+        check(reader, raw * times)
+
+    agree()
+
+
+def test_times_that_are_cut_are_read_many_at_once() -> None:
+    times = ["2026-02-03T04:05:06.1234567Z", "2026-02-03 04:05:06.123456789+01:00", "2026-02-03T04:05", "2026-02-03"]
+    schema = pa.schema([("at", LEAVES["at"]), ("local", LEAVES["local"]), ("l", pa.list_(LEAVES["at"]))])
+    raw = [f'{{"at":"{at}","local":"2026-02-03T04:05:06.1234567","l":["{at}",null]}}' for at in times * 1_000]
+    [(rows, columns)] = ColumnReader(schema, rescue=False, cut=True).read(
+        pa.array(raw), pa.array(range(len(raw)), pa.int32())
+    )
+    assert len(rows) == len(raw)
+    first = datetime.fromisoformat("2026-02-03T04:05:06.123456Z")
+    assert columns.column("at")[:2].to_pylist() == [first, first - timedelta(hours=1)]
+    assert columns.column("local")[0].as_py() == first.replace(tzinfo=None)
+    check(BodyReader(schema, timestamps="truncate"), [one.encode() for one in raw])
 
 
 @pytest.mark.parametrize("name", ["leaves", "all", "o", "lo", "l", "i4", "at"])

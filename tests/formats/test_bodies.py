@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leasehold.errors import UsageError
+from leasehold.errors import ConfigError, UsageError
 from leasehold.formats import BodyReader
 
 
@@ -203,12 +203,17 @@ TYPES += [
 ]
 TYPES += [
     (AT, '"0001-01-01T00:00+01"', "which is not a TIMESTAMP such as"),
-    (AT, '"2026-02-03T04:05:06.1234567Z"', "which is finer than the microseconds of a TIMESTAMP"),
+    (
+        AT,
+        '"2026-02-03T04:05:06.1234567Z"',
+        'which is finer than the microseconds of a TIMESTAMP: timestamps = "truncate"',
+    ),
     (AT, "1770000000", datetime(2026, 2, 2, 2, 40, tzinfo=UTC)),
     (AT, "-1.000001", datetime(1969, 12, 31, 23, 59, 58, 999_999, tzinfo=UTC)),
-    (AT, "1770000000123", "is 1770000000123, which as seconds since 1970 is finer than a microsecond or outside"),
-    (AT, "0.0000001", "which as seconds since 1970 is finer than a microsecond or outside"),
-    (AT, "1e400000000", "which as seconds since 1970 is finer than a microsecond or outside"),
+    (AT, "1770000000123", "is 1770000000123, which as seconds since 1970 is outside"),
+    (AT, "0.0000001", "which is finer than the microseconds of a TIMESTAMP"),
+    (AT, "1e400000000", "which as seconds since 1970 is outside"),
+    (AT, f"1e{'9' * 30}", "which as seconds since 1970 is outside"),
     (AT, "true", "which is not a TIMESTAMP"),
     (LOCAL, '"2026-02-03T04:05:06.7"', datetime(2026, 2, 3, 4, 5, 6, 700_000)),
     (LOCAL, '"2026-02-03T04:05:06Z"', "which is not a TIMESTAMP_NTZ such as"),
@@ -223,6 +228,43 @@ TYPES += [
     (pa.map_(pa.string(), pa.int32()), "[]", "is an array, which is not a MAP"),
     (pa.map_(pa.string(), pa.string()), '{"x":{"y": 1}}', [("x", '{"y": 1}')]),
 ]
+
+
+CUT = [
+    (AT, '"2026-02-03T04:05:06.1234567Z"', datetime(2026, 2, 3, 4, 5, 6, 123_456, tzinfo=UTC)),  # .NET
+    (AT, '"2026-02-03T04:05:06.123456789+01:00"', datetime(2026, 2, 3, 3, 5, 6, 123_456, tzinfo=UTC)),  # Go, Java
+    (AT, '"2026-02-03T04:05:06.999999999"', datetime(2026, 2, 3, 4, 5, 6, 999_999, tzinfo=UTC)),
+    (AT, '"9999-12-31T23:59:59.9999999Z"', datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
+    (AT, "1770000000.1234567", datetime(2026, 2, 2, 2, 40, 0, 123_456, tzinfo=UTC)),
+    (AT, "-0.0000001", datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
+    (AT, "1e-400000000", datetime(1970, 1, 1, tzinfo=UTC)),
+    (AT, "0." + "1" * 10_000, datetime(1970, 1, 1, 0, 0, 0, 111_111, tzinfo=UTC)),
+    (LOCAL, '"2026-02-03T04:05:06.1234567"', datetime(2026, 2, 3, 4, 5, 6, 123_456)),
+    (LOCAL, '"2026-02-03T04:05:06.1234567Z"', "which is not a TIMESTAMP_NTZ such as"),
+    (AT, '"2026-02-03T04:05:06.1234567.1Z"', "which is not a TIMESTAMP such as"),
+    (AT, '"2026-02-03T04:05.1234567"', "which is not a TIMESTAMP such as"),
+    (pa.decimal128(3, 2), "1.005", "is 1.005, which no DECIMAL(3,2) holds"),
+]
+
+
+@pytest.mark.parametrize(("type_", "text", "expected"), CUT, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("many", [1, 100])
+def test_times_are_cut_to_microseconds_where_that_is_asked_for(
+    type_: pa.DataType, text: str, expected: object, many: int
+) -> None:
+    reader = pickle.loads(pickle.dumps(BodyReader(pa.schema([("v", type_)]), timestamps="truncate")))  # noqa: S301  our own
+    read = reader.read(pa.array([f'{{"v":{text}}}'] * many))
+    if isinstance(expected, str):
+        assert read.reasons is not None
+        assert expected in read.reasons[many - 1].as_py()
+    else:
+        assert read.columns.column("v").to_pylist() == [expected] * many
+        assert read.reasons is None
+
+
+def test_other_words_for_timestamps_are_refused() -> None:
+    with pytest.raises(ConfigError, match="exact or truncate"):
+        BodyReader(pa.schema([("v", AT)]), timestamps="round")
 
 
 @pytest.mark.parametrize(("type_", "text", "expected"), TYPES, ids=lambda value: str(value)[:40])

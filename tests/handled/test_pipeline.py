@@ -352,6 +352,34 @@ def test_fields_that_the_schema_does_not_know_are_rescued(place: Path) -> None:
     assert totals(place) == {"a": 7}
 
 
+TIMED = """
+
+@entity(keys=["order_id"])
+def timed(state, event):
+    assert event.row["at"].microsecond == 123_456, event.row
+    return {"total": event.row["amount"]}
+"""
+
+
+def test_times_are_cut_where_the_file_says_so(place: Path) -> None:
+    (place / "some_orders.py").write_text(MODULE + TIMED)
+    text = FILE.replace(":order", ":timed").replace('schema = "', 'timestamps = "truncate"\nschema = "at TIMESTAMP, ')
+    (place / "orders.toml").write_text(text)
+    hub = LogHub(place / "hub.db")
+    hub.send([Event(b'{"order_id": "a", "at": "2026-02-03T04:05:06.1234567Z", "amount": 7}')], partition="0")
+    hub.close()
+    with handled_processor(place / "orders.toml") as processor:
+        until(
+            lambda: totals(place) == {"a": 7} or bool(rows(place, "SELECT 1 FROM orders_rejected")),
+            "the event to be applied, or rejected",
+        )
+        processor.stop()
+    assert totals(place) == {"a": 7}
+    (place / "orders.toml").write_text(FILE.replace('schema = "', 'timestamps = "round"\nschema = "'))
+    with pytest.raises(ConfigError, match=r"transform\.timestamps.*exact.*truncate"):
+        handled_processor(place / "orders.toml")
+
+
 def test_a_time_out_in_the_file_is_looked_at_before_the_start_and_ends_what_hangs(place: Path) -> None:
     file = place / "orders.toml"
     (place / "some_orders.py").write_text(MODULE + HANGING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -50,6 +51,19 @@ def test_bodies_of_any_dataframe_are_read_or_say_why_not(spark: SparkSession) ->
 def test_fields_that_the_schema_does_not_know_may_be_kept(spark: SparkSession) -> None:
     read = read_json(events(spark, [b'{"id":"a","new":{"x":1.0}}', b'{"id":"b"}']), "id STRING", rescue="rest")
     assert [(row.id, row.rest) for row in read.collect()] == [("a", '{"new":{"x":1.0}}'), ("b", None)]
+
+
+def test_times_may_be_cut_to_microseconds(spark: SparkSession, tmp_path: Path) -> None:
+    fine = b'{"at":"2026-02-03T04:05:06.123456789Z"}'
+    (strict,) = read_json(events(spark, [fine]), "at TIMESTAMP").collect()
+    assert 'timestamps = "truncate"' in strict.reason
+    text = read_json(events(spark, [fine]), "at TIMESTAMP", timestamps="truncate").selectExpr(
+        "CAST(at AS STRING) AS at"
+    )
+    assert [row["at"] for row in text.collect()] == ["2026-02-03 04:05:06.123456"]
+    reader = BatchTransform(pipeline(tmp_path, 'schema = "at TIMESTAMP"\ntimestamps = "truncate"'), spark).bodies()
+    assert reader is not None
+    assert reader.read(pa.array([fine])).reasons is None
 
 
 def pipeline(folder: Path, transform: str) -> PipelineFile:

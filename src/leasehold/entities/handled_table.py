@@ -107,6 +107,7 @@ class HandledTable(TriesParked):
     clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
     schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there
     rescue          one more field of `event.row`, with the fields of a body that `schema` does not know, as JSON text
+    timestamps      "truncate": times in bodies that are finer than a microsecond are cut; default: `exact`, rejected
 
     Give the processor `on_partition_start` too: without it the events that a former owner has parked are tried again
     only when an event comes. And `on_partition_stop`: without it what was emitted last may wait until the next owner
@@ -139,6 +140,7 @@ class HandledTable(TriesParked):
         rng: Random | None = None,
         schema_evolution: str | None = None,
         rescue: str | None = None,
+        timestamps: str = "exact",
     ) -> None:
         check_policy(on_failure)
         beside = on_failure == "park" and not spread
@@ -148,7 +150,9 @@ class HandledTable(TriesParked):
         self._state = read_columns(state, "state")
         self._columns = columns_of(self._state)
         self.level_of = level_of
-        reader = None if schema is None else BodyReader(read_columns(schema, "schema"), rescue=rescue)
+        reader = None
+        if schema is not None:
+            reader = BodyReader(read_columns(schema, "schema"), rescue=rescue, timestamps=timestamps)
         check_spread(spread, sequence_by, late, None if reader is None else reader.schema)
         if reader is not None:
             self._read_by(reader)

@@ -2,7 +2,8 @@
 
 Owns the order of work. A body is good if it is valid UTF-8 and exactly one JSON object whose fields fit the schema. A
 field that is missing or null is null, and names compare exactly. Whatever else a body is, it is rejected: no value
-is ever altered to make it fit, and no body, however hostile, raises. docs/bodies.md has what each type takes.
+is ever altered to make it fit, but timestamps where `timestamps` says so, and no body, however hostile, raises.
+docs/bodies.md has what each type takes.
 
 | type | takes |
 |---|---|
@@ -31,9 +32,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.errors import UsageError
+from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.json_columns import ColumnReader
 from leasehold.formats.json_rows import DEPTH, RowReader
+
+EXACT, TRUNCATE = "exact", "truncate"
+"""What `timestamps` may be."""
 
 _ROWS = 16_384  # bodies that are read at once
 _FEW = 50
@@ -70,16 +74,20 @@ class BodyReader:
 
     With `rescue`, the name of one more column, of strings, the fields that the schema does not know are kept there,
     at any depth, as one JSON object, numbers as they are written; null if there are none. Without it they are
-    dropped. Every field may be null, whatever the schema says. Raises `UsageError` if the schema cannot be read from
-    JSON.
+    dropped. Every field may be null, whatever the schema says. A time that is finer than a microsecond, with seven or
+    nine digits of a second, is a reason to reject the body; with `timestamps="truncate"` the digits beyond the sixth
+    are cut off. Raises `UsageError` if the schema cannot be read from JSON, `ConfigError` for other `timestamps`.
     """
 
-    def __init__(self, schema: pa.Schema, *, rescue: str | None = None) -> None:
+    def __init__(self, schema: pa.Schema, *, rescue: str | None = None, timestamps: str = EXACT) -> None:
         _check(schema, rescue)
-        self._given = (schema, rescue)
-        self._rows = RowReader(schema, rescue=rescue is not None)
+        if timestamps not in (EXACT, TRUNCATE):
+            raise ConfigError("timestamps", timestamps, f"{EXACT} or {TRUNCATE}", "Leave it out to reject finer times")
+        self._given = (schema, rescue, timestamps)
+        kept, cut = rescue is not None, timestamps == TRUNCATE
+        self._rows = RowReader(schema, rescue=kept, cut=cut)
         nullable = pa.schema([_nullable(field) for field in schema])
-        self._columns = ColumnReader(nullable, rescue=rescue is not None)
+        self._columns = ColumnReader(nullable, rescue=kept, cut=cut)
         self.schema: pa.Schema = nullable if rescue is None else nullable.append(pa.field(rescue, pa.string()))
         """Of what `read` returns: the schema given, all of it nullable, and the rescue column."""
 
@@ -138,8 +146,8 @@ class BodyReader:
         return pa.RecordBatch.from_arrays([*columns.columns, pa.nulls(len(columns), pa.string())], schema=self.schema)
 
 
-def _reader(schema: pa.Schema, rescue: str | None) -> BodyReader:
-    return BodyReader(schema, rescue=rescue)
+def _reader(schema: pa.Schema, rescue: str | None, timestamps: str) -> BodyReader:
+    return BodyReader(schema, rescue=rescue, timestamps=timestamps)
 
 
 def _texts(bodies: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -3,6 +3,8 @@
 Owns the types that Arrow's reader takes more for, or other things, than `json_values` does: these are read in another
 form, looked through, and only then cast. Promises the positions of all values that are not to be vouched for,
 however deeply nested: positions of rows, not of values.
+
+With `cut`, what timestamps have beyond microseconds is cut off: they are read as text, and cast.
 """
 
 from __future__ import annotations
@@ -37,21 +39,21 @@ def holds(test: Callable[[pa.DataType], bool], type_: pa.DataType) -> bool:
     return test(type_) or any(holds(test, type_.field(place).type) for place in range(type_.num_fields))
 
 
-def read_as(type_: pa.DataType) -> pa.DataType:
+def read_as(type_: pa.DataType, cut: bool) -> pa.DataType:
     """The type that Arrow's reader is asked for in place of this one."""
     if types.is_decimal(type_):
         return pa.decimal256(_WIDE - type_.scale, type_.scale)
-    if types.is_date(type_) or types.is_binary(type_) or (types.is_timestamp(type_) and type_.tz is None):
+    if types.is_date(type_) or types.is_binary(type_) or (types.is_timestamp(type_) and (cut or type_.tz is None)):
         return pa.string()
-    return _nested(type_, read_as)
+    return _nested(type_, partial(read_as, cut=cut))
 
 
-def strict(type_: pa.DataType) -> Strict:
-    """What makes a column of this type of what has been read as `read_as(type_)`."""
+def strict(type_: pa.DataType, cut: bool) -> Strict:
+    """What makes a column of this type of what has been read as `read_as(type_, cut)`."""
     if types.is_struct(type_):
-        return partial(_strict_struct, type_=type_, inner=[strict(field.type) for field in type_])
+        return partial(_strict_struct, type_=type_, inner=[strict(field.type, cut) for field in type_])
     if types.is_list(type_):
-        return partial(_strict_list, type_=type_, inner=strict(type_.value_type))
+        return partial(_strict_list, type_=type_, inner=strict(type_.value_type, cut))
     if types.is_floating(type_):
         return _finite
     if types.is_decimal(type_):
@@ -61,24 +63,26 @@ def strict(type_: pa.DataType) -> Strict:
     if types.is_date(type_):
         return partial(_cast, type_=type_, number=pa.int32(), least=_FIRST_DAY, most=_LAST_DAY)
     if types.is_timestamp(type_):
-        return partial(_cast, type_=type_, number=pa.int64(), least=_FIRST_DAY * _DAY, most=(_LAST_DAY + 1) * _DAY - 1)
+        times = partial(_cast, type_=type_, number=pa.int64(), least=_FIRST_DAY * _DAY, most=(_LAST_DAY + 1) * _DAY - 1)
+        return partial(_cut_times, zoned=type_.tz is not None, times=times) if cut else times
     return lambda column: (column, [])
 
 
-def loosely_read_as(type_: pa.DataType) -> pa.DataType:
+def loosely_read_as(type_: pa.DataType, cut: bool) -> pa.DataType:
     """A type that Arrow's reader makes of nearly all that it would refuse for this one."""
     if types.is_integer(type_) or types.is_decimal(type_):
         return pa.decimal256(_WIDE, _WIDE // 2)
-    return pa.string() if types.is_timestamp(type_) else _nested(read_as(type_), loosely_read_as)
+    return pa.string() if types.is_timestamp(type_) else _nested(read_as(type_, cut), partial(loosely_read_as, cut=cut))
 
 
-def unfit(column: Any, type_: pa.DataType) -> list[int]:
-    """The rows of what has been read as `loosely_read_as(type_)` that Arrow's reader would refuse, most of them."""
+def unfit(column: Any, type_: pa.DataType, cut: bool) -> list[int]:
+    """The rows of what was read as `loosely_read_as(type_, cut)` that Arrow's reader would refuse, most of them."""
     if types.is_struct(type_):
-        return sorted({row for place, field in enumerate(type_) for row in unfit(column.field(place), field.type)})
+        return sorted({row for place, field in enumerate(type_) for row in unfit(column.field(place), field.type, cut)})
     if types.is_list(type_):
-        return _rows_of(unfit(column.values, type_.value_type), column)
+        return _rows_of(unfit(column.values, type_.value_type, cut), column)
     if types.is_timestamp(type_) and type_.tz is not None:
+        column = _without_excess(column) if cut else column
         zoned = pc.match_substring_regex(column, _ZONED)
         plain = uncastable(pc.if_else(zoned, None, column), pa.timestamp("us"))
         return sorted({*plain, *uncastable(pc.if_else(zoned, column, None), type_)})
@@ -173,6 +177,22 @@ def _from_base64(column: Any) -> tuple[Any, list[int]]:
             doubtful.append(place)
         values.append(value)
     return pa.array(values, pa.binary()), doubtful
+
+
+def _cut_times(column: Any, zoned: bool, times: Strict) -> tuple[Any, list[int]]:
+    text = _without_excess(column)
+    if doubtful := _positions(pc.invert(pc.match_substring_regex(text, _TIMES))):
+        return column, doubtful
+    if zoned:  # a cast wants a zone everywhere
+        midnight = pc.if_else(pc.match_substring_regex(text, _DATES), "T00:00Z", "Z")
+        zone = pc.if_else(pc.match_substring_regex(text, _ZONED), "", midnight)
+        text = pc.binary_join_element_wise(text, zone, "")
+    return times(text)
+
+
+def _without_excess(column: Any) -> Any:
+    """Times as they are written, without the digits of a second beyond microseconds."""
+    return pc.replace_substring_regex(column, r"([.][0-9]{6})[0-9]+", r"\1")
 
 
 def _cast(column: Any, type_: pa.DataType, number: pa.DataType, least: int, most: int) -> tuple[Any, list[int]]:

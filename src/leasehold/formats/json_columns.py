@@ -91,16 +91,19 @@ class _Work:
 
 
 class ColumnReader:
-    """Reads bodies by a schema; `rescue` leaves out those with fields that the schema does not know."""
+    """Reads bodies by a schema; `rescue` leaves out those with fields that the schema does not know.
 
-    def __init__(self, schema: pa.Schema, *, rescue: bool) -> None:
+    `cut` cuts timestamps to microseconds.
+    """
+
+    def __init__(self, schema: pa.Schema, *, rescue: bool, cut: bool = False) -> None:
         self.reads = len(schema) > 0 and not any(holds(_is_beyond_arrow, field.type) for field in schema)
         self._schema = schema
-        self._rescue = rescue
+        self._rescue, self._cut = rescue, cut
         if self.reads:
-            self._read_as = pa.schema([pa.field(field.name, read_as(field.type)) for field in schema])
-            self._loosely = pa.schema([pa.field(field.name, loosely_read_as(field.type)) for field in schema])
-            self._strict = [strict(field.type) for field in schema]
+            self._read_as = pa.schema([pa.field(field.name, read_as(field.type, cut)) for field in schema])
+            self._loosely = pa.schema([pa.field(field.name, loosely_read_as(field.type, cut)) for field in schema])
+            self._strict = [strict(field.type, cut) for field in schema]
             self._decimals = any(holds(types.is_decimal, field.type) for field in schema)
 
     def read(self, bodies: pa.Array, rows: pa.Array) -> list[Read]:
@@ -197,7 +200,7 @@ class ColumnReader:
         work.has_read(2 * len(bodies))
         try:
             columns = _whole(self._table(_lines(bodies), self._loosely, work))
-            each = [unfit(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+            each = [unfit(column, field.type, self._cut) for column, field in zip(columns, self._schema, strict=True)]
         except (_Doubt, pa.ArrowInvalid):
             return []
         return [row for row in sorted({row for rows in each for row in rows}) if row < len(bodies)]

@@ -76,13 +76,13 @@ class _Unread(Exception):
 
 
 class RowReader:
-    """Reads bodies by a schema; `rescue` tells whether fields that it does not know are kept."""
+    """Reads bodies by a schema; `rescue` tells whether fields that it does not know are kept, `cut` is as there."""
 
-    def __init__(self, schema: pa.Schema, *, rescue: bool) -> None:
+    def __init__(self, schema: pa.Schema, *, rescue: bool, cut: bool = False) -> None:
         self._type = pa.struct(list(schema))
         self._names = schema.names
         self._unknown = _rescuer(self._type) if rescue else None
-        self._convert = _converter(self._type, rescue)
+        self._convert = _converter(self._type, rescue, cut)
         self._nothing = [None] * len(self._names)
 
     def read(self, body: bytes | None) -> tuple[list[Any], str | None, str | None]:
@@ -173,15 +173,15 @@ def _within(step: str | int, convert: Convert, value: Any) -> Any:
         raise error.within(step) from None
 
 
-def _converter(type_: pa.DataType, rescue: bool) -> Convert:
+def _converter(type_: pa.DataType, rescue: bool, cut: bool) -> Convert:
     if types.is_struct(type_):
-        fields = [(field.name, _converter(field.type, rescue)) for field in type_]
+        fields = [(field.name, _converter(field.type, rescue, cut)) for field in type_]
         return partial(_struct, fields=fields, known=frozenset(name for name, _ in fields), rescue=rescue)
     if types.is_map(type_):
-        return partial(_map, convert=_converter(type_.item_type, rescue))
+        return partial(_map, convert=_converter(type_.item_type, rescue, cut))
     if types.is_list(type_):
-        return partial(_list, convert=_converter(type_.value_type, rescue))
-    return converter(type_)
+        return partial(_list, convert=_converter(type_.value_type, rescue, cut))
+    return converter(type_, cut=cut)
 
 
 def _struct(value: Any, fields: list[tuple[str, Convert]], known: frozenset[str], rescue: bool) -> dict[str, Any]:

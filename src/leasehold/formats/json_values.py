@@ -2,7 +2,8 @@
 
 Owns which JSON value each type takes, and exactly which value comes of it. A value is taken as it is or not at
 all: what a type cannot hold to the last digit is a `Misfit`, except that FLOAT and DOUBLE take the nearest number
-that they have, which is what floating point is for. `json_columns` must agree with every line here.
+that they have, which is what floating point is for, and that timestamps may be cut to microseconds where somebody asks
+for it. `json_columns` must agree with every line here.
 
 A converter gets what `json_rows` decodes: None, bool, `str`, `Whole` or `Real` (numbers, as they are written),
 `Verbatim` (JSON text, for STRING), dict and list. It never gets None: null is null in every type.
@@ -15,7 +16,7 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal
+from decimal import ROUND_FLOOR, Context, Decimal
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,8 @@ _TIMESTAMP = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = 6  # digits of a second
+_MICROSECOND = Decimal(1).scaleb(-_MICROSECONDS)
+_FLOOR = Context(prec=_DIGITS, rounding=ROUND_FLOOR)  # to the earlier, as where digits are cut off a date
 
 
 class Whole(str):
@@ -61,8 +64,8 @@ class AsWritten(Exception):
     """The body has to be decoded again, with the text of the objects and arrays that a STRING keeps."""
 
 
-def converter(type_: pa.DataType) -> Convert:
-    """The converter of a type that holds no others."""
+def converter(type_: pa.DataType, *, cut: bool = False) -> Convert:
+    """The converter of a type that holds no others. With `cut`, what a timestamp has beyond microseconds is cut off."""
     if types.is_string(type_):
         return _string
     if types.is_binary(type_):
@@ -77,7 +80,7 @@ def converter(type_: pa.DataType) -> Convert:
         return partial(_decimal, precision=type_.precision, scale=type_.scale, name=type_name(type_))
     if types.is_date32(type_):
         return _date
-    return _timestamp if type_.tz else _timestamp_ntz
+    return partial(_timestamp if type_.tz else _timestamp_ntz, cut=cut)
 
 
 def misfit(value: object, name: str) -> Misfit:
@@ -178,39 +181,45 @@ def _date(value: Any) -> date:
     raise Misfit(f"is {shown(value)}, which is not a DATE such as 2026-02-03")
 
 
-def _timestamp(value: Any) -> datetime:
+def _timestamp(value: Any, cut: bool) -> datetime:
     if type(value) is Whole or type(value) is Real:
-        return _since_epoch(value)
-    return _read_timestamp(value, "TIMESTAMP", "2026-02-03T04:05:06.000007Z")
+        return _since_epoch(value, cut)
+    return _read_timestamp(value, "TIMESTAMP", "2026-02-03T04:05:06.000007Z", cut)
 
 
-def _timestamp_ntz(value: Any) -> datetime:
-    return _read_timestamp(value, "TIMESTAMP_NTZ", "2026-02-03T04:05:06.000007, without a zone").replace(tzinfo=None)
+def _timestamp_ntz(value: Any, cut: bool) -> datetime:
+    example = "2026-02-03T04:05:06.000007, without a zone"
+    return _read_timestamp(value, "TIMESTAMP_NTZ", example, cut).replace(tzinfo=None)
 
 
-def _since_epoch(value: str) -> datetime:
-    found = _NUMBER.fullmatch(value)
-    microseconds = _unscaled(found, _DIGITS, _MICROSECONDS) if found else None
+def _since_epoch(value: str, cut: bool) -> datetime:
     try:
-        if microseconds is not None:
-            return _EPOCH + timedelta(microseconds=microseconds)
-    except OverflowError:
-        pass
-    raise Misfit(
-        f"is {shown(value)}, which as seconds since 1970 is finer than a microsecond or outside the years 1 to 9999"
-    )
+        seconds = Decimal(value)
+        whole = seconds.quantize(_MICROSECOND, context=_FLOOR)
+        moment = _EPOCH + timedelta(microseconds=int(whole.scaleb(_MICROSECONDS, _EXACT)))
+    except (ArithmeticError, ValueError):
+        raise Misfit(f"is {shown(value)}, which as seconds since 1970 is outside the years 1 to 9999") from None
+    if whole != seconds and not cut:
+        raise _too_fine(value, "TIMESTAMP")
+    return moment
 
 
-def _read_timestamp(value: Any, name: str, example: str) -> datetime:
+def _read_timestamp(value: Any, name: str, example: str, cut: bool) -> datetime:
     if type(value) is not str:
         raise misfit(value, name)
     found = _TIMESTAMP.fullmatch(value)
-    if found and found[2]:
-        raise Misfit(f"is {shown(value)}, which is finer than the microseconds of a {name}")
+    if found and found[2] and not cut:
+        raise _too_fine(value, name)
     if found and not (found[3] and name == "TIMESTAMP_NTZ"):
         try:
-            moment = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value)  # cuts what is beyond microseconds
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         except (ValueError, OverflowError):  # no such day, or a year beyond 1 to 9999
             pass
     raise Misfit(f"is {shown(value)}, which is not a {name} such as {example}")
+
+
+def _too_fine(value: str, name: str) -> Misfit:
+    return Misfit(
+        f'is {shown(value)}, which is finer than the microseconds of a {name}: timestamps = "truncate" cuts it'
+    )

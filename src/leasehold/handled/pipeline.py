@@ -50,6 +50,7 @@ def made_of(make: Callable[..., T], file: PipelineFile, *, on_spark: bool = Fals
         "pipeline": file.name,
         "schema": schema,
         "rescue": None if schema is None else file.transform.rescue,
+        "timestamps": file.transform.timestamps,
         "state": state,
         "consumer_group": file.source.consumer_group,
         "on_failure": sink.on_failure,

@@ -91,6 +91,7 @@ class QueueProcessor:
     handler      what `entity` has made of a function
     sink         URL of the sink that keeps states and what is done: `sqlite:///PATH` or `postgresql://…`
     table, pipeline, schema, state    as of a `HandledTable`. One queue fills a table, or several do; a hub does not
+    timestamps   as of a `HandledTable`
     key          where a message's entity is named: `session`, `partition-key`, `message-id`, a property's name, or a
                  function of the message. Default: the handler's keys in the body; with sessions it is the session id
     delivery     how messages are delivered
@@ -113,6 +114,7 @@ class QueueProcessor:
         pipeline: str,
         schema: str,
         state: str,
+        timestamps: str = "exact",
         key: str | KeyOf | None = None,
         delivery: QueueDelivery | None = None,
         holder: str | None = None,
@@ -133,7 +135,8 @@ class QueueProcessor:
                 check_no_place(lease_key)
                 check_keys(scope, [lease_key])
 
-        self._reader = ContentReader(handler, BodyReader(read_columns(schema, "schema")), columns, key, check)
+        reader = BodyReader(read_columns(schema, "schema"), timestamps=timestamps)
+        self._reader = ContentReader(handler, reader, columns, key, check)
         self._sink: Sink = open_sink(sink, TableSpec(name=table, pipeline=pipeline, keys=handler.keys), base=base)
         if not isinstance(self._sink, KeepsMessages):
             raise ConfigError("sink", sink, "this sink keeps no messages of queues", "SQLite and Postgres do")

@@ -35,7 +35,7 @@ class BatchTransform:
         self._key = "transform"
         with naming(f"{file.path}: "):
             self._schema = None
-            self._rescue = section.rescue
+            self._rescue, self._timestamps = section.rescue, section.timestamps
             if section.schema_ is not None:
                 self._schema = body_schema(section.schema_, COLUMNS, name="transform.schema", rescue=section.rescue)
             if section.sql is not None:
@@ -55,7 +55,9 @@ class BatchTransform:
 
     def bodies(self) -> BodyReader | None:
         """What reads the bodies, in the tasks; None where the file gives no schema."""
-        return None if self._schema is None else body_reader(self._schema, rescue=self._rescue)
+        if self._schema is None:
+            return None
+        return body_reader(self._schema, rescue=self._rescue, timestamps=self._timestamps)
 
     def read_schema(self, columns: tuple[str, ...], *, inline: bool) -> StructType:
         """What the tasks give: the schema's columns, then these of the source."""

@@ -44,22 +44,24 @@ def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue
     return schema
 
 
-def body_reader(schema: StructType, *, rescue: str | None = None) -> BodyReader:
+def body_reader(schema: StructType, *, rescue: str | None = None, timestamps: str = "exact") -> BodyReader:
     """What reads bodies by a schema of `body_schema`, whose last column is the one for `rescue`."""
     fields = schema.fields if rescue is None else schema.fields[:-1]
-    return BodyReader(arrow_schema(StructType(list(fields))), rescue=rescue)
+    return BodyReader(arrow_schema(StructType(list(fields))), rescue=rescue, timestamps=timestamps)
 
 
-def read_json(df: DataFrame, schema: str, *, rescue: str | None = None, reason: str = "reason") -> DataFrame:
+def read_json(
+    df: DataFrame, schema: str, *, rescue: str | None = None, timestamps: str = "exact", reason: str = "reason"
+) -> DataFrame:
     """Read the JSON in the column `body` of `df` as `schema`: its columns come before those of `df`.
 
     A body that is not exactly one JSON object that fits the schema gives nulls, and says why in the column `reason`,
     which is null where the body is good; `EntityTable(reject_by=reason)` sets such rows aside. Nothing is altered to
-    make it fit. With `rescue`, that column has the fields that the schema does not know, as JSON. docs/bodies.md has
-    what each type takes.
+    make it fit. With `rescue`, that column has the fields that the schema does not know, as JSON; with
+    `timestamps="truncate"`, times that are finer than a microsecond are cut. docs/bodies.md has what each type takes.
     """
     columns = body_schema(schema, [*df.columns, reason], rescue=rescue)
-    reader = body_reader(columns, rescue=rescue)
+    reader = body_reader(columns, rescue=rescue, timestamps=timestamps)
     place = df.columns.index("body")
     wider = StructType([*columns.fields, *df.schema.fields, StructField(reason, StringType())])
 

@@ -77,6 +77,7 @@ class MicroBatches:
     pipeline      what the events are for: a consumer group belongs to one pipeline
     schema        of JSON bodies, as Spark writes it: then `batch.events` has its columns before the source's, and the
                   table that the batch is applied to sets aside what does not fit, with the reason
+    timestamps    "truncate": times in bodies that are finer than a microsecond are cut; default: `exact`, set aside
     table         the `EntityTable` or `HandledOnSpark` that the batches are applied to: asked where the stores have
                   lost a checkpoint, and before events count as lost that it holds. A `HandledOnSpark` has to be named:
                   what it has parked is tried between batches
@@ -100,6 +101,7 @@ class MicroBatches:
         store: str | None = None,
         pipeline: str = "",
         schema: str | None = None,
+        timestamps: str = "exact",
         table: KnowsWatermarks | None = None,
         available_now: bool = False,
         rng: Random | None = None,
@@ -126,7 +128,7 @@ class MicroBatches:
             source.columns,
             source.batch_rows,
             reads_for(source),
-            None if bodies is None else body_reader(bodies),
+            None if bodies is None else body_reader(bodies, timestamps=timestamps),
             links=trace_links,
         )
         fields = [] if bodies is None else list(bodies.fields)
