@@ -124,6 +124,30 @@ def test_whose_a_rejected_row_is(body: object, its: bool) -> None:
     assert is_of(row, {"id": "5"}) is its
 
 
+@pytest.mark.parametrize(
+    ("written", "its"),
+    [
+        ("1.10", True),
+        ('"1.10"', True),
+        ("1.1", False),
+        ('1.1, "id": 1.10', True),
+        ('1.10, "ID": 1.1', True),
+        ("1.1000000000000000000001", False),
+    ],
+)
+def test_the_digits_of_a_key_are_those_that_were_sent(written: str, its: bool) -> None:
+    row = RejectedRow(EventId("h", "0", 1), 0, f'{{"id": {written}}}', "bad", "{}", "2026-01-01T00:00:00.000000Z")
+    assert is_of(row, {"id": "1.10"}) is its
+
+
+@pytest.mark.parametrize(
+    "key", ["1234567890.123456789012345678", "1E5", "9" * 5_000, "0.1e-400", "[1.10,true]", "true"]
+)
+def test_whatever_is_written_can_be_found(key: str) -> None:
+    row = RejectedRow(EventId("h", "0", 1), 0, f'{{"id": {key}}}', "bad", "{}", "2026-01-01T00:00:00.000000Z")
+    assert is_of(row, {"id": key})
+
+
 def test_what_a_text_may_be_in_a_database() -> None:
     assert candidates("5") == ["5", 5, 5.0]
     assert candidates("a") == ["a"]

@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from leasehold.errors import ConfigError
@@ -143,17 +144,22 @@ def parse_key(spec: TableSpec, stated: Sequence[str]) -> dict[str, str]:
 
 
 def is_of(row: RejectedRow, key: Mapping[str, str]) -> bool:
-    """Whether the key can be read in a rejected row: rule 5. What others wrote is read, or it is not."""
+    """Whether the key can be read in a rejected row: rule 5. What others wrote is read, or it is not.
+
+    Numbers are what is written: 1.10 is not 1.1, as in a key of text. Of a name that occurs twice each value counts.
+    """
     if not isinstance(row.body, str | bytes):
         return False
     try:
-        value = json.loads(row.body.encode() if isinstance(row.body, str) else row.body)  # also behind a mark
+        value = _read(row.body.encode() if isinstance(row.body, str) else row.body)  # also behind a mark
     except (ValueError, RecursionError):
         return False
-    if not isinstance(value, dict):
+    if not isinstance(value, tuple):
         return False
-    fields = {folded(name): each for name, each in value.items()}
-    return all(folded(name) in fields and _text(fields[folded(name)]) == wanted for name, wanted in key.items())
+    return all(
+        any(folded(given) == folded(name) and _is(each, wanted) for given, each in value)
+        for name, wanted in key.items()
+    )
 
 
 def candidates(text: str) -> list[object]:
@@ -169,5 +175,14 @@ def candidates(text: str) -> list[object]:
     return found
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+_read = partial(json.loads, object_pairs_hook=tuple, parse_int=str, parse_float=str, parse_constant=str)
+"""JSON with its digits: an object becomes a tuple of names and values, a number its text."""
+
+
+def _is(value: object, wanted: str) -> bool:
+    if isinstance(value, str):
+        return value == wanted
+    try:
+        return bool(_read(wanted) == value)
+    except (ValueError, RecursionError):
+        return False
