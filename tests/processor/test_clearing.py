@@ -95,6 +95,7 @@ def test_keys_as_text(spec: TableSpec, stated: list[str], key: dict[str, str]) -
         (TWO, ["a"], "the keys of t are day, Flight"),
         (TWO, ["day=3"], "Flight is missing"),
         (ONE, ["a", "b"], "id is given twice"),
+        (ONE, ["a\udcff"], "half a surrogate pair"),
         (TableSpec(name="t", pipeline="p", mode="append"), ["a"], "has no keys"),
     ],
 )

@@ -45,6 +45,24 @@ def test_any_name_will_do(tmp_path: Path, name: str) -> None:
     assert sink(path, name=name, keys=(name,)).apply(it).replayed == 2
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "a\ud83d"},
+        {"pipeline": "a\ud83d"},
+        {"consumer_group": "\udcff"},
+        {"keys": ("a\ud83d",)},
+        {"sequence_by": "a\ud83d"},
+    ],
+)
+def test_a_name_with_half_a_surrogate_pair_is_refused_before_the_database_is_asked(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="half a surrogate pair") as refused:
+        sink(tmp_path / "t.db", **given).check(schema(tail=pa.string()))
+    assert str(refused.value).isascii()
+
+
 def test_a_column_of_the_fence_may_be_a_key(tmp_path: Path) -> None:
     table = sink(tmp_path / "t.db", keys=("Partition", "tail"), keep=("Partition",))
     table.apply(batch([E("a"), E("a", partition="1"), E("a", "last", number=1)]))

@@ -27,7 +27,7 @@ from typing import Protocol, runtime_checkable
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.set_aside import RejectedRow
-from leasehold.sinks.table import TableSpec, folded, ordered_keys
+from leasehold.sinks.table import TableSpec, check_utf8, folded, ordered_keys
 
 __all__ = ["Cleared", "Forgets", "Forgotten", "Retention"]
 
@@ -128,6 +128,7 @@ def parse_key(spec: TableSpec, stated: Sequence[str]) -> dict[str, str]:
         raise ConfigError("--key", None, f"the table {spec.name} has no keys, so nothing is known of any", "Leave it")
     key: dict[str, str] = {}
     for text in stated:
+        check_utf8("--key", text)
         name, equals, value = text.partition("=")
         if equals and folded(name) in names:
             name = names[folded(name)]

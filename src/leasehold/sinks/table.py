@@ -87,6 +87,7 @@ class TableSpec:
                 raise ConfigError(setting, tuple(names), f"{twice[0]} is named twice", "Name each column once")
             object.__setattr__(self, setting, tuple(names))
         if self.sequence_by is not None:
+            _check_name("sequence_by", self.sequence_by)
             object.__setattr__(self, "sequence_by", _spaced(self.sequence_by))
         self._check_columns()
 
@@ -180,6 +181,15 @@ def _spaced(expression: str) -> str:
 def _check_name(field: str, value: object) -> None:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise ConfigError(field, value, "a text that is not empty", "Give it a name")
+    check_utf8(field, value)
+
+
+def check_utf8(field: str, text: str) -> None:
+    """Refuse text that no database can keep. Raises `ConfigError`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(field, text, "text that can be written as UTF-8", "It holds half a surrogate pair") from None
 
 
 @dataclass(frozen=True, slots=True)
