@@ -34,8 +34,10 @@ from leasehold.processor import (
     every,
 )
 from leasehold.processor.arguments import Stores
+from leasehold.processor.error_reports import TOLD_AGAIN, ErrorReports
 from leasehold.stores import Store, open_store
 from leasehold.stores.sqlite.store import SqliteStore
+from leasehold.testing.clock import ManualClock
 from tests.processor.plain import (
     DELIVERY,
     SETTINGS,
@@ -422,7 +424,7 @@ def test_checkpoints_that_are_refused_and_mend_are_written_and_said_once(
         until(lambda: store.checkpoints(hub).get("0") == 4, "the checkpoint")
         until(lambda: "written after all" in caplog.text, "the line")
     assert len([1 for line in caplog.messages if "grant the right" in line]) == 1
-    assert len(handler.errors) >= 5
+    assert handler.errors == [("0", "StoreError: the checkpoints may not be written: grant the right")]
     assert handler.stopped == [("0", 1, StopReason.SHUTDOWN)]
 
 
@@ -442,9 +444,11 @@ class RefusingStore(TellingStore):
     """A store whose ownership may not be read for a time."""
 
     refused = False
+    refusals = 0
 
     def list_ownership(self, group: Any) -> Any:
         if self.refused:
+            self.refusals += 1
             raise StoreError("the records may not be read: grant the right")
         return super().list_ownership(group)
 
@@ -456,7 +460,7 @@ def test_a_store_that_refuses_the_balancer_is_said_once(
     with make(hub, store, handler) as processor:
         handler.wait(5)
         store.refused = True
-        until(lambda: len(handler.errors) >= 3, "three cycles that fail")
+        until(lambda: store.refusals >= 3, "three cycles that fail")
         store.refused = False
         until(lambda: "dispatch cycles work again" in caplog.text, "the end of it")
         send(hub, 5)
@@ -465,6 +469,29 @@ def test_a_store_that_refuses_the_balancer_is_said_once(
     assert [line for line in caplog.messages if "grant the right" in line] == [
         "dispatch cycle failed: the records may not be read: grant the right"
     ]
+    assert handler.errors == [(None, "StoreError: the records may not be read: grant the right")]
+
+
+def test_what_a_service_says_again_is_told_once_in_five_minutes_and_what_a_handler_raises_each_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[tuple[str, str | None]] = []
+    clock = ManualClock()
+    reports = ErrorReports(lambda error, partition: told.append((str(error), partition)), clock)
+    reports.start()
+    for _ in range(3):  # in turn: two calls fail in each cycle
+        for partition in (None, "0"):
+            reports.report(StoreError("list: refused"), partition)
+            reports.report(HubUnavailable("read: away"), partition)
+        reports.report(ValueError("the handler's"), "0")
+    clock.advance(TOLD_AGAIN)
+    reports.report(StoreError("list: refused"))
+    reports.close()
+    services = [(said, partition) for said, partition in told if said != "the handler's"]
+    each = [(said, partition) for partition in (None, "0") for said in ("list: refused", "read: away")]
+    assert services == [*each, ("list: refused", None)]
+    assert told.count(("the handler's", "0")) == 3
+    assert len(caplog.records) == len(services) + 1
 
 
 # The order of an ending

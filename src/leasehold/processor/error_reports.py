@@ -2,8 +2,9 @@
 
 Owns one thread that calls `on_error`, one error after another, so that a slow one delays neither renewals nor
 handlers. Promises that reporting never waits, and that what was reported before the end is delivered before it.
-Keeps the latest `MOST` if they come faster than they are heard. What comes again and again in the same words is
-delivered each time, and logged once in `LOGGED_AGAIN`.
+Keeps the latest `MOST` if they come faster than they are heard. What comes again and again in the same words is logged
+once in `TOLD_AGAIN`, and of a store or hub, which is asked several times a second, also delivered once in that time.
+What a handler raises is delivered each time.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ OnError = Callable[[BaseException, "str | None"], object]
 """Takes an error and the partition that it is about: None for the hub, the stores, or the balancing."""
 
 MOST = 1_000
-LOGGED_AGAIN = 300.0
-"""Seconds until an error is logged again that is reported in the same words about the same partition."""
+TOLD_AGAIN = 300.0
+"""Seconds until an error is told again that is reported in the same words about the same partition."""
 
 
 class ErrorReports:
@@ -36,7 +37,7 @@ class ErrorReports:
         self._on_error = on_error
         self._leave = leave
         self._clock = clock
-        self._logged: dict[str | None, tuple[str, float]] = {}
+        self._told: dict[tuple[str | None, str], float] = {}
         self._changed = threading.Condition()
         self._waiting: deque[tuple[BaseException, str | None]] = deque(maxlen=MOST)
         self._ended = False
@@ -48,27 +49,29 @@ class ErrorReports:
             self.thread.start()
 
     def report(self, error: BaseException, partition: str | None = None, *, logged: bool = False) -> None:
-        """Log an error, unless somebody has, and have it delivered. Never waits."""
-        if not logged:
-            self._log(error, partition)
-        if self._on_error is None:
-            return
+        """Log an error, unless somebody has, and have it delivered, if it is time for it. Never waits."""
+        said, service = f"{type(error).__name__}: {error}", isinstance(error, StoreError | HubError)
         with self._changed:
-            self._waiting.append((error, partition))
-            self._changed.notify_all()
-
-    def _log(self, error: BaseException, partition: str | None) -> None:
+            news = self._is_news(said, partition)
+            if self._on_error is not None and (news or not service):
+                self._waiting.append((error, partition))
+                self._changed.notify_all()
         if is_quiet(error):
             logger.info("nobody reads the standard output any more: stopping")
-            return
-        said, now = f"{type(error).__name__}: {error}", self._clock.monotonic()
-        before, at = self._logged.get(partition, ("", 0.0))
-        if said == before and now < at + LOGGED_AGAIN:
-            return
-        self._logged[partition] = said, now
-        about = "the processor" if partition is None else f"partition {partition}"
-        traced = not (is_transient(error) or isinstance(error, StoreError | HubError))  # those say it all themselves
-        logger.warning("%s: %s", about, said, exc_info=error if traced else None)
+        elif news and not logged:
+            about = "the processor" if partition is None else f"partition {partition}"
+            traced = not (is_transient(error) or service)  # those say it all themselves
+            logger.warning("%s: %s", about, said, exc_info=error if traced else None)
+
+    def _is_news(self, said: str, partition: str | None) -> bool:
+        """Whether this has not been told lately; the `MOST` latest are known. Under the lock."""
+        now = self._clock.monotonic()
+        at = self._told.pop((partition, said), None)
+        news = at is None or now >= at + TOLD_AGAIN
+        self._told[partition, said] = now if at is None or news else at
+        if len(self._told) > MOST:
+            del self._told[next(iter(self._told))]
+        return news
 
     def close(self) -> None:
         """Deliver what has been reported, and end."""

@@ -84,7 +84,8 @@ class EventProcessor:
     on_partition_start  called with the context before the first events of a partition, and again after a failure
     on_partition_stop   called with the context and a `StopReason` after the last ones
     on_error            called with an error and the partition that it is about: None for the hub, the stores, the
-                        balancing. One call at a time
+                        balancing. One call at a time; what a store or hub says again in the same words is told
+                        once in five minutes
     consumer_group      who reads together
     partitions          a fixed share in place of balancing: these partition ids, and no ownership store. `stores` is
                         one for checkpoints, or (None, CHECKPOINTS). A later start with the same share takes it over
