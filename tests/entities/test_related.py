@@ -156,6 +156,64 @@ def test_related_tables_that_may_not_be(bench: Bench, tables: Any, said: str) ->
         bench.table(related=tables)
 
 
+INNER = "CREATE FUNCTION inner_one(s text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT lower($1)'"
+OUTER = (
+    "CREATE FUNCTION outer_one(s text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN inner_one(s); END'",
+    "CREATE FUNCTION on_row() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM inner_one('x'); RETURN NULL; END$$",
+)
+RUNS = {
+    "an index": "CREATE INDEX ON lines (outer_one(sku))",
+    "a default": "ALTER TABLE lines ADD low text DEFAULT outer_one('x')",
+    "a trigger of inserts": "CREATE TRIGGER t AFTER INSERT ON lines FOR EACH ROW EXECUTE FUNCTION on_row()",
+    "a trigger of updates": "CREATE TRIGGER t AFTER UPDATE ON lines FOR EACH ROW EXECUTE FUNCTION on_row()",
+    "a trigger of deletions": "CREATE TRIGGER t AFTER DELETE ON lines FOR EACH ROW EXECUTE FUNCTION on_row()",
+}
+
+
+@pytest.mark.parametrize("runs", RUNS)
+@pytest.mark.parametrize("rows", [1, 0])
+def test_a_check_writes_a_row_of_a_related_table_on_trial(place: Place, runs: str, rows: int) -> None:
+    place.run(*TABLES, INNER, *OUTER)
+    finding = [f"ALTER FUNCTION {one} SET search_path = {place.schema}" for one in ("outer_one(text)", "on_row()")]
+    if rows:
+        place.run("INSERT INTO orders VALUES ('a')", "INSERT INTO lines VALUES ('a', 1, 'x')")
+    place.run(*finding, RUNS[runs], *(one.partition(" SET ")[0] + " RESET ALL" for one in finding))
+    before = place.look("SELECT * FROM lines")
+    sink = PostgresSink(place.url, TableSpec(name="orders", pipeline="p", keys=["order_id"]))
+    (one,) = look_at_related(sink, ["lines"], "driver")
+    if rows or "trigger" not in runs:
+        assert not one.ok
+        assert re.search(r"lines: .*inner_one.*does not exist.*ALTER FUNCTION .* SET search_path", one.said)
+    place.run(*finding)
+    (one,) = look_at_related(sink, ["lines"], "driver")
+    assert one.ok, one.said
+    assert place.look("SELECT * FROM lines") == before
+    sink.close()
+
+
+def test_a_check_of_a_related_table_takes_no_number_and_finds_a_publication(place: Place) -> None:
+    place.run(
+        "CREATE TABLE notes (id bigint GENERATED ALWAYS AS IDENTITY, no serial, at timestamptz DEFAULT now(), "
+        "body jsonb, tags text[], name text UNIQUE NOT NULL)",
+        "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "CREATE TRIGGER t AFTER INSERT ON notes FOR EACH ROW EXECUTE FUNCTION nothing()",
+        "INSERT INTO notes (name, body, tags) VALUES ('a', '{}', '{x,y}')",
+    )
+    sink = PostgresSink(place.url, TableSpec(name="orders", pipeline="p", keys=["order_id"]))
+    before = place.look("SELECT * FROM notes")
+    for _ in range(2):
+        (one,) = look_at_related(sink, ["notes"], "driver")
+        assert one.ok, one.said
+    assert place.look("SELECT * FROM notes") == before
+    place.run("INSERT INTO notes (name) VALUES ('b')")
+    assert place.look("SELECT id, no FROM notes WHERE name = 'b'") == [(2, 2)]
+    place.run(f"CREATE PUBLICATION {place.schema} FOR TABLE notes")
+    (one,) = look_at_related(sink, ["notes"], "driver")
+    assert (one.ok, "REPLICA IDENTITY" in one.said) == (False, True)
+    place.run(f"DROP PUBLICATION {place.schema}")
+    sink.close()
+
+
 def test_a_check_names_the_rights_that_a_user_of_postgres_lacks(place: Place) -> None:
     place.run(*TABLES)
     role = f"reader_{place.schema}"

@@ -166,6 +166,10 @@ def test_a_check_looks_at_related_tables(place: Path) -> None:
     after = found()
     assert after["lines"] == (True, "lines has the columns line, sku; keys=[…] of a Row may be (line) or (sku)")
     assert (after["notes"][0], "no unique index" in after["notes"][1]) == (False, True)
+    with closing(sqlite3.connect(place / "entities.db")) as connection:
+        connection.execute("CREATE TRIGGER t AFTER UPDATE ON lines BEGIN INSERT INTO gone VALUES (1); END")
+    later = found()
+    assert (later["lines"][0], "lines: SQLite cannot write" in later["lines"][1]) == (False, True)
 
 
 def test_an_outbox_without_a_handler(place: Path) -> None:

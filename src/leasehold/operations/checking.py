@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from leasehold.backends import masked
-from leasehold.errors import ConfigError, LeaseholdError, UsageError
+from leasehold.errors import LeaseholdError, SinkError, UsageError, is_transient
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub, TellsTimes
 from leasehold.model import OwnerId, PositionKind, Positions, Presence
@@ -158,8 +158,10 @@ def look_at_related(sink: Sink, tables: Collection[str], place: str) -> Iterator
     for name in tables:
         try:
             it = sink.related_table(name)
-        except (ConfigError, UsageError) as error:
-            yield _failed("related", place, " ".join(str(error).split()), getattr(error, "__notes__", ()))
+        except (UsageError, SinkError) as error:
+            if is_transient(error):
+                raise
+            yield _failed("related", place, f"{name}: {' '.join(str(error).split())}", getattr(error, "__notes__", ()))
             continue
         said = f"{name} has the columns {', '.join(it.columns)}"
         if set(it.missing) - {"DELETE"}:

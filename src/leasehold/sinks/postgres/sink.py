@@ -280,7 +280,8 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     def related_table(self, name: str) -> RelatedTable:
         """See `ShowsRelated`."""
-        with self._using() as session:
+        with self._using() as session, session.connection.transaction():
+            session.run("SET CONSTRAINTS ALL IMMEDIATE")
             return related.shown(session, name, self._connections.shown)
 
     def check_messages(self, schema: pa.Schema) -> None:

@@ -14,11 +14,12 @@ tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 
 from leasehold.postgres.troubles import is_the_rows
+from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
 from leasehold.sinks.postgres.session import Session
@@ -42,20 +43,9 @@ def write_a_row(session: Session, layout: Layout) -> None:
     """Write a row as a batch would. Raises what would fail every batch, as the server says it."""
     if session.missing_rights(session.spec.name, ["SELECT"]):
         return
-    names = [quoted(column.name) for column in layout.relation.columns if not column.is_generated]
-    columns, table = ", ".join(names), session.names.table
-    if there := bool(session.one(f"SELECT EXISTS (SELECT 1 FROM {table})")):
-        row = f"SELECT {columns} FROM {table} LIMIT 1{' FOR UPDATE SKIP LOCKED' if layout.keys else ''}"
-    else:
-        row = f"SELECT {', '.join(_made_up(layout))}"
-    _undone(
-        session,
-        f"CREATE TEMPORARY TABLE {_COPY} (LIKE {table} INCLUDING ALL EXCLUDING DEFAULTS EXCLUDING IDENTITY "
-        "EXCLUDING STATISTICS EXCLUDING COMMENTS)",
-        f"INSERT INTO {_COPY} ({columns}) {row}",
-    )
-    if defaults := session.rows(_DEFAULTS, name=table.replace("%%", "%")):
-        _undone(session, f"SELECT {', '.join(sent(default) for (default,) in defaults)}")
+    table, columns = session.names.table, _given(layout.relation)
+    there, row = tried_row(session, table, layout.relation, lock=bool(layout.keys))
+    show_definition(session, table, columns, row)
     if not there and layout.drawn:
         return  # a new row would take a number
     staged = ", ".join(
@@ -63,13 +53,13 @@ def write_a_row(session: Session, layout: Layout) -> None:
     )
     source = f"(SELECT {staged} FROM ({row}) AS r({columns})) AS s"
     written = layout.upserts(table, source, "true", layout.is_row("s") if layout.keys else "")
-    _undone(session, *written, *written)  # the second time it is there in any case
+    undone(session, *written, *written)  # the second time it is there in any case
     if there and layout.keys and not layout.relation.plain and _may_go(session, layout):
         kept = f"CREATE TEMPORARY TABLE {_COPY} AS {row}"
         same = " AND ".join(f"t.{name} = r.{name}" for name in (quoted(key.name) for key in layout.key_targets))
         gone = f"DELETE FROM {table} AS t USING {_COPY} AS r WHERE {same}"
         again = f"INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {_COPY}"
-        _undone(session, kept, gone, again)
+        undone(session, kept, gone, again)
 
 
 def _may_go(session: Session, layout: Layout) -> bool:
@@ -78,18 +68,45 @@ def _may_go(session: Session, layout: Layout) -> bool:
     return not referred and not session.missing_rights(session.spec.name, ["DELETE"])
 
 
-def _made_up(layout: Layout) -> Iterator[str]:
-    for column in layout.relation.columns:
+def tried_row(session: Session, table: str, relation: Relation, *, lock: bool) -> tuple[bool, str]:
+    """Whether there is a row, and what selects one of those there are, or else one that is made up."""
+    if session.one(f"SELECT EXISTS (SELECT 1 FROM {table})"):
+        return True, f"SELECT {_given(relation)} FROM {table} LIMIT 1{' FOR UPDATE SKIP LOCKED' if lock else ''}"
+    return False, f"SELECT {', '.join(_made_up(relation))}"
+
+
+def show_definition(session: Session, table: str, columns: str, row: str) -> None:
+    """What the table's indexes, rules and defaults run, runs for this row in a copy of its definition."""
+    undone(
+        session,
+        f"CREATE TEMPORARY TABLE {_COPY} (LIKE {table} INCLUDING ALL EXCLUDING DEFAULTS EXCLUDING IDENTITY "
+        "EXCLUDING STATISTICS EXCLUDING COMMENTS)",
+        f"INSERT INTO {_COPY} ({columns}) {row}",
+    )
+    if defaults := session.rows(_DEFAULTS, name=table.replace("%%", "%")):
+        undone(session, f"SELECT {', '.join(sent(default) for (default,) in defaults)}")
+
+
+def _given(relation: Relation) -> str:
+    return ", ".join(quoted(column.name) for column in relation.columns if not column.is_generated)
+
+
+def _made_up(relation: Relation) -> Iterator[str]:
+    for column in relation.columns:
         if not column.is_generated:
             value = _MADE_UP.get(column.declared.partition("(")[0], "NULL")
-            yield f"CAST({value} AS {sent(column.declared)})"
+            yield f"CAST({value} AS {sent(column.declared)}) AS {quoted(column.name)}"
 
 
-def _undone(session: Session, *statements: str) -> None:
+def undone(session: Session, *statements: str | Callable[[], None]) -> None:
+    """Run these, and undo them. Raises what lasts, and is no row's fault."""
     try:
         with session.savepoint():
             for statement in statements:
-                session.run(statement)
+                if isinstance(statement, str):
+                    session.run(statement)
+                else:
+                    statement()
             raise psycopg.Rollback
     except psycopg.Error as error:
         if not is_the_rows(error):

@@ -6,12 +6,12 @@ Owns their SQL. Runs inside the transaction of a batch, which locks the database
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from leasehold.errors import ConfigError, SinkError, UsageError
+from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError
 from leasehold.sinks.related import (
     EntityStep,
     Gone,
@@ -45,7 +45,26 @@ def shown(connection: sqlite3.Connection, spec: TableSpec, name: str) -> Related
     check(connection, spec, [name])
     columns = _columns(connection, name)
     given = tuple(one for one, computed in columns.items() if not computed)
-    return RelatedTable(given, tuple(tuple(sorted(keys)) for keys in _unique(connection, name)))
+    found = RelatedTable(given, tuple(tuple(sorted(keys)) for keys in _unique(connection, name)))
+    for statement, places in _explained(name, found):
+        try:
+            connection.execute(f"EXPLAIN {statement}", [None] * places)
+        except sqlite3.OperationalError as error:
+            raise SchemaMismatch(
+                f"SQLite cannot write to the table {name} as it is: {error}. Correct its indexes or triggers"
+            ) from error
+    return found
+
+
+def _explained(name: str, found: RelatedTable) -> Iterator[tuple[str, int]]:
+    """Statements that need all that writing to the table runs, and how many values are bound in each."""
+    names = [*map(quoted, found.columns)]
+    insert = f"INSERT INTO {quoted(name)} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    for keys in found.keys[:1]:
+        sets = ", ".join(f"{column} = excluded.{column}" for column in names)
+        insert += f" ON CONFLICT ({', '.join(map(quoted, keys))}) DO UPDATE SET {sets}"
+    yield insert, len(names)
+    yield f"DELETE FROM {quoted(name)}", 0
 
 
 class Steps:

@@ -7,6 +7,7 @@ that somebody else has written and not committed is waited for, until the connec
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -19,6 +20,7 @@ from leasehold.sinks.postgres.catalog import Relation, UniqueIndex, check_tables
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
 from leasehold.sinks.postgres.session import Session, reason_of
+from leasehold.sinks.postgres.trial import show_definition, tried_row, undone
 from leasehold.sinks.related import (
     EntityStep,
     Gone,
@@ -45,14 +47,39 @@ def check(session: Session, tables: Collection[str], shown: str) -> None:
 
 
 def shown(session: Session, name: str, place: str) -> RelatedTable:
-    """See `ShowsRelated`."""
+    """See `ShowsRelated`. A row is written on trial, and undone."""
     check(session, [name], place)
     its = relation(session, name)
-    return RelatedTable(
+    found = RelatedTable(
         tuple(column.name for column in its.columns if not column.computed),
         tuple(tuple(sorted(index.columns)) for index in its.unique if _names_rows(index)),
         tuple(session.missing_rights(name, RIGHTS)),
     )
+    if not set(found.missing) - {"DELETE"}:
+        _try_a_row(session, name, its, found, place)
+    return found
+
+
+def _try_a_row(session: Session, name: str, its: Relation, found: RelatedTable, place: str) -> None:
+    """As `trial.write_a_row`, by the statements that write a handler's rows. Raises what would fail each of them."""
+    table = session.names.of(name)
+    there, row = tried_row(session, table, its, lock=True)
+    columns = [column for column in its.columns if not column.is_generated]
+    show_definition(session, table, ", ".join(quoted(column.name) for column in columns), row)
+    given = [column.name for column in columns if not (column.computed or column.drawn)]
+    numbered = len(given) < len(columns)  # a new row would take a number
+    if not given or (numbered and not there):
+        return
+    texts = ", ".join(f"CAST({quoted(column)} AS text)" for column in given)
+    values = dict(zip(given, next(iter(session.rows(f"SELECT {texts} FROM ({row}) AS r")), ()), strict=False))
+    known = {column for column, value in values.items() if value is not None}
+    if (keys := next((keys for keys in found.keys if known.issuperset(keys)), None)) is None:
+        return
+    steps, its_row = Steps(session, place), Row(name, values, keys=keys)
+    write = partial(steps.write_row, its_row)
+    undone(session, write, write)  # the second time it is there in any case
+    if not (numbered or found.missing or its.plain) and all(key.outgoing for key in its.foreign):
+        undone(session, partial(steps.write_row, Gone(name, {key: values[key] for key in keys})), write)
 
 
 def _names_rows(index: UniqueIndex) -> bool:
@@ -73,7 +100,7 @@ class Steps:
                 if step.changes and step.state is not None:
                     states.write(self._session, schema, layout, step.key, step.state)
                 for row in step.rows:
-                    self._write(row)
+                    self.write_row(row)
                 if step.changes and step.state is None:
                     states.write(self._session, schema, layout, step.key, None)
         except UsageError as error:
@@ -84,7 +111,8 @@ class Steps:
             return reason_of(error)
         return None
 
-    def _write(self, row: Row | Gone) -> None:
+    def write_row(self, row: Row | Gone) -> None:
+        """Write a related row, or delete it. Raises what the server says, and `UsageError`."""
         its = self._relation(row.table)
         declared = {column.name: column.declared for column in its.columns}
         if strangers := [name for name in row.values if name not in declared]:
