@@ -249,6 +249,9 @@ def test_parked_events_of_a_hub_that_was_made_anew_are_tried_by_the_command(plac
         refused = retried()
         assert (refused["triedHere"], refused["stillParked"]) == (3, 3)
         assert refused["errors"] == ["ConnectionError: away"]
+        file.write_text(SPREAD.replace("[transform]", '[transform]\nsql = "SELECT * FROM events"'))
+        assert retried()["leftToInstances"] == 3, "a transform takes Spark, whose instances try them"
+        file.write_text(SPREAD)
         (place / "mended").touch()
         done = retried()
         assert (done["retried"], done["triedHere"], done["stillParked"], done["errors"]) == (4, 3, 0, [])

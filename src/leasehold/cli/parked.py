@@ -154,8 +154,10 @@ def retry(
 
     They notice it within 10 seconds. An event behind another one of its entity is tried once that one is done. Events
     of a hub that the file does not name any more, or that was made anew, have no owner: this command calls the handler
-    for them, and says what became of them. If the file names no handler, instances try them within two minutes.
+    for them, and says what became of them. If the file names no handler, or gives it what a transform makes of events,
+    which takes Spark, instances try them within two minutes.
     """
+    from leasehold.handled.pipeline import is_transformed
     from leasehold.operations.left_parked import left_of
     from leasehold.operations.parked import retry as retry_all
 
@@ -166,10 +168,13 @@ def retry(
     count = retry_all(rows, chosen)
     summary = f"{counted(count - len(left), 'parked event')} to be tried at once"
     facts: dict[str, object] = {"retried": count}
-    if left and pipeline.sink.handler is None:
+    if left and (pipeline.sink.handler is None or is_transformed(pipeline)):
+        lacks = "names no handler to try them with"
+        if pipeline.sink.handler is not None:
+            lacks = "has a transform, which takes Spark"
         summary += (
-            f"\n{counted(len(left), 'event')} of a hub that the pipeline does not read any more: the file names no "
-            "handler to try them with, and running instances do so within two minutes"
+            f"\n{counted(len(left), 'event')} of a hub that the pipeline does not read any more: the file {lacks}, and "
+            "running instances try them within two minutes"
         )
         facts |= {"leftToInstances": len(left)}
     elif left:
