@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,35 @@ def test_an_event_that_the_transform_cannot_compute_is_rejected_as_it_was_sent(
     [(reason, body)] = rows(folder, "SELECT reason, CAST(body AS TEXT) FROM orders_rejected")
     assert "cannot be computed" in reason
     assert json.loads(body) == {"order_id": "b", "amount": 0}
+
+
+def test_what_a_hub_that_was_made_anew_has_left_parked_is_tried_by_the_instances(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`parked retry` says so, since it has no Spark for the transform."""
+    monkeypatch.setattr("leasehold.entities.parking.left_behind.UNTOUCHED", 0.2)
+    monkeypatch.setattr("leasehold.entities.parking.trying.SELDOM", 0.1)
+    monkeypatch.setattr("leasehold.entities.parking.trying._LOOK", 0.1)
+    sql = f"SELECT lower(order_id) AS order_id, amount, version, {PLACE} FROM events"
+    spread = ("[sink]", '[sink]\nspread = true\nsequence_by = "version"')
+    write(folder, f'sql = "{sql}"', spread, ("amount DECIMAL(12,2)", "amount DECIMAL(12,2), version BIGINT"))
+
+    def numbered(*events: tuple[str, int, int]) -> None:
+        with closing(LogHub(folder / "hub.db")) as hub:
+            for key, amount, version in events:
+                body = json.dumps({"order_id": key, "amount": amount, "version": version}).encode()
+                hub.send([Event(body, partition_key=key)])
+
+    numbered(("A", 1, 1), ("B", 13, 1), ("B", 2, 2))
+    run(folder, spark, monkeypatch, lambda: len(parked(folder)) == 2 and totals(folder) == {"a": 1})
+    for one in folder.glob("hub.db*"):
+        one.unlink()
+    LogHub.create(folder / "hub.db", partitions=2).close()
+    numbered(("B", 5, 3))
+    (folder / "mended").touch()
+    said = CliRunner().invoke(app, ["parked", "retry", str(folder / "orders.toml"), "--all", "--json"])
+    assert (said.exit_code, json.loads(said.stdout)["leftToInstances"]) == (0, 2), said.output
+    run(folder, spark, monkeypatch, lambda: totals(folder) == {"a": 1, "b": 20} and not parked(folder))
 
 
 def test_a_spread_table(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
