@@ -1,9 +1,10 @@
 """Sending through the official producer, in batches up to the size that the service takes.
 
 Owns which batch an event goes into. Events of one partition or key keep their order; a batch is one partition
-or one key. Promises that what `send` counts has been acknowledged. A send that the service throttles is tried
-again here, since the official client (5.15) does not; what the service refuses because of its content is a
-`SchemaMismatch`; after any other fault it may have been stored or not.
+or one key, and those of several keys are on their way at once (`together`). Which partition a key goes to the service
+alone decides. Promises that what `send` counts has been acknowledged, and that nothing is on its way when it returns or
+raises. A send that the service throttles is tried again here, since the official client (5.15) does not; what the
+service refuses because of its content is a `SchemaMismatch`; after any other fault it may have been stored or not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -20,6 +22,7 @@ from azure.eventhub.exceptions import EventDataSendError
 
 from leasehold.errors import SchemaMismatch
 from leasehold.hubs.event_hubs.events import to_send
+from leasehold.hubs.event_hubs.together import Lane, send_together
 from leasehold.hubs.event_hubs.url import Address, without_secrets
 from leasehold.hubs.trace_context import sent_in_span
 from leasehold.model import Event
@@ -32,6 +35,9 @@ _CONTENT = frozenset(
     {"argument-error", "argument-out-of-range", "decode-error", "invalid-field", "link:message-size-exceeded"}
 )
 """Conditions of a refusal, as the client names them, by which it is the event's own fault: no waiting mends it."""
+
+_Place = tuple[str, str]
+"""A keyword of the client's `create_batch`, and its value."""
 
 
 class Sender:
@@ -48,8 +54,7 @@ class Sender:
         source = iter(sent_in_span(events))
         with self._lock:
             while some := list(islice(source, _AT_ONCE)):
-                for place, own in self._placed(some, partition, partitions).items():
-                    self._send_to(place, own)
+                self._send_placed(self._placed(some, partition, partitions))
                 count += len(some)
         return count
 
@@ -60,9 +65,9 @@ class Sender:
 
     def _placed(
         self, events: Sequence[Event], partition: str | None, ids: Sequence[str]
-    ) -> dict[tuple[str, str], list[EventData]]:
+    ) -> dict[_Place, list[EventData]]:
         """Events by where they go: a partition or a key."""
-        placed: dict[tuple[str, str], list[EventData]] = {}
+        placed: dict[_Place, list[EventData]] = {}
         for event in events:
             if partition is None and event.partition_key:
                 place = "partition_key", event.partition_key
@@ -76,19 +81,38 @@ class Sender:
             placed.setdefault(place, []).append(to_send(event, carry_key=place[0] == "partition_id"))
         return placed
 
-    def _send_to(self, place: tuple[str, str], events: Sequence[EventData]) -> None:
+    def _send_placed(self, placed: dict[_Place, list[EventData]]) -> None:
+        keyed: deque[Lane] = deque()
+        for place, events in placed.items():
+            batches = self._batches(place, events)
+            if place[0] == "partition_key":
+                keyed.append(batches)
+            else:
+                for batch in batches:
+                    self._send_batch(batch)
+        refusal: SchemaMismatch | None = None
+        while keyed and refusal is None:
+            left, refusal = send_together(self._client, keyed)
+            for flight in left:
+                self._send_batch(flight.batch)
+                keyed.append(flight.lane)
+        if refusal is not None:
+            raise refusal
+
+    def _batches(self, place: _Place, events: Sequence[EventData]) -> Iterator[Any]:
+        """The batches of one place, each made when it is asked for."""
         how = dict([place])
         batch = self._client.create_batch(**how)
         for event in events:
             if not _fits(batch, event):
                 if len(batch):
-                    self._send_batch(batch)
+                    yield batch
                     batch = self._client.create_batch(**how)
                     if _fits(batch, event):
                         continue
                 size = batch.max_size_in_bytes
                 raise SchemaMismatch(f"an event is larger than the {size:,} bytes that the hub takes")
-        self._send_batch(batch)
+        yield batch
 
     def _send_batch(self, batch: Any) -> None:
         pause = _FIRST_PAUSE
