@@ -265,6 +265,8 @@ class EventRange:
 class Event:
     """One event of a hub. `partition`, `sequence_number`, `offset` and `enqueued_time` are the hub's to set.
 
+    `body` is None where somebody has sent a message without one (a tombstone of Kafka), and bytes in all that is sent.
+
     Hubs make events by the hundred thousand, and most have no properties: a map that a hub leaves out is empty, and is
     made when somebody looks at it. Two maps an event less for the garbage collector are a fifth of an event's cost.
     """

@@ -30,6 +30,8 @@ from tests.hubs.unreadable import (
     BEFORE_A_BODY,
     BODIES,
     BODY,
+    BY_NO_CLIENT,
+    DATA,
     NO_SECTIONS,
     OTHERS,
     SERVICE,
@@ -58,7 +60,7 @@ def hub(memory: MemoryHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning")
 def test_a_partition_goes_on_behind_every_event(memory: MemoryHub, hub: Hub) -> None:
-    bodies = [*BODIES.values(), *NO_SECTIONS.values(), *BEFORE_A_BODY]
+    bodies = [*BY_NO_CLIENT.values(), *BODIES.values(), *NO_SECTIONS.values(), *BEFORE_A_BODY]
     memory.append("0", [Sent(one) for body in bodies for one in (body, BODY)])
     rows = rows_of(hub, "0")
     assert len(rows) == 2 * len(bodies)
@@ -102,11 +104,31 @@ def test_an_event_without_annotations_of_the_service_has_no_place() -> None:
         decode(BODY)
 
 
-@given(value=VALUES, stated=st.dictionaries(st.text(), VALUES, max_size=4))
-def test_what_the_client_can_read_is_read_as_by_the_client(value: object, stated: dict[str, object]) -> None:
-    payload = SERVICE + encode(Described(ULong(STATED), stated)) + encode(Described(ULong(VALUE), value))
+@given(body=st.binary(), stated=st.dictionaries(st.text(), VALUES, max_size=4))
+def test_what_the_client_can_read_is_read_as_by_the_client(body: bytes, stated: dict[str, object]) -> None:
+    payload = SERVICE + encode(Described(ULong(STATED), stated)) + encode(Described(ULong(DATA), body))
     known: object = decode_payload(memoryview(payload))
     assert decode(payload) == known
+
+
+@pytest.mark.parametrize("stated", [True, False, {"a": [True, None, b"b"]}, [1, 2.5, "c"]])
+def test_a_property_that_is_no_text_is_its_text_in_json(stated: object) -> None:
+    row = _row(SERVICE + encode(Described(ULong(STATED), {"p": stated, "t": "True"})) + BODY)
+    said = dict(row["properties"])
+    assert json.loads(said["p"]) == ({"a": [True, None, "b"]} if isinstance(stated, dict) else stated)
+    assert said["t"] == "True"
+
+
+@pytest.mark.parametrize(
+    "bare", [b"", encode(Described(ULong(STATED), {"p": "q"})), encode(Described(ULong(VALUE), None))]
+)
+def test_a_message_without_a_body_has_none(bare: bytes) -> None:
+    """As a tombstone of Kafka. An empty body is one: it is what the official client sends for it."""
+    assert _row(SERVICE + bare)["body"] is None
+    for empty in (b"", [b"", b""], ""):
+        sections = empty if isinstance(empty, list) else [empty]
+        kind = VALUE if isinstance(empty, str) else DATA
+        assert _row(SERVICE + b"".join(encode(Described(ULong(kind), one)) for one in sections))["body"] == b""
 
 
 @given(bare=broken())

@@ -18,13 +18,29 @@ from leasehold.queues import open_queue
 from leasehold.queues.service_bus import prompt
 from leasehold.queues.service_bus.decoding import decode
 from leasehold.queues.service_bus.queue import ServiceBusQueue, _message
-from tests.hubs.unreadable import BEFORE_A_BODY, BODIES, BODY, NO_SECTIONS, SERVICE, STATED, VALUE, VALUES, broken
+from tests.hubs.unreadable import (
+    BEFORE_A_BODY,
+    BODIES,
+    BODY,
+    BY_NO_CLIENT,
+    NO_SECTIONS,
+    SERVICE,
+    STATED,
+    VALUE,
+    VALUES,
+    broken,
+)
 from tests.queues.conftest import url
 from tests.queues.messages import received
 from tests.service_bus.servers import LEAVES_SOCKETS
 
 pytestmark = LEAVES_SOCKETS
-UNREADABLE = (*BODIES.values(), *NO_SECTIONS.values(), *(each for each in BEFORE_A_BODY if each[2] != 0x70))
+UNREADABLE = (
+    *BY_NO_CLIENT.values(),
+    *BODIES.values(),
+    *NO_SECTIONS.values(),
+    *(each for each in BEFORE_A_BODY if each[2] != 0x70),
+)
 """A header that cannot be read is the service's own: it writes one."""
 
 

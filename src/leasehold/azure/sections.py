@@ -47,13 +47,17 @@ _FEW = 16
 """So many items may an array have that take no bytes (`null`, `true`, 0): more would cost their sender nothing."""
 _NO_KEYS = (0xC, 0xD, 0xE, 0xF)
 
+Read = Callable[[memoryview], Any]
 Decoders = Sequence[Callable[[memoryview], tuple[memoryview, Any]] | None]
 _Found = dict[int, Any]
 _Unreadable = list[tuple[int, memoryview]]
 
 
 class SectionReader:
-    """Reads messages by a client's decoders, and makes lists its `header` and `properties`; none of `unused`."""
+    """Reads messages by a client's decoders, and makes lists its `header` and `properties`; none of `unused`.
+
+    `value` and `sequence` read the bodies of these kinds in their place, of bytes that have been checked.
+    """
 
     def __init__(
         self,
@@ -62,18 +66,20 @@ class SectionReader:
         header: Callable[..., Any],
         properties: Callable[..., Any],
         unused: Collection[int] = (),
+        value: Read | None = None,
+        sequence: Read | None = None,
     ) -> None:
         self._decoders = decoders
         self._unused = unused
-        self._read: dict[int, Callable[[memoryview], Any]] = {
+        self._read: dict[int, Read] = {
             HEADER: self._made(header),
             DELIVERY: self._map,
             ANNOTATIONS: self._map,
             PROPERTIES: self._made(properties),
             STATED: self._map,
             DATA: _data,
-            SEQUENCE: self._list,
-            VALUE: self._value,
+            SEQUENCE: self._list if sequence is None else _checking(sequence),
+            VALUE: self._value if value is None else _checking(value),
             FOOTER: self._map,
         }
 
@@ -173,6 +179,14 @@ def _behind(payload: memoryview, at: int) -> int:
     if kind in (0xB, 0xD, 0xF):
         return at + 5 + int(_LONG.unpack_from(payload, at + 1)[0])
     raise ValueError
+
+
+def _checking(read: Read) -> Read:
+    def checked(content: memoryview) -> Any:
+        _check(content)
+        return read(content)
+
+    return checked
 
 
 def _check(content: memoryview) -> None:

@@ -7,7 +7,9 @@ may remove the event at any moment (it may also keep it for longer). Reads only,
 what a hub does not tell in time is None.
 
 In a hub whose numbers have gaps (`HasGaps`) nothing is unread where no event is: marks of transactions and messages
-that were aborted or compacted are not waited for. Those between two events that are unread still count.
+that were aborted or compacted are not waited for. Those between two events that are unread still count. Event Hubs
+does not tell what compaction has taken away: there the lag in events is the most that it can be, and the lag in seconds
+that of the first event that is there.
 
 The checkpoint keeps the time of its last event (`PartitionProgress.enqueued`), and what comes behind it is no older. So
 the lag is at most the time since then. Where that is less than `NEAR`, as it is where a group keeps up, it is told for

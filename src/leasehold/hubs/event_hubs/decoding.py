@@ -2,6 +2,7 @@
 
 Owns what becomes of sections that cannot be decoded (`azure.sections`): they are set aside. Of a body the bytes are
 given as they came, and the annotation `UNREADABLE` names each such section, in base64 where it is no body.
+Bodies that are values of AMQP are read as JSON text (`azure.amqp_json`), not as the client would.
 
 Refuses, with `ValueError`, what has no annotations of the service: where such an event belongs nobody can tell.
 Pure.
@@ -17,7 +18,7 @@ from azure.eventhub._pyamqp._decode import _DECODE_BY_CONSTRUCTOR
 from azure.eventhub._pyamqp.message import Header, Properties
 from azure.eventhub._pyamqp.message import Message as ClientMessage
 
-from leasehold.azure import sections
+from leasehold.azure import amqp_json, sections
 from leasehold.hubs.event_hubs.events import Message
 
 UNREADABLE = "amqp-unreadable"
@@ -28,11 +29,16 @@ _READER = sections.SectionReader(
     header=Header,
     properties=Properties,
     unused=(sections.HEADER, sections.DELIVERY, sections.FOOTER),
+    value=amqp_json.body_of,
+    sequence=amqp_json.items_of,
 )
 
 
 def decode(payload: bytes | bytearray | memoryview) -> Message:
-    """The message in these bytes, as the client has it: text is UTF-8, and what is not there is None."""
+    """The message in these bytes, as the client has it: text is UTF-8, and what is not there is None.
+
+    But for its `value`, which is bytes, and the items of its `sequence`, which are JSON texts.
+    """
     found, unreadable = _READER.read(payload)
     named = {sections.NAMES[code]: _shown(code, content) for code, content in unreadable}
     if sections.ANNOTATIONS not in found:

@@ -1,14 +1,16 @@
 """Between events of azure-eventhub and those of Leasehold.
 
-Owns what each column is made of. Bodies that are not bytes (AMQP values and sequences) become their text, whatever is
-in them: none keeps a partition from being read. Properties and annotations become text. A key that Event Hubs does not
-take together with a partition, or does not take at all (the empty one), travels as an application property of ours and
+Owns what each column is made of. Bodies that are values or sequences of AMQP come as JSON text (`decoding`). A message
+without a body, or with the value null, has none, as a tombstone of Kafka has none; an empty body is empty. Properties
+and annotations become text, as in JSON where they are neither text nor bytes. A key that Event Hubs does not take
+together with a partition, or does not take at all (the empty one), travels as an application property of ours and
 comes back as the partition key. Reads the client's decoded messages rather than its `EventData`, whose making costs as
 much as all that comes before it. Pure.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -32,7 +34,7 @@ _NUMBER, _OFFSET, _TIME, _KEY, _PUBLISHER = _WITH_COLUMNS = (
 
 
 class Message(Protocol):
-    """A received message as azure-eventhub decodes it. Text is UTF-8, and what is empty or not there is None."""
+    """A received message as `decoding` makes it. Text is UTF-8, and what is not there is None."""
 
     @property
     def message_annotations(self) -> Mapping[bytes, Any] | None: ...
@@ -43,9 +45,9 @@ class Message(Protocol):
     @property
     def data(self) -> Sequence[bytes | None] | None: ...
     @property
-    def sequence(self) -> Sequence[Sequence[Any]] | None: ...
+    def sequence(self) -> Sequence[Sequence[str]] | None: ...
     @property
-    def value(self) -> Any: ...
+    def value(self) -> bytes | None: ...
 
 
 def to_send(event: Event, *, carry_key: bool) -> EventData:
@@ -133,32 +135,34 @@ def batch_of(messages: Sequence[Message], columns: Sequence[str], partition: str
 
 
 def text(value: object) -> str:
-    """A value of AMQP as text: bytes as UTF-8 where they are."""
+    """A value of AMQP, as the client has it, as text: bytes as UTF-8 where they are, and what is no text as in JSON."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, bool | dict | list):
+        return json.dumps(_readable(value), ensure_ascii=False, default=str)
     return "" if value is None else str(value)
+
+
+def _readable(value: Any) -> Any:
+    """A value of AMQP with all bytes in it as text."""
+    if isinstance(value, dict):
+        return {text(name): _readable(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_readable(one) for one in value]
+    return text(value) if isinstance(value, bytes) else value
 
 
 def _texts(annotations: Sequence[Mapping[bytes, Any]], name: bytes) -> list[str | None]:
     return [None if (value := of.get(name)) is None else text(value) for of in annotations]
 
 
-def _body(message: Message) -> bytes:
+def _body(message: Message) -> bytes | None:
     data = message.data
     if data is not None:
         return data[0] or b"" if len(data) == 1 else b"".join(part or b"" for part in data)
     if message.sequence is not None:
-        return text(_readable([item for section in message.sequence for item in section])).encode()
-    return message.value if isinstance(message.value, bytes) else text(_readable(message.value)).encode()
-
-
-def _readable(value: Any) -> Any:
-    """A value of AMQP with all bytes in it as text. `EventData.body_as_str` raises for some of those, and drops 0."""
-    if isinstance(value, bytes):
-        return text(value)
-    if isinstance(value, dict):
-        return {_readable(name): _readable(one) for name, one in value.items()}
-    return [_readable(one) for one in value] if isinstance(value, list) else value
+        return f"[{','.join(item for section in message.sequence for item in section)}]".encode()
+    return message.value
 
 
 def _properties(message: Message) -> list[tuple[str, str]]:
