@@ -33,7 +33,33 @@ def parse_duration(text: str, field: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", text)
     if not match:
         raise ConfigError(field, text, "a duration is a number and a unit: ms, s, m, h or d", 'For example "10s"')
-    return float(match[1]) * _UNITS[match[2]]
+    seconds = float(match[1]) * _UNITS[match[2]]
+    check_number(field, seconds, rule="a finite duration", remedy="Leave it out, or give a shorter one")
+    return seconds
+
+
+def is_number(value: float, *, above: float | None = None, least: float | None = None) -> bool:
+    """Whether a value is finite, and above one number or no less than another. NaN is neither above nor below any."""
+    finite = isinstance(value, int) or math.isfinite(value)  # of an `int` that no float holds it would raise
+    return finite and (above is None or value > above) and (least is None or value >= least)
+
+
+def check_number(
+    field: str,
+    value: float,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    rule: str = "",
+    remedy: str = "Leave it out for the default",
+) -> None:
+    """Refuse what is no finite number above `above`, or no less than `least`. Raises `ConfigError` that names `field`.
+
+    `rule` says it in other words.
+    """
+    if not is_number(value, above=above, least=least):
+        said = "a finite number" if least is None else f"at least {least:,}"
+        raise ConfigError(field, value, rule or (said if above is None else f"more than {above:,}"), remedy)
 
 
 def check_seconds(field: str, seconds: float, *, or_zero: bool = False) -> None:
@@ -41,9 +67,11 @@ def check_seconds(field: str, seconds: float, *, or_zero: bool = False) -> None:
 
     Raises `ConfigError` that names `field`.
     """
-    if not (math.isfinite(seconds) and (seconds > 0 or (or_zero and seconds == 0))):
-        rule = "a duration of zero or more" if or_zero else "a duration above zero"
-        raise ConfigError(field, seconds, rule, "Give a number of seconds")
+    remedy = "Give a number of seconds"
+    if or_zero:
+        check_number(field, seconds, least=0, rule="a duration of zero or more", remedy=remedy)
+    else:
+        check_number(field, seconds, above=0, rule="a duration above zero", remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +117,10 @@ class OwnershipSettings:
             check_seconds(name, getattr(self, name))
         for name in ("margin", "settle_delay"):
             check_seconds(name, getattr(self, name), or_zero=True)
-        if not (math.isfinite(self.capacity) and self.capacity > 0):
-            raise ConfigError("capacity", self.capacity, "a number above zero", "1 is the default")
-        if self.maximum_partitions is not None and self.maximum_partitions < 0:
-            raise ConfigError(
-                "maximum_partitions", self.maximum_partitions, "zero or more", "Leave it out for no limit"
-            )
-        if not (math.isfinite(self.clock_rate_ratio) and self.clock_rate_ratio >= 1):
-            raise ConfigError("clock_rate_ratio", self.clock_rate_ratio, "at least 1", "1.25 is the default")
+        check_number("capacity", self.capacity, above=0, rule="a number above zero", remedy="1 is the default")
+        if (most := self.maximum_partitions) is not None:
+            check_number("maximum_partitions", most, least=0, rule="zero or more", remedy="Leave it out for no limit")
+        check_number("clock_rate_ratio", self.clock_rate_ratio, least=1, remedy="1.25 is the default")
         if self.strategy not in STRATEGY_NAMES:
             raise ConfigError(
                 "strategy", self.strategy, f"one of {', '.join(STRATEGY_NAMES)}", "planned is the default"

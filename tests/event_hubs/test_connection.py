@@ -153,6 +153,22 @@ def test_an_error_of_the_connection_closes_it(opened: Peer, said: bytes, error: 
     assert opened.say(frame(producer())) == []
 
 
+@pytest.mark.parametrize("idle", [None, 0, 1_000, 60_000, (1 << 32) - 1])
+def test_a_peer_is_shown_signs_of_life_as_often_as_it_asks(peer: Peer, idle: int | None) -> None:
+    (opened,) = peer.say(AMQP_HEADER, frame(Open(container_id="x", idle_time_out=idle)))
+    assert isinstance(opened, Open)
+    assert peer.connection.peer_idle_timeout == (idle / 1_000 if idle else None)
+
+
+@pytest.mark.parametrize("idle", [1, 20, 999])
+def test_a_peer_that_asks_for_more_than_two_a_second_is_refused(peer: Peer, idle: int) -> None:
+    opened, closed = peer.say(AMQP_HEADER, frame(Open(container_id="x", idle_time_out=idle)))
+    assert isinstance(opened, Open)
+    assert isinstance(closed, Close)
+    assert condition(closed) == "amqp:not-allowed"
+    assert peer.connection.closed
+
+
 def test_an_empty_frame_is_progress_and_nothing_else(opened: Peer) -> None:
     before = opened.connection.frames
     assert opened.say(EMPTY_FRAME) == []

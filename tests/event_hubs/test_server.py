@@ -14,6 +14,7 @@ from functools import partial
 import pytest
 
 from leasehold.emulators.amqp.frames import AMQP_HEADER, FrameReader
+from leasehold.emulators.amqp.limits import SHORTEST_IDLE
 from leasehold.emulators.amqp.messages import Message, sent_messages
 from leasehold.emulators.amqp.performatives import Attach, Begin, Close, Disposition, Open, Performative, Transfer
 from leasehold.emulators.amqp.types import Described, ULong, encode
@@ -173,7 +174,7 @@ def test_a_client_that_shows_it_is_alive_stays_and_is_shown_the_same(
         assert server._loop is not None
         real = server._loop.time
         monkeypatch.setattr(server._loop, "time", lambda: real() + ahead)
-        raw.say(AMQP_HEADER, frame(Open(container_id="x", idle_time_out=200)))
+        raw.say(AMQP_HEADER, frame(Open(container_id="x", idle_time_out=SHORTEST_IDLE)))
         raw.hear(lambda one: one.count(Open))
         for _ in range(4):
             before = heard(server)

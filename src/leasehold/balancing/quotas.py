@@ -13,13 +13,12 @@ Shares are compared as whole numbers, exactly: a sum of fractions would depend o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cmp_to_key
 from hashlib import blake2b
 
-from leasehold.errors import ConfigError
+from leasehold.config import check_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +33,10 @@ class Member:
     by_quota: bool = True
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.capacity) and self.capacity > 0):
-            raise ConfigError("capacity", self.capacity, "a number above zero", "1 is the default")
-        if self.maximum is not None and self.maximum < 0:
-            raise ConfigError("maximum", self.maximum, "zero or more partitions", "Leave it out for no limit")
+        check_number("capacity", self.capacity, above=0, rule="a number above zero", remedy="1 is the default")
+        if self.maximum is not None:
+            rule = "zero or more partitions"
+            check_number("maximum", self.maximum, least=0, rule=rule, remedy="Leave it out for no limit")
 
 
 def quotas(total: int, held: Mapping[str, int], members: Mapping[str, Member], *, salt: str = "") -> dict[str, int]:

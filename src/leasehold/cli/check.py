@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from leasehold.backends import masked
+from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
@@ -37,7 +38,7 @@ SPARK_TIMEOUT = 120.0
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=10.0,
     show_default=True,
     metavar="SECONDS",
@@ -45,7 +46,7 @@ SPARK_TIMEOUT = 120.0
 )
 @click.option(
     "--spark-timeout",
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1),
     default=SPARK_TIMEOUT,
     show_default=True,
     metavar="SECONDS",

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from leasehold.backends import masked
+from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, said_when_slow
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
@@ -34,9 +35,7 @@ _COLUMNS = (Column("component", "For"), Column("outcome", "What was done"), Colu
     multiple=True,
     help="Of a topic, for example retention.ms=604800000.",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds a call may take."
-)
+@click.option("--timeout", type=FiniteRange(min=0.1), default=30.0, show_default=True, help="Seconds a call may take.")
 @set_option
 @output_option
 def init(

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from leasehold.backends import local_file_of
+from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.output import Output, Result, output_option
 from leasehold.errors import ConfigError, MissingDependency
 from leasehold.listening import is_loopback
@@ -36,9 +37,9 @@ _REACHED = (
     metavar="TOPIC/NAME",
     help="Make a subscription, and its topic. As often as needed.",
 )
-@click.option("--lock-duration", type=click.FloatRange(0, min_open=True), help="Of queues made here, in seconds. [60]")
+@click.option("--lock-duration", type=FiniteRange(0, min_open=True), help="Of queues made here, in seconds. [60]")
 @click.option("--max-delivery-count", type=click.IntRange(1), help="Of queues made here. [10]")
-@click.option("--duplicate-window", type=click.FloatRange(0), help="Of queues made here, in seconds; 0 is none. [0]")
+@click.option("--duplicate-window", type=FiniteRange(0), help="Of queues made here, in seconds; 0 is none. [0]")
 @output_option
 def serve(
     url: str,

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from leasehold.config import is_number
 from leasehold.entities.answers import Emit, parts
 from leasehold.entities.calling.raised import NotCalled, is_timeout, name_of
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
@@ -78,7 +78,7 @@ class Retry(Exception):
     after: float | None = None
 
     def __init__(self, reason: object = "", *, after: float | None = None) -> None:
-        if after is not None and not (math.isfinite(after) and after >= 0):
+        if after is not None and not is_number(after, least=0):
             raise UsageError(f"Retry(after={after}): it is a number of seconds, zero or more")
         self.after = after
         super().__init__(reason)

@@ -10,12 +10,11 @@ the store does, the holder has given up before another may have the lease. What 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from random import Random
 
 from leasehold.balancing.trust import trust_duration
-from leasehold.errors import ConfigError
+from leasehold.config import check_number
 
 _CLOCK_RATE_RATIO = 1.25  # as for partitions: the holder's clock may run this much slower than the store's
 _MARGIN = 1.0  # seconds, for the call after the last look at the clock; of a short lease a tenth
@@ -41,10 +40,8 @@ class LeaseTimes:
 
 def lease_times(duration: float) -> LeaseTimes:
     """The times of leases of this duration. Raises `ConfigError` for one that is not a finite number above 0."""
-    if not 0 < duration < math.inf:
-        raise ConfigError(
-            "duration", duration, "seconds above 0", "A lease without an end would outlive its process: 30 is usual"
-        )
+    remedy = "A lease without an end would outlive its process: 30 is usual"
+    check_number("duration", duration, above=0, rule="seconds above 0", remedy=remedy)
     trust = trust_duration(duration, _CLOCK_RATE_RATIO, min(_MARGIN, duration / 10))
     return LeaseTimes(duration, trust, trust / 3, min(_PATIENCE, trust / 4))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from leasehold.config import check_seconds
+from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError
 
 
@@ -32,8 +32,8 @@ class CheckpointPolicy:
     kept: bool = True
 
     def __post_init__(self) -> None:
-        if self.events is not None and self.events < 1:
-            raise ConfigError("events", self.events, "at least 1", "Say after how many events, or leave it out")
+        if self.events is not None:
+            check_number("events", self.events, least=1, remedy="Say after how many events, or leave it out")
         if self.seconds is not None:
             check_seconds("seconds", self.seconds)
         if not self.on_stop and (self.batches or self.events or self.seconds):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
-from leasehold.config import check_seconds
+from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EventChunk
 from leasehold.model import Event
@@ -45,9 +45,7 @@ class DeliverySettings:
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "prefetch", "attempts"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ConfigError(name, value, "at least 1", "Leave it out for the default")
+            check_number(name, getattr(self, name), least=1)
         for name in ("poll_interval", "restart_backoff", "longest_backoff"):
             check_seconds(name, getattr(self, name))
         check_seconds("max_wait", self.max_wait, or_zero=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING
 
+from leasehold.config import check_number
 from leasehold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,12 +74,10 @@ class QueueDelivery:
             raise ConfigError("busy", self.busy, f"one of {', '.join(BusyPolicy)}", "wait is the default")
         object.__setattr__(self, "busy", BusyPolicy(self.busy))
         for name in ("most", "workers", "max_deliveries", "at_once"):
-            if not getattr(self, name) >= 1:
-                raise ConfigError(name, getattr(self, name), "a whole number from 1", "Leave it out for the default")
+            check_number(name, getattr(self, name), least=1, rule="a whole number from 1")
         durations = ("wait_at_most", "first_pause", "longest_pause", "session_turn", "remember", "deduplicate_for")
         for name in durations:
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(name, getattr(self, name), "seconds above 0", "Leave it out for the default")
+            check_number(name, getattr(self, name), above=0, rule="seconds above 0")
         if self.deduplicate_by == "":
             raise ConfigError("deduplicate_by", "", "message_id, or the name of a property", "Leave it out for none")
         if self.longest_pause < self.first_pause:

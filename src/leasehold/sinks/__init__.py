@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leasehold.backends import load_backend
+from leasehold.config import check_seconds
 from leasehold.sinks.base import Sink, TableContents, TellsContents
 from leasehold.sinks.fence import Watermark
 from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
@@ -43,6 +44,7 @@ def open_sink(url: str, spec: TableSpec, *, base: Path | None = None, timeout: f
     `timeout` is the longest to wait for another writer, in seconds. Raises `ConfigError` for a URL that cannot
     be read, and `MissingDependency` without its driver.
     """
+    check_seconds("timeout", timeout, or_zero=True)
     opener = load_backend(url, "sink", BACKENDS, "leasehold.sinks")
     sink: Sink = opener(url, spec, base or Path.cwd(), timeout)
     return sink

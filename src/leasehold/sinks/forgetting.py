@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+from leasehold.config import check_number
 from leasehold.errors import ConfigError
 from leasehold.sinks.set_aside import RejectedRow
 from leasehold.sinks.table import TableSpec, check_utf8, folded, ordered_keys
@@ -52,9 +53,9 @@ class Retention:
 
     def __post_init__(self) -> None:
         for name in ("rejected", "memories", "tombstones"):
-            if (value := getattr(self, name)) is not None and not value > 0:
+            if (value := getattr(self, name)) is not None:
                 key = {"memories": "memory", "tombstones": "tombstone"}.get(name, name)
-                raise ConfigError(f"{key}_retention", value, "a time above zero", 'For example "30d"')
+                check_number(f"{key}_retention", value, above=0, rule="a time above zero", remedy='For example "30d"')
 
     @property
     def of_tombstones(self) -> float | None:

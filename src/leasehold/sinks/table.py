@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from leasehold.config import check_number
 from leasehold.errors import ConfigError
 
 HUB = "hub"
@@ -161,8 +162,8 @@ def check_deduplication(by: str | None, seconds: float | None) -> None:
         raise ConfigError(
             "deduplicate_for", None, "for how long an event is remembered has to be said", 'For example "10m"'
         )
-    if seconds is not None and not seconds > 0:
-        raise ConfigError("deduplicate_for", seconds, "a time above zero", 'For example "10m"')
+    if seconds is not None:
+        check_number("deduplicate_for", seconds, above=0, rule="a time above zero", remedy='For example "10m"')
 
 
 def ordered_keys(spec: TableSpec) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from leasehold.backends import load_backend, masked
+from leasehold.config import check_seconds
 from leasehold.errors import UsageError
 from leasehold.stores.base import (
     CheckpointStore,
@@ -77,6 +78,7 @@ def open_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> S
     `timeout` is the longest that one call may take, in seconds. Raises `ConfigError` for a URL that cannot
     be read and `MissingDependency` for a driver that is not installed.
     """
+    check_seconds("timeout", timeout, or_zero=True)
     opener = load_backend(url, "store", BACKENDS, "leasehold.stores")
     store: Store = opener(url, base or Path.cwd(), timeout)
     return store
@@ -98,6 +100,7 @@ def open_existing(url: str, *, base: Path | None = None, timeout: float = 3.0) -
 
 def open_lease_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> LeaseStore:
     """Open the store of leases at `url`, with `base` and `timeout` as for `open_store`. One URL may serve both."""
+    check_seconds("timeout", timeout, or_zero=True)
     opener = load_backend(url, "store", LEASE_BACKENDS, "leasehold.lease_stores")
     store: LeaseStore = opener(url, base or Path.cwd(), timeout)
     return store

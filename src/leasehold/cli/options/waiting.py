@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from leasehold.cli.options.logs import remark_from_any_thread
+from leasehold.cli.options.numbers import FiniteRange
 from leasehold.errors import LeaseholdError
 from leasehold.waiting import COMMAND, sentence, when_there
 
@@ -29,7 +30,7 @@ def wait_option(command: F) -> F:
     """The option `--wait`; the command gets it as `wait: float`, in seconds."""
     option = click.option(
         "--wait",
-        type=click.FloatRange(min=0),
+        type=FiniteRange(min=0, for_ever=True),
         default=COMMAND,
         show_default=True,
         metavar="SECONDS",

@@ -7,6 +7,7 @@ import time
 import click
 
 from leasehold.backends import masked
+from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.cli.stop_signals import stop_on_signals
@@ -45,13 +46,13 @@ _REPORT_EVERY = 10.0
 )
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0, for_ever=True),
     metavar="SECONDS",
     help="How long to wait for a queue that is away, each time; then it is an error. Default: until it is there.",
 )
 @click.option(
     "--remember-days",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=REMEMBER / 86_400,
     show_default=True,
     metavar="DAYS",

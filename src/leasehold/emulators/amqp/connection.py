@@ -38,7 +38,7 @@ from leasehold.emulators.amqp.frames import (
     Header,
     encode_frame,
 )
-from leasehold.emulators.amqp.limits import SMALLEST_FRAME, Limits
+from leasehold.emulators.amqp.limits import SHORTEST_IDLE, SMALLEST_FRAME, Limits
 from leasehold.emulators.amqp.links import (
     Request,
     error_value,
@@ -179,6 +179,9 @@ class Connection(Sessions):
             raise AmqpError(ILLEGAL_STATE, "a connection begins with Open on channel 0")
         if opened.max_frame_size < SMALLEST_FRAME:
             raise AmqpError(INVALID_FIELD, f"frames may not be limited to less than {SMALLEST_FRAME} bytes")
+        if opened.idle_time_out and opened.idle_time_out < SHORTEST_IDLE:
+            said = f"an idle time-out of {opened.idle_time_out} ms is not supported"
+            raise AmqpError(NOT_ALLOWED, f"{said}: say {SHORTEST_IDLE:,} or more, or none")
         self._peer_frame_size = min(opened.max_frame_size, self._limits.frame_size)
         self.peer_idle_timeout = opened.idle_time_out / 1_000 if opened.idle_time_out else None
         self._open()

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from leasehold.config import check_number
 from leasehold.errors import ConfigError
 
 SMALLEST_FRAME = 512
 """AMQP lets no peer ask for smaller frames."""
+SHORTEST_IDLE = 1_000
+"""Milliseconds that a peer may wait for a frame before it gives up: in less, the server would do little but send them.
+
+AMQP (part 2, 2.4.5) asks nobody to support any time, and wants one that is not supported refused with a reason.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +49,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value <= 0:
-                raise ConfigError(field.name, value, "more than 0", "Leave it out for the default")
+            check_number(field.name, getattr(self, field.name), above=0)
         if self.frame_size < SMALLEST_FRAME:
             raise ConfigError("frame_size", self.frame_size, f"AMQP knows no frames below {SMALLEST_FRAME} bytes")
         if self.sessions > 1 << 16:

@@ -16,10 +16,10 @@ from threading import Lock
 from typing import Protocol
 
 from leasehold.clock import Clock, SystemClock
+from leasehold.config import check_number
 from leasehold.emulators.amqp.conditions import INVALID_FIELD, AmqpError
 from leasehold.emulators.amqp.messages import Message, StoredMessage
 from leasehold.emulators.event_hubs.addresses import Start
-from leasehold.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,7 @@ class MemoryHub:
     blocking = False
 
     def __init__(self, partitions: int = 4, *, clock: Clock | None = None) -> None:
-        if partitions < 1:
-            raise ConfigError("partitions", partitions, "a hub has at least one partition")
+        check_number("partitions", partitions, least=1, rule="a hub has at least one partition", remedy="")
         self._clock = clock or SystemClock()
         self._created_at = round(self._clock.wall() * 1_000)
         self._lanes = {str(number): _Lane() for number in range(partitions)}

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from leasehold.config import check_number
 from leasehold.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._~/-]{0,258}[A-Za-z0-9])?")
@@ -35,10 +36,9 @@ class QueueSettings:
     def __post_init__(self) -> None:
         for name in ("lock_duration", "max_delivery_count", "time_to_live"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigError(name, value, "more than 0", "Leave it out for the default")
-        if self.duplicate_window < 0:
-            raise ConfigError("duplicate_window", self.duplicate_window, "seconds, or 0 for no detection")
+            if value is not None:
+                check_number(name, value, above=0)
+        _check_window(self.duplicate_window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,13 @@ class TopicSettings:
 
     subscriptions: Mapping[str, QueueSettings] = field(default_factory=dict)
     duplicate_window: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_window(self.duplicate_window)
+
+
+def _check_window(seconds: float) -> None:
+    check_number("duplicate_window", seconds, least=0, rule="seconds, or 0 for no detection", remedy="")
 
 
 def check_name(kind: str, name: str) -> None:

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from leasehold.config import check_seconds
+from leasehold.config import check_number, check_seconds
 from leasehold.entities.calling.raised import RaisedElsewhere, described
 from leasehold.entities.handlers import Held, Key, Retry
 from leasehold.errors import ConfigError
@@ -49,8 +49,7 @@ class Retries:
     longest: float = 300.0
 
     def __post_init__(self) -> None:
-        if self.deliveries < 1:
-            raise ConfigError("deliveries", self.deliveries, "at least 1", "10 is the default")
+        check_number("deliveries", self.deliveries, least=1, remedy="10 is the default")
         for name in ("first", "longest"):
             check_seconds(name, getattr(self, name))
         if self.longest < self.first:

@@ -38,6 +38,7 @@ import pyarrow as pa
 from azure.eventhub import EventHubConsumerClient
 from azure.eventhub.exceptions import AuthenticationError, EventHubError
 
+from leasehold.config import check_number
 from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
@@ -166,8 +167,7 @@ class EventHub:
         self, partition: str, start: int, end: int, columns: Sequence[str], batch_rows: int, owner_level: int | None
     ) -> Iterator[pa.RecordBatch]:
         event_schema(columns)
-        if batch_rows < 1:
-            raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
+        check_number("batch_rows", batch_rows, least=1, remedy="Ask for larger batches")
         with self._lock:
             known = end <= self._ends.get(partition, 0)
         # Then there is nothing to ask, which would take a connection.

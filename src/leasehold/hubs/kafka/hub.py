@@ -24,7 +24,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from leasehold.backends import say_unverified
-from leasehold.errors import ConfigError, LeaseholdError
+from leasehold.config import check_number
+from leasehold.errors import LeaseholdError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS, FirstEvent, HeldBack
 from leasehold.hubs.kafka.admin import group_offsets
@@ -215,8 +216,7 @@ class KafkaHub:
     def _chunks(
         self, partition: str, start: int, end: int, batch_rows: int, columns: Collection[str], *, ahead: bool = True
     ) -> Iterator[MessageChunk]:
-        if batch_rows < 1:
-            raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
+        check_number("batch_rows", batch_rows, least=1, remedy="Ask for larger batches")
         number = self._number(partition)
 
         def chunks() -> Iterator[MessageChunk]:

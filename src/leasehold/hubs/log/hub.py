@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock, SystemClock
+from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError, HubError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
@@ -142,8 +143,7 @@ class LogHub:
         What is asked is checked at once; the file is read as batches are taken.
         """
         event_schema(columns)
-        if batch_rows < 1:
-            raise ConfigError("batch_rows", batch_rows, "at least 1", "Ask for larger batches")
+        check_number("batch_rows", batch_rows, least=1, remedy="Ask for larger batches")
         self.partition_properties([partition])
         with_payload = any(column in STORED_COLUMNS for column in columns)
         rows = self._file.stored(int(partition), start, end, with_payload=with_payload)
@@ -188,6 +188,7 @@ class LogHub:
 
     def send_once(self, source: str, events: Sequence[tuple[str, Event]], *, remember: float) -> int:
         """Append events under names that their source gives them, each name once; see `SendsOnce`."""
+        check_seconds("remember", remember, or_zero=True)
 
         def prepare(new: list[Event]) -> Prepared:
             table = checked(from_events(new))
@@ -211,8 +212,8 @@ class LogHub:
         then. It works in short transactions: producers and readers go on in between.
         """
         for field, value in (("max_age", max_age), ("max_bytes", max_bytes)):
-            if value is not None and value < 0:
-                raise ConfigError(field, value, "0 or more", "Say how much to keep")
+            if value is not None:
+                check_number(field, value, least=0, rule="0 or more", remedy="Say how much to keep")
         if max_age is None and max_bytes is None:
             raise ConfigError("max_age", None, "neither max_age nor max_bytes is given", "Say how much to keep")
         removed = 0

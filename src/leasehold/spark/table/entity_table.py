@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from leasehold.errors import ConfigError
+from leasehold.config import check_number
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice, Notices
 from leasehold.sinks import open_sink
@@ -151,8 +151,7 @@ class EntityTable:
         check_expressions(mode, sequence_by=sequence_by, delete_when=delete_when)
         check_text("reject_by", reject_by)
         check_staging(stage_from, stage_connections)
-        if not timeout > 0:
-            raise ConfigError("timeout", timeout, "a number of seconds above zero", "10 is the default")
+        check_number("timeout", timeout, above=0, rule="a number of seconds above zero", remedy="10 is the default")
         check_records(store, group, consumer_group)
         base = base or Path.cwd()
         self._sequence_by, self._delete_when = sequence_by, delete_when

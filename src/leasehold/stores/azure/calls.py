@@ -29,7 +29,8 @@ from azure.core.exceptions import (
 from azure.core.pipeline.transport import RequestsTransport
 from requests.adapters import HTTPAdapter
 
-from leasehold.errors import ConfigError, LeaseholdError, StoreError, StoreUnavailable
+from leasehold.config import check_number
+from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable
 
 WORKERS = 16
 """How many requests of one store are under way at once."""
@@ -78,8 +79,7 @@ class Calls:
     """The threads of one store. `where` names it in messages, without secrets."""
 
     def __init__(self, where: str, timeout: float) -> None:
-        if not timeout > 0:
-            raise ConfigError("timeout", timeout, "a duration above zero", "3 s is the default")
+        check_number("timeout", timeout, above=0, rule="a duration above zero", remedy="3 s is the default")
         self.where = where
         self._timeout = timeout
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="leasehold-azure")
