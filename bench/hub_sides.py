@@ -25,6 +25,7 @@ import psutil
 from leasehold.model import Event
 
 _PATIENCE = 300
+KEYS, FEW_KEYS = 2_000, 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,6 +272,26 @@ def send_official(url: str, total: int, folder: Path) -> Callable[[], float]:
     return turn
 
 
+def send_official_keys(url: str, total: int, folder: Path, *, keys: int) -> Callable[[], float]:
+    """The official producer: the events of each of so many keys as a batch, one after another."""
+    from azure.eventhub import EventData, EventHubProducerClient
+
+    def turn() -> float:
+        client = EventHubProducerClient.from_connection_string(os.environ["BENCH_CONNECTION"])
+        client.get_partition_ids()
+        started = time.perf_counter()
+        for number in range(keys):
+            batch = client.create_batch(partition_key=f"key-{number}")
+            for body in _bodies(total // keys):
+                batch.add(EventData(body))
+            client.send_batch(batch)
+        seconds = time.perf_counter() - started
+        client.close()
+        return seconds
+
+    return turn
+
+
 def send_kafka(url: str, total: int, folder: Path) -> Callable[[], float]:
     """A bare producer of confluent-kafka, with the acknowledgements that Leasehold asks for."""
     from confluent_kafka import KafkaError, Message, Producer
@@ -303,14 +324,15 @@ def send_kafka(url: str, total: int, folder: Path) -> Callable[[], float]:
     return turn
 
 
-def send(url: str, total: int, folder: Path) -> Callable[[], float]:
-    """Leasehold's `Hub.send` of events without a key."""
+def send(url: str, total: int, folder: Path, *, keys: int = 0) -> Callable[[], float]:
+    """Leasehold's `Hub.send` of events without a key, or of so many keys in turn."""
     from leasehold.hubs import open_hub
 
     def turn() -> float:
         hub = open_hub(url)
         started = time.perf_counter()
-        assert hub.send(Event(body) for body in _bodies(total)) == total
+        named = itertools.cycle([f"key-{number}" for number in range(keys)] or [None])
+        assert hub.send(Event(body, key) for body, key in zip(_bodies(total), named, strict=False)) == total
         seconds = time.perf_counter() - started
         hub.close()
         return seconds
@@ -341,6 +363,10 @@ SIDES: dict[str, Callable[[str, int, Path], Callable[[], float | Turn]]] = {
     "send-client": send_official,
     "send-bare": send_kafka,
     "send": send,
+    "send-client-keys": lambda *where: send_official_keys(*where, keys=KEYS),
+    "send-keys": lambda *where: send(*where, keys=KEYS),
+    "send-client-far": lambda *where: send_official_keys(*where, keys=FEW_KEYS),
+    "send-far": lambda *where: send(*where, keys=FEW_KEYS),
 }
 
 

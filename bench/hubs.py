@@ -28,16 +28,21 @@ from tests.hubs.kafka_cluster import Cluster
 from tests.peers.maven import EVENT_HUBS_PROCESSOR, java_program
 from tests.stores.azurite import Azurite
 
+from hub_sides import FEW_KEYS
 from leasehold.hubs import open_hub
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.model import Event
 
 Row = tuple[str, float, str, float | None, str]
 PARTITIONS = 8
+AWAY = 0.01
+"""Seconds that an answer takes at least from where the service is far."""
 OURS = ("processor", "arrow", "defaults", "spark", "stream")
 _HERE = Path(__file__).parent
 _LOST = "0.90 or more of the client alone"
 _LESS = "less than the official processor"
+_BESIDE = {"send-keys": "send-client-keys", "send-far": "send-client-far"}
+"""Which sender another is compared with."""
 
 
 def run(quick: bool) -> list[Row]:
@@ -90,11 +95,14 @@ def _event_hubs(folder: Path, turns: int, quick: bool) -> list[Row]:
         server = _started([sys.executable, _HERE / "hub_server.py", PARTITIONS, read], {})
         stack.callback(_end, server)
         connection = _said(server)
-        namespace = connection.partition("sb://")[2].partition(";")[0]
+        namespace = _namespace(connection)
+        link = _started([sys.executable, _HERE / "slow_link.py", namespace.rpartition(":")[2], AWAY / 2], {})
+        stack.callback(_end, link)
+        far = connection.replace(namespace, f"127.0.0.1:{_said(link)}")
 
-        def side(name: str, hub: str, events: int) -> _Side:
+        def side(name: str, hub: str, events: int, connection: str = connection) -> _Side:
             # Each has a consumer group of its own, so that no receiver that was kept is in another's way.
-            url = f"eventhubs://{namespace}/{hub}?consumer_group={name}"
+            url = f"eventhubs://{_namespace(connection)}/{hub}?consumer_group={name}"
             said = {
                 VARIABLE: connection,
                 "BENCH_CONNECTION": f"{connection};EntityPath={hub}",
@@ -109,7 +117,8 @@ def _event_hubs(folder: Path, turns: int, quick: bool) -> list[Row]:
 
         java = _java()
         readers = {n: side(n, "read", read) for n in ("client", "official", *(["java"] if java else []), *OURS)}
-        senders = {n: side(n, "written", sent) for n in ("send-client", "send")}
+        senders = {n: side(n, "written", sent) for n in ("send-client", "send", "send-client-keys", "send-keys")}
+        senders |= {n: side(n, "written", FEW_KEYS * 4, far) for n in ("send-client-far", "send-far")}
         for _ in range(turns):
             for one in (*readers.values(), *senders.values()):
                 one.turn()
@@ -161,6 +170,10 @@ def _rows(
         "send-client": "the official producer",
         "send-bare": "a bare producer",
         "send": "Hub.send",
+        "send-client-keys": "the official producer, a batch of each of 2,000 keys",
+        "send-keys": "Hub.send, 2,000 keys",
+        "send-client-far": f"the official producer, a batch of each of {FEW_KEYS} keys, 10 ms away",
+        "send-far": f"Hub.send, {FEW_KEYS} keys, 10 ms away",
     }
     first = readers[alone].taken.speed
     for name, side in readers.items():
@@ -173,8 +186,13 @@ def _rows(
         ratio = None if side.taken.cpu == beside else side.taken.cpu / beside
         yield f"{hub}, received: {names[name]}", side.taken.cpu, "us of CPU an event", ratio, goal
     for name, side in senders.items():
-        ratio = None if name == send_alone else side.taken.speed / senders[send_alone].taken.speed
+        other = _BESIDE.get(name, send_alone)
+        ratio = None if name in (send_alone, *_BESIDE.values()) else side.taken.speed / senders[other].taken.speed
         yield f"{hub}, sent: {names[name]}", side.taken.speed, "events/s", ratio, ""
+
+
+def _namespace(connection: str) -> str:
+    return connection.partition("sb://")[2].partition(";")[0]
 
 
 def _java() -> list[str]:
