@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from leasehold.errors import DataLoss, HubUnavailable, PartitionTaken, RangeTooLarge, SinkUnavailable, StaleBatch
 from leasehold.model import EventRange
-from leasehold.spark.loop.failures import FailureKind, pause_before_retry, sort_failure
+from leasehold.spark.loop.failures import FailureKind, pause_before_retry, sort_failure, tells_of_cancelling
 from leasehold.spark.loop.orders import Order, Receipt, batch_id, check_receipts, describe, task_order
 from leasehold.spark.loop.pace import GATHERING, MANY, Pace
 from leasehold.spark.loop.poison import FEW, TooMuchPoison, allowed, halves, sift
@@ -131,6 +131,20 @@ def test_what_a_user_s_function_raises_is_told_from_a_lost_worker() -> None:
     assert sort_failure(own, computing=True).kind is FailureKind.COMPUTING
     assert pause_before_retry(1, 0.0) == 0.25
     assert pause_before_retry(50, 0.999) <= 30.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group 4bfe00b6. SQLSTATE: XXKDA",
+        "Job 3 cancelled as part of cancellation of all jobs",
+        "An error occurred while calling o44.count.\n: java.lang.InterruptedException\n\tat java.base",
+        "org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down",
+    ],
+)
+def test_what_was_cancelled_is_told_from_what_failed(text: str) -> None:
+    assert tells_of_cancelling(text)
+    assert not tells_of_cancelling("[CAST_INVALID_INPUT] The value 'oops' of the type STRING cannot be cast to INT")
 
 
 # Poison

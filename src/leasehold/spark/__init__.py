@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.spark.bodies import read_json
-    from leasehold.spark.endings import Terminated
+    from leasehold.spark.endings import Terminated, end_quietly
     from leasehold.spark.handlers.table import HandledOnSpark
     from leasehold.spark.loop.batch import MicroBatch
     from leasehold.spark.loop.micro_batches import MicroBatches
@@ -35,6 +35,7 @@ __all__ = [
     "SparkKafkaSource",
     "Terminated",
     "Unseen",
+    "end_quietly",
     "for_each_batch",
     "open_session",
     "read_json",
@@ -54,6 +55,7 @@ _HOMES = {
     "SparkKafkaSource": "leasehold.spark.table.other_sources",
     "Terminated": "leasehold.spark.endings",
     "Unseen": "leasehold.spark.table.unseen",
+    "end_quietly": "leasehold.spark.endings",
     "for_each_batch": "leasehold.spark.table.foreach",
     "open_session": "leasehold.spark.session",
     "read_json": "leasehold.spark.bodies",

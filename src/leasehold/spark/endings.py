@@ -49,10 +49,14 @@ class Terminated(KeyboardInterrupt):
     """The process was asked to end (SIGTERM)."""
 
 
-def end_quietly(spark: SparkSession, before: Any) -> None:
-    """Take the signals of a program that has just opened this session, where nobody else has.
+def end_quietly(spark: SparkSession, before: Any = None) -> None:
+    """Have this program end in order, and quietly, at Ctrl-C and SIGTERM, as with a session of `open_session`.
 
-    `before` is the handler of SIGINT that was there before PySpark put its own in its place.
+    Call it once, in the main thread, with the `spark` that `SparkSession.builder.getOrCreate()` gave. Handlers of the
+    program's own stay, an interactive session is left as it is, and so are the session's settings and Spark's logging
+    until the end.
+
+    `before` is the handler of SIGINT that was there before PySpark put its own in its place; default: Python's.
     """
     if threading.current_thread() is not threading.main_thread():
         return

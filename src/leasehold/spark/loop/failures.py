@@ -48,6 +48,12 @@ _CERTAIN = (
 )
 
 
+_CANCELLED = re.compile(
+    r"\bSPARK_JOB_CANCELLED\b|\bJob \d+ cancelled\b|\bInterruptedException\b|\bClosedByInterruptException\b|"
+    r"\bSparkContext (?:was shut down|has been shutdown)|stopped SparkContext"
+)
+
+
 class FailureKind(StrEnum):
     """What to do about a failure."""
 
@@ -93,6 +99,11 @@ def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
         return Failure(FailureKind.LOST, _reason(text) or first_line)
     said = _reason(text) or f"{type(error).__name__}: {first_line}"
     return Failure(FailureKind.COMPUTING if computing else FailureKind.UNKNOWN, said)
+
+
+def tells_of_cancelling(text: str) -> bool:
+    """Whether an error's text says that jobs were cancelled, or threads interrupted, which is no fault of any row."""
+    return _CANCELLED.search(text) is not None
 
 
 def _of_ours(error: type[LeaseholdError], message: str) -> Failure:

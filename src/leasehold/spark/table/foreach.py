@@ -8,7 +8,10 @@ than the stall timeout are cancelled with a message. Python code in the driver t
 then says so and gives the partitions up (`live.py`).
 
 Concurrency: Spark calls the function of a query in one thread at a time; several queries may run in one process. The
-run is known from the name of Java's thread, since its local properties may be set by the user.
+run is known from the name of Java's thread, since its local properties may be set by the user. A query that is stopped
+in the middle of a batch has its jobs cancelled and its thread interrupted, and the error comes back to Java as the text
+of a traceback. Spark looks for an interruption in it with a regular expression that overflows Java's stack where the
+text is long, so what is raised here is short, and says what Spark looks for.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError, Py4JNetworkError
+
 from leasehold.config import OwnershipSettings
 from leasehold.errors import BatchEnded, UsageError
 from leasehold.spark.endings import told_since
-from leasehold.spark.loop.failures import FailureKind, sort_failure
+from leasehold.spark.loop.failures import FailureKind, sort_failure, tells_of_cancelling
 from leasehold.spark.loop.jobs import is_connect
 
 if TYPE_CHECKING:
@@ -105,6 +110,7 @@ def for_each_batch(
 ) -> Callable[[DataFrame, int], None]:
     """The function, fit for `writeStream.foreachBatch`: it cannot end its thread, and its jobs cannot run for ever.
 
+    A query that is stopped in the middle of a batch ends without an error, and is given it again at its next start.
     `sys.exit` and Ctrl-C in it become an error of the query, which `awaitTermination` raises. After `stall_timeout`
     seconds (default: 600, as the source's) its Spark jobs are cancelled, which is an error as well.
     """
@@ -112,7 +118,7 @@ def for_each_batch(
     @functools.wraps(function)
     def safe(df: DataFrame, batch: int) -> None:
         try:
-            with watched(df, batch, stall_timeout):
+            with watched(df, batch, stall_timeout), unless_stopped(df, batch):
                 function(df, batch)
         except (SystemExit, KeyboardInterrupt) as error:
             raise BatchEnded(
@@ -121,6 +127,56 @@ def for_each_batch(
             ) from error
 
     return safe
+
+
+@contextmanager
+def unless_stopped(df: DataFrame, batch: int) -> Iterator[None]:
+    """Around the work of a batch: where the query is stopped meanwhile, its end is told to Spark in a few words.
+
+    It raises all the same: Spark would take a return for a batch that is done.
+    """
+    query = _query_or_none(df)
+    try:
+        yield
+    except Exception as error:
+        if query is None or isinstance(error, BatchEnded) or not (is_cancellation(error) and _is_stopped(query)):
+            raise
+        logger.info("the query was stopped in batch %d: it is given it again at its next start", batch)
+        raise BatchEnded(
+            f"the query was stopped in batch {batch}, and is given it again at its next start ({_AS_SPARK_KNOWS_IT})"
+        ) from None
+
+
+_AS_SPARK_KNOWS_IT = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling Spark: java.lang.InterruptedException"
+)
+"""By these words, in a text that py4j brings, Spark knows an interruption from an error (`StreamExecution.scala`)."""
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether Spark's jobs were cancelled, its threads interrupted, or Java is gone: no fault of any row."""
+    if isinstance(error, ConnectionError | Py4JNetworkError):
+        return True
+    try:
+        return tells_of_cancelling(str(error))
+    except (Py4JError, OSError):  # py4j asks Java for the text
+        return True
+
+
+def _query_or_none(df: DataFrame) -> Any:
+    """As `query_of`, but None where a platform's own Spark does not tell."""
+    try:
+        return query_of(df)
+    except (Py4JError, TypeError, AttributeError):
+        return None
+
+
+def _is_stopped(query: Any) -> bool:
+    """Whether somebody has stopped the query, or Java is gone."""
+    try:
+        return not query.isActive()
+    except (Py4JError, OSError):
+        return True
 
 
 @contextmanager
@@ -150,9 +206,11 @@ def say_what_cannot_be_computed(error: Exception, batch: int, before: int) -> No
     """What there is to do about rows that cannot be computed: Spark gives the same batch again, and finds none of them.
 
     The transform may be in the stream's own plan, which runs as a whole: no part of it can be tried by itself. Nothing
-    is said where the program was told to end since there were `before` signals: one to the whole group ends Spark's
-    processes maybe before this one has noticed.
+    is said of jobs that were cancelled (a stopped query, Ctrl-C, the stall timeout), nor where the program was told to
+    end since there were `before` signals: one to the whole group ends Spark's processes maybe before this one noticed.
     """
+    if is_cancellation(error):
+        return
     failure = sort_failure(error, computing=True)
     if failure.kind is FailureKind.COMPUTING and not told_since(before, _NOTICED):
         logger.error(

@@ -33,7 +33,15 @@ from leasehold.sinks.staged import StagedBatch, tallies_of
 from leasehold.sinks.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, TableSpec, folded
 from leasehold.spark.endings import signals
 from leasehold.spark.offsets import decode
-from leasehold.spark.table.foreach import APPLIED, STALL, query_of, run_of, say_what_cannot_be_computed, watched
+from leasehold.spark.table.foreach import (
+    APPLIED,
+    STALL,
+    query_of,
+    run_of,
+    say_what_cannot_be_computed,
+    unless_stopped,
+    watched,
+)
 from leasehold.spark.table.stream_tables import MARK, Origin, check_origin, origin_of
 from leasehold.spark.versions import schema_of
 
@@ -177,7 +185,7 @@ class QueryBatches:
             origin = next(map(self._checked, _origins_of_query(df)), None)
         before = signals()
         try:
-            with watched(df, batch, STALL if origin is None else origin.stall_timeout):
+            with watched(df, batch, STALL if origin is None else origin.stall_timeout), unless_stopped(df, batch):
                 yield QueryBatch(self._spec.name, read, lambda: APPLIED.note(run, identity, batch))
         except Exception as error:
             say_what_cannot_be_computed(error, batch, before)
