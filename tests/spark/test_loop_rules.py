@@ -133,6 +133,18 @@ def test_what_a_user_s_function_raises_is_told_from_a_lost_worker() -> None:
     assert pause_before_retry(50, 0.999) <= 30.0
 
 
+def test_a_lost_batch_s_message_names_the_cause() -> None:
+    text = (
+        "An error occurred while calling o99.getResult.\n: org.apache.spark.SparkException: Exception thrown in "
+        "awaitResult: \n\tat org.apache.spark.util.X\nCaused by: org.apache.spark.SparkException: Job aborted due to "
+        "stage failure: Total size of serialized results of 1 tasks (1183.7 KiB) is bigger than "
+        "spark.driver.maxResultSize (1024.0 KiB)\n\tat org.apache.spark.util.Y"
+    )
+    said = sort_failure(RuntimeError(text), computing=True).message
+    assert said.startswith("Job aborted due to stage failure: Total size")
+    assert said.endswith("spark.driver.maxResultSize (1024.0 KiB)")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -96,7 +96,7 @@ def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
         )
     first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if isinstance(error, MemoryError) or _WORKER_LOST.search(text):
-        return Failure(FailureKind.LOST, _reason(text) or first_line)
+        return Failure(FailureKind.LOST, _reason(text) or _line_of(_WORKER_LOST, text) or first_line)
     said = _reason(text) or f"{type(error).__name__}: {first_line}"
     return Failure(FailureKind.COMPUTING if computing else FailureKind.UNKNOWN, said)
 
@@ -121,6 +121,12 @@ def _of_ours(error: type[LeaseholdError], message: str) -> Failure:
     if error in errors.TRANSIENT:
         return Failure(FailureKind.AWAY, message, partition)
     return Failure(FailureKind.PERMANENT if issubclass(error, _CERTAIN) else FailureKind.UNKNOWN, message, partition)
+
+
+def _line_of(pattern: re.Pattern[str], text: str) -> str:
+    """The first line that says so, without the names of Java's exceptions before it."""
+    found = next((line for line in text.splitlines() if pattern.search(line)), "")
+    return re.sub(r"^\s*(?:Caused by: )?(?:[\w.$]+(?:Exception|Error): )*", "", found)
 
 
 def _reason(text: str) -> str:
