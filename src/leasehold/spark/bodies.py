@@ -6,13 +6,22 @@ bodies in the tasks that read the hub; `read_json` does the same to any DataFram
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from leasehold.errors import ConfigError
 from leasehold.formats import BodyReader
@@ -22,7 +31,8 @@ from leasehold.spark.versions import arrow_schema, schema_from_ddl
 def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue: str | None = None) -> StructType:
     """The columns that a body gives, by its schema as Spark writes it, and `rescue`.
 
-    Raises `ConfigError` that calls the setting `name`, also where a column is named like one of `others`.
+    Raises `ConfigError` that calls the setting `name`, also where a column is named like one of `others`, and one for
+    `spark.sql.timestampType` where it makes a plain TIMESTAMP a type without a zone.
     """
     try:
         schema = schema_from_ddl(ddl)
@@ -30,6 +40,14 @@ def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue
         first_line = str(error).strip().splitlines()[0]
         raise ConfigError(name, ddl, f"not a schema ({first_line})", "For example id STRING, delay DOUBLE") from None
     assert isinstance(schema, StructType)
+    if _count_without_zone(schema) > len(re.findall(r"(?i)\btimestamp_ntz\b", ddl)):
+        raise ConfigError(
+            "spark.sql.timestampType",
+            "TIMESTAMP_NTZ",
+            f"the session makes TIMESTAMP a type without a zone, and so {name} would take no time that has one",
+            f"Write TIMESTAMP_LTZ in {name} for times with a zone, or TIMESTAMP_NTZ for those without; or leave the "
+            "session's setting out",
+        )
     if rescue is not None:
         schema = StructType([*schema.fields, StructField(rescue, StringType())])
     names = [column.lower() for column in schema.names]
@@ -42,6 +60,17 @@ def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue
             "Rename them in what is sent, or leave the schema out and read the body in SQL",
         )
     return schema
+
+
+def _count_without_zone(type_: DataType) -> int:
+    """How many timestamps without a zone there are in a type."""
+    if isinstance(type_, StructType):
+        return sum(_count_without_zone(field.dataType) for field in type_)
+    if isinstance(type_, ArrayType):
+        return _count_without_zone(type_.elementType)
+    if isinstance(type_, MapType):
+        return _count_without_zone(type_.keyType) + _count_without_zone(type_.valueType)
+    return int(isinstance(type_, TimestampNTZType))
 
 
 def body_reader(schema: StructType, *, rescue: str | None = None, timestamps: str = "exact") -> BodyReader:

@@ -38,7 +38,7 @@ _DDL = {
     "partition": "STRING",
     "offset": "STRING",
     "sequenceNumber": "BIGINT",
-    "enqueuedTime": "TIMESTAMP",
+    "enqueuedTime": "TIMESTAMP_LTZ",  # not TIMESTAMP, which is what spark.sql.timestampType says
     "publisher": "STRING",
     "partitionKey": "STRING",
     "properties": "MAP<STRING, STRING>",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
-from pyspark.sql.types import BinaryType
+from pyspark.sql.types import BinaryType, TimestampType
 
 from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
@@ -21,7 +21,7 @@ from leasehold.sinks.table import check_deduplication
 from leasehold.spark.versions import schema_of, to_arrow
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,11 @@ class Deduplication:
         hub, partition, number, identity, enqueued = IDENTITY_COLUMNS
         try:
             given = F.expr(self.expression)
-            if isinstance(schema_of(events.select(given.alias(identity)))[0].dataType, BinaryType):
+            type_ = schema_of(events.select(given.alias(identity)))[0].dataType
+            if isinstance(type_, BinaryType):
                 given = F.base64(given)
+            elif isinstance(type_, TimestampType):
+                given = _in_utc(given)
             named = given.cast("string").alias(identity)
             return events.select(hub, partition, number, named, enqueued).where(F.col(identity).isNotNull())
         except AnalysisException as error:
@@ -52,6 +55,12 @@ class Deduplication:
     def of(self, events: DataFrame) -> Identities:
         """The identities of these events."""
         return Identities(to_arrow(self.prepare(events)), self.expression, self.window)
+
+
+def _in_utc(timestamps: Column) -> Column:
+    """The same moments as UTC writes them: in the session's zone an hour of a night in autumn comes twice."""
+    since = F.expr("INTERVAL '0.000001' SECOND") * F.unix_micros(timestamps)
+    return F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'") + since
 
 
 def deduplication(by: str | None, window: float | str | None) -> Deduplication | None:
