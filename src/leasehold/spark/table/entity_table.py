@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from leasehold.config import check_number
+from leasehold.errors import ConfigError, UsageError
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice, Notices
 from leasehold.sinks import open_sink
@@ -41,6 +42,7 @@ from leasehold.spark.table.expressions import (
     with_expression,
     with_rejected,
 )
+from leasehold.spark.table.foreach import run_of
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
 from leasehold.spark.table.query_batches import QueryBatch, QueryBatches
 from leasehold.spark.table.records import Records, check_records
@@ -271,8 +273,16 @@ class EntityTable:
 
         `rejected` are events that could not be parsed, with the columns hub, partition, sequenceNumber,
         ownerLevel, body and reason: they are set aside in the same transaction, under the same watermark. They have to
-        come from the same evaluation as `df`, or be of events that cannot change. Raises as `apply` does.
+        be of events that cannot change: rows that a query on `format("leasehold")` has read are refused, since they may
+        be fewer when they are read again (`apply` with `reject_by` takes both at once). Raises as `apply` does.
         """
+        if rejected is not None and self._of_queries.check_origin(schema_of(rejected)) is not None and run_of(rejected):
+            raise UsageError(
+                f"the rejected events for the table {self._sink.spec.name} would be read by themselves, also where the "
+                "DataFrame is persisted and Spark has lost a part of it. Where the partition is taken away, or events "
+                "are removed, between the two, those that come too late would be lost. Give apply() one DataFrame of "
+                "all events, and the table reject_by"
+            )
         batch = self._rows_of_query(df)
         if rejected is not None:
             batch = with_rejected(batch, to_arrow(rejected))
