@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from leasehold.config import check_number
-from leasehold.errors import ConfigError, UsageError
+from leasehold.errors import UsageError
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice, Notices
 from leasehold.sinks import open_sink
