@@ -28,7 +28,7 @@ from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.base import KnowsOffsets, offset_of
 from leasehold.hubs.kafka import reading as kafka_reading
 from leasehold.hubs.kafka import topic as kafka_topic
-from leasehold.hubs.kafka.clients import Client, failure
+from leasehold.hubs.kafka.clients import failure
 from leasehold.hubs.kafka.hub import KafkaHub, open_kafka_hub
 from leasehold.hubs.kafka.options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.log.hub import LogHub
@@ -932,25 +932,6 @@ def test_what_was_acknowledged_before_a_producer_was_killed_is_there(hub: KafkaH
     for body in bodies_of(hub, "2"):
         counts[int(body)] = counts.get(int(body), 0) + 1
     assert all(counts[n] == 10 for n in range(last + 1))
-
-
-# idle readers
-
-
-def test_readers_that_are_idle_are_closed(hub: KafkaHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.send(numbered(9))
-    monkeypatch.setattr(kafka_reading, "MAX_IDLE_READERS", 2)
-    closed = []
-    monkeypatch.setattr(Client, "close", lambda client: closed.append(client))
-    for partition in hub.partition_ids():
-        assert len(bodies_of(hub, partition)) == 3
-    assert len(closed) == 1
-    monkeypatch.setattr(kafka_reading, "MAX_IDLE_SECONDS", -1.0)
-    assert len(bodies_of(hub, "1")) == 3
-    assert len(closed) == 3
-    monkeypatch.undo()
-    for client in closed:
-        client.close()
 
 
 # progress mirrored into the broker

@@ -14,7 +14,9 @@ from __future__ import annotations
 import atexit
 import ctypes
 import logging
+import math
 import os
+import time
 import weakref
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -105,13 +107,13 @@ class Client(Generic[Handle]):
 
     def __init__(self, kind: type[Handle], settings: KafkaSettings, **config: Any) -> None:
         self._settings = settings
-        self._errors: dict[int, KafkaError] = {}
+        self._errors: dict[int, tuple[float, KafkaError]] = {}
         errors = self._errors  # not self: the client would keep alive what keeps it alive
         config = {
             **_COMMON,
             **{name if name == "on_commit" else name.replace("_", "."): value for name, value in config.items()},
             **settings.client_config,
-            "error_cb": lambda error: errors.update({error.code(): error}),
+            "error_cb": lambda error: errors.update({error.code(): (time.monotonic(), error)}),
             "logger": _DebugLog(),
         }
         try:
@@ -124,18 +126,25 @@ class Client(Generic[Handle]):
         """Begin to ask: what was reported so far says nothing on the answer."""
         self._errors.clear()
 
-    def all_brokers_down(self) -> bool:
-        """Whether the client has said so since errors were forgotten."""
-        return KafkaError._ALL_BROKERS_DOWN in self._errors
+    def all_brokers_down(self, since: float) -> bool:
+        """Whether the client has said so since this (monotonic) time."""
+        return KafkaError._ALL_BROKERS_DOWN in self._reported(since)
 
-    def failure(self, error: KafkaError | None, doing: str) -> LeaseholdError:
-        """What to raise for a call that failed with `error`, or that had no answer in time (`None`)."""
+    def failure(self, error: KafkaError | None, doing: str, since: float = -math.inf) -> LeaseholdError:
+        """What to raise for a call that failed with `error`, or that had no answer in time (`None`).
+
+        What the client has reported by itself since this (monotonic) time says why.
+        """
         if not isinstance(self.handle, Consumer):
             self.handle.poll(0)  # so that the client reports what it knows; a consumer has done so
+        reported = self._reported(since)
         for code in _REFUSED:
-            error = self._errors.get(code, error)
-        reason = self._errors.get(KafkaError._TRANSPORT) or self._errors.get(KafkaError._SSL)
+            error = reported.get(code, error)
+        reason = reported.get(KafkaError._TRANSPORT) or reported.get(KafkaError._SSL)
         return failure(self._settings, error, doing, reason)
+
+    def _reported(self, since: float) -> dict[int, KafkaError]:
+        return {code: error for code, (at, error) in list(self._errors.items()) if at >= since}
 
     def close(self) -> None:
         """Close a consumer; the others need no closing. The object is of no use from then on."""

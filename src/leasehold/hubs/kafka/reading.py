@@ -1,9 +1,9 @@
 """Reading exact ranges of one partition, and the readers that a process keeps for it.
 
-A reader is a consumer with one partition assigned: it joins no group and commits nothing. It fetches ahead, so
-that the next range is mostly there when it is asked for; where a range does not continue the last one, it seeks. A
-reader of samples fetches hardly more than the few messages that it is asked for, and nothing between two reads: so the
-next one may be of another partition.
+A reader has a lane of a consumer (`consumers.py`). It fetches ahead, so that the next range is mostly there when it is
+asked for; where a range does not continue the last one, it moves the lane. A reader of samples has a consumer to
+itself, and fetches hardly more than the few messages that it is asked for, and nothing between two reads: so the next
+one may be of another partition.
 
 How a range `[start, end)` ends. Offsets may be missing: compaction removes messages, and the marks of
 transactions take offsets and are never delivered. So what ends a range is the reader's position, not a count: a
@@ -26,25 +26,25 @@ one read; two reads of one partition at once have two.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from operator import lt
 from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from leasehold.errors import EndWentBack, HubUnavailable
+from leasehold.errors import EndWentBack, HubUnavailable, LeaseholdError
 from leasehold.hubs.kafka.clients import READING, Client
+from leasehold.hubs.kafka.consumers import MAX_CONSUMERS, Consumers, Lane
 from leasehold.hubs.kafka.options import KafkaSettings
 
-MAX_IDLE_READERS = 64
 MAX_IDLE_SECONDS = 120.0
 _BATCH_BYTES = 64 << 20
-_FETCHED = 10_000
 _END_PAUSE = 0.1
 
 CONFIRMED_FOR = 1.0
@@ -84,22 +84,15 @@ class PartitionReader:
     """
 
     def __init__(
-        self, settings: KafkaSettings, partition: int, edges: Edges, confirm: Confirm, *, ahead: bool = True
+        self, settings: KafkaSettings, lane: Lane, edges: Edges, confirm: Confirm, *, ahead: bool = True
     ) -> None:
+        self.lane = lane
         self._settings = settings
-        self._partition = partition
         self._ahead = ahead
         self._edges = edges
         self._confirm = confirm
-        self._client = Client(
-            Consumer,
-            settings,
-            **{**READING, **(_AHEAD if ahead else _SAMPLES)},
-            group_id=settings.group_id,
-            auto_offset_reset="error",
-            check_crcs=True,
-        )
         self._next = self._seen = self._ended = -1
+        self._began = 0.0  # when what is under way, or was last, began to wait
         self._lost = False  # the consumer has said that its place is gone
         self._overtaken = False  # since retention has removed what was to come next
         self._waiting: list[Message] = []
@@ -111,9 +104,9 @@ class PartitionReader:
 
     def turn_to(self, partition: int) -> None:
         """Read this partition from now on. Its place in another one is forgotten."""
-        if partition != self._partition:
+        if partition != self.lane.partition:
             self._rest()
-            self._partition = partition
+            self.lane.turn_to(partition)
 
     def messages(self, start: int, end: int, rows: int) -> Iterator[list[Message]]:
         """The messages `[start, end)` that there are, in order, in lists of at most `rows`."""
@@ -147,10 +140,6 @@ class PartitionReader:
         if gathered:
             yield gathered
 
-    def close(self) -> None:
-        """Leave the cluster."""
-        self._client.close()
-
     def _fitting(self, end: int, rows: int, room: int) -> int:
         """How many of the waiting messages are below `end`, at most `rows`, up to the one that fills `room` bytes."""
         count = min(bisect_left(self._offsets, end), rows)
@@ -163,7 +152,7 @@ class PartitionReader:
 
     def _seek(self, start: int, end: int) -> bool:
         """Go to `start`, or to the first offset after it that is left; whether anything of the range is there."""
-        begin, until = self._edges(self._partition)
+        begin, until = self._edges(self.lane.partition)
         start = max(start, begin)
         if start >= end or (start >= until and not self._reaches_beyond(start)):
             return False
@@ -177,9 +166,8 @@ class PartitionReader:
 
         False where the partition ends before `end`. Raises `HubUnavailable`.
         """
-        began = time.monotonic()
+        self._began = began = time.monotonic()
         self._overtaken = False
-        self._client.forget_errors()
         while (waited := time.monotonic() - began) < self._patience():
             # The end is told once: a reader that waits there has heard of it, maybe for an earlier range.
             if self._ended == self._seen and not self._reaches_beyond(self._seen):
@@ -194,7 +182,7 @@ class PartitionReader:
                 )
             if self._seen > before:  # what came before the place that is gone is given out first
                 return True
-        raise self._client.failure(None, f"{self._doing()} (nothing came for {waited:.1f} s)")
+        raise self._failure(None, f"{self._doing()} (nothing came for {waited:.1f} s)")
 
     def _note(self, arrived: list[Message]) -> bool:
         """Keep the messages among what has come. Returns whether the consumer says that its place is gone."""
@@ -218,26 +206,22 @@ class PartitionReader:
                     raise self._went_back()
                 lost = True
             elif error.code() not in _IGNORED:
-                failed = self._client.failure(error, self._doing())
+                failed = self._failure(error, self._doing())
                 if not isinstance(failed, HubUnavailable):
                     raise failed
         return lost
 
     def _arrived(self, patience: float, end: int, wanted: int) -> list[Message]:
         """What has come, after waiting for the first of it."""
-        handle = self._client.handle
         try:
-            first = handle.poll(max(0.0, patience))  # `consume` would wait for as many as it may give
-            if first is None:
-                return []
-            return [first, *handle.consume(max(1, min(_FETCHED, wanted - 1, end - self._seen - 1)), 0)]
+            return self.lane.arrived(patience, min(wanted, end - self._seen))
         except KafkaException as error:
-            raise self._client.failure(error.args[0], self._doing()) from error
+            raise self._failure(error.args[0], self._doing()) from error
 
     def _reaches_beyond(self, offset: int) -> bool:
         """Whether the partition's end is above `offset`, or comes to be in time."""
         deadline = time.monotonic() + self._settings.request_timeout
-        while self._edges(self._partition)[1] <= offset:
+        while self._edges(self.lane.partition)[1] <= offset:
             if time.monotonic() + _END_PAUSE > deadline:
                 return False
             time.sleep(_END_PAUSE)
@@ -245,7 +229,7 @@ class PartitionReader:
 
     def _found_again(self) -> None:
         """Fetch on after retention has overtaken the position. Raises `EndWentBack` where the end is below it."""
-        begin, until = self._edges(self._partition)
+        begin, until = self._edges(self.lane.partition)
         if until < self._seen:
             raise self._went_back()
         self._overtaken = self._overtaken or begin > self._seen
@@ -254,25 +238,28 @@ class PartitionReader:
 
     def _went_back(self) -> EndWentBack:
         """What to raise where the partition was cut off below the position, also if it has grown beyond it since."""
-        return EndWentBack(str(self._partition), self._seen, min(self._edges(self._partition)[1], self._seen))
+        return EndWentBack(str(self.lane.partition), self._seen, min(self._edges(self.lane.partition)[1], self._seen))
 
     def _assign(self) -> None:
         self._ended, self._lost = -1, False
-        self._client.handle.assign([TopicPartition(self._settings.topic, self._partition, self._seen)])
+        self.lane.go_to(self._seen)
 
     def _rest(self) -> None:
         """Fetch nothing more before the next range, which is found by a seek."""
         self._drop(len(self._waiting))
         self._next = self._seen = -1
-        self._client.handle.unassign()
+        self.lane.rest()
 
     def _patience(self) -> float:
         """How long to wait without progress: not for long once every broker is known to be away."""
         settings = self._settings
-        return settings.request_timeout if self._client.all_brokers_down() else settings.transfer_timeout
+        return settings.request_timeout if self.lane.all_brokers_down(self._began) else settings.transfer_timeout
+
+    def _failure(self, error: KafkaError | None, doing: str) -> LeaseholdError:
+        return self.lane.failure(error, doing, self._began)
 
     def _doing(self) -> str:
-        return f"reading partition {self._partition} from offset {self._seen} on"
+        return f"reading partition {self.lane.partition} from offset {self._seen} on"
 
 
 class ReaderPool:
@@ -287,6 +274,7 @@ class ReaderPool:
         self._edges = edges
         self._confirm = confirm
         self._lock = threading.Lock()
+        self._consumers = Consumers(self._new_client, settings.topic, MAX_CONSUMERS if ahead else sys.maxsize)
         self._idle: list[tuple[float, int, PartitionReader]] = []
         self._pid = os.getpid()
         self._closed = False
@@ -321,7 +309,8 @@ class ReaderPool:
                 self._idle.remove(best)
                 best[2].turn_to(partition)
                 return best[2]
-        return PartitionReader(self._settings, partition, self._edges, self._confirm, ahead=self._ahead)
+        lane = self._consumers.lane(partition)
+        return PartitionReader(self._settings, lane, self._edges, self._confirm, ahead=self._ahead)
 
     def _give_back(self, partition: int, reader: PartitionReader) -> None:
         if self._pid != os.getpid():
@@ -329,12 +318,23 @@ class ReaderPool:
         now = time.monotonic()
         with self._lock:
             self._idle.append((now, partition, reader))
-            keep = [entry for entry in self._idle if now - entry[0] <= MAX_IDLE_SECONDS][-MAX_IDLE_READERS:]
-            surplus = [entry[2] for entry in self._idle if self._closed or entry not in keep]
-            self._idle = [] if self._closed else keep
+            oldest_first = (at for at, _, _ in self._idle)
+            count = sum(1 for _ in takewhile(lambda at: self._closed or now - at > MAX_IDLE_SECONDS, oldest_first))
+            surplus = [reader for _, _, reader in self._idle[:count]]
+            del self._idle[:count]
         self._close(surplus)
 
     def _close(self, readers: list[PartitionReader]) -> None:
         if self._pid == os.getpid():  # a copy in a forked child must not be touched
             for reader in readers:
-                reader.close()
+                self._consumers.close(reader.lane)
+
+    def _new_client(self) -> Client[Consumer]:
+        return Client(
+            Consumer,
+            self._settings,
+            **{**READING, **(_AHEAD if self._ahead else _SAMPLES)},
+            group_id=self._settings.group_id,
+            auto_offset_reset="error",
+            check_crcs=True,
+        )

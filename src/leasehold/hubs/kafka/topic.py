@@ -13,17 +13,19 @@ Concurrency: any threads.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from copy import copy
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined] # it is documented
 
-from leasehold.errors import ConfigError, HubError, HubUnavailable
+from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError
 from leasehold.hubs.kafka.clients import MOVING, Client
 from leasehold.hubs.kafka.options import KafkaSettings
 
@@ -43,7 +45,9 @@ class Topic:
         self.expected = topic_id
         """The id that the topic had when it was opened, where it has one."""
         self._settings = settings
-        self._confirmed = -math.inf
+        self._confirming = threading.Lock()
+        self._confirmed = -math.inf  # when the last question began that was answered
+        self._failed: tuple[float, LeaseholdError | None] = (-math.inf, None)  # the same of one that failed, and how
         self._ends: dict[int, int] = {}
         self.client = Client(AdminClient, settings)
         self._outdated = False  # what the client believes of who leads which partition
@@ -87,8 +91,21 @@ class Topic:
     def confirm(self, within: float = 0.0) -> None:
         """Make sure that what has come until now is of the topic that was opened, unless that was made sure of less
         than `within` seconds ago. Raises `HubError` if it was made anew."""
-        if self.expected is not None and time.monotonic() - self._confirmed >= within:
-            self.describe()
+        if self.expected is None:
+            return
+        needed = time.monotonic() - within
+        with self._confirming:  # whoever waits here is mostly served by one question, and by its failure too
+            if self._confirmed >= needed:
+                return
+            asked, failed = self._failed
+            if failed is not None and asked >= needed:
+                raise copy(failed) from failed
+            asked = time.monotonic()
+            try:
+                self.describe()
+            except LeaseholdError as error:
+                self._failed = asked, error
+                raise
 
     def edges(self, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Begin and end of each, the begin no later than the end.

@@ -1,0 +1,212 @@
+"""Many partitions on few consumers: each range is exact, and nobody waits for another's reader."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from leasehold.errors import HubUnavailable
+from leasehold.hubs import open_hub
+from leasehold.hubs.kafka import consumers as kafka_consumers
+from leasehold.hubs.kafka import reading as kafka_reading
+from leasehold.hubs.kafka.clients import Client
+from leasehold.hubs.kafka.hub import KafkaHub
+from leasehold.model import Event
+from tests.hubs.kafka_cluster import Cluster
+from tests.waiting import PATIENCE, until
+
+SHARED = 4
+"""Partitions of a topic that is read through one consumer here."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REQUEST", "TRANSFER"):
+        monkeypatch.setenv(f"LEASEHOLD_KAFKA_{name}_TIMEOUT", f"{PATIENCE:g}s")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Client[Consumer]]:
+    """The consumers that were made."""
+    found: list[Client[Consumer]] = []
+    original = Client.__init__
+
+    def noted(client: Client[Any], kind: type[Any], *arguments: Any, **named: Any) -> None:
+        original(client, kind, *arguments, **named)
+        if kind is Consumer:
+            found.append(client)
+
+    monkeypatch.setattr(Client, "__init__", noted)
+    return found
+
+
+@pytest.fixture
+def hub(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, made: list[Client[Consumer]]) -> Iterator[KafkaHub]:
+    """One whose partitions share a consumer."""
+    monkeypatch.setattr(kafka_reading, "MAX_CONSUMERS", 1)
+    hub = open_hub(cluster.url(cluster.topic(SHARED)))
+    assert isinstance(hub, KafkaHub)
+    yield hub
+    hub.close()
+
+
+def fill(hub: KafkaHub, count: int, size: int = 1) -> None:
+    """So many events in each partition."""
+    for partition in hub.partition_ids():
+        hub.send([Event(b"x" * size)] * count, partition=partition)
+
+
+def open_files() -> int:
+    """How many this process has open."""
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def numbers(hub: KafkaHub, partition: str, start: int, end: int) -> list[int]:
+    batches = hub.read(partition, start, end, columns=["sequenceNumber"])
+    return [number for batch in batches for number in batch.column(0).to_pylist()]
+
+
+def kept(hub: KafkaHub) -> dict[int, int]:
+    """How many bytes each lane of the consumer keeps."""
+    (shared,) = hub._here.readers._consumers._shared
+    return {partition: lane._bytes for partition, lane in shared.lanes.items()}
+
+
+def test_more_partitions_than_consumers_are_read_without_opening_and_closing_any(
+    cluster: Cluster, made: list[Client[Consumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a consumer for each 64 were kept, and with more partitions they were made and closed in turn."""
+    closed: list[Client[Any]] = []
+    close = Client.close
+    monkeypatch.setattr(Client, "close", lambda client: (closed.append(client), close(client)))
+    hub = open_hub(cluster.url(cluster.topic(80)))
+    assert isinstance(hub, KafkaHub)
+    files = open_files()
+    partitions = hub.partition_ids()
+    with ThreadPoolExecutor(len(partitions)) as pool:
+        for start in (0, 5):
+            fill(hub, 5)
+            read = [*pool.map(lambda partition: numbers(hub, partition, start, start + 5), partitions)]  # noqa: B023
+            assert read == [[*range(start, start + 5)]] * len(partitions)
+    assert len(made) == 16
+    assert closed == []
+    assert open_files() - files < 256
+    hub.close()
+    assert len(closed) == 16
+
+
+def test_any_range_is_exact_while_others_of_the_consumer_are_read(
+    hub: KafkaHub, made: list[Client[Consumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes are moved to and fro, and rest, while the consumer is at work for others."""
+    monkeypatch.setattr(kafka_consumers, "_KEPT_BYTES", SHARED * 100 * (kafka_consumers._EACH + 1))
+    fill(hub, 2_000)
+
+    def read(partition: str) -> list[tuple[int, int]]:
+        dice = random.Random(partition)
+        at, wrong = 0, []
+        for _ in range(40):
+            start = at if dice.random() < 0.7 else dice.randrange(2_000)
+            at = end = min(start + dice.choice([1, 10, 700]), 2_000)
+            if numbers(hub, partition, start, end) != [*range(start, end)]:
+                wrong.append((start, end))
+        return wrong
+
+    with ThreadPoolExecutor(SHARED) as pool:
+        assert [*pool.map(read, hub.partition_ids())] == [[]] * SHARED
+    assert len(made) == 1
+
+
+def test_a_read_that_nobody_goes_on_with_holds_up_no_other_and_keeps_no_more_than_its_share(
+    hub: KafkaHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = 100_000  # for a lane that is alone; those that come later have a part of it
+    monkeypatch.setattr(kafka_consumers, "_KEPT_BYTES", room)
+    monkeypatch.setattr(kafka_consumers, "_FETCHED", 10)  # what comes at once is kept, though it be more
+    fill(hub, 500, size=1_000)
+    held = {partition: hub.read(partition, 0, 500, batch_rows=1) for partition in hub.partition_ids()[1:]}
+    for read in held.values():
+        next(read)
+    for start in range(0, 500, 50):
+        assert numbers(hub, "0", start, start + 50) == [*range(start, start + 50)]
+    until(lambda: numbers(hub, "0", 0, 500) == [*range(500)], "all of the others to have been fetched")
+    assert max(kept(hub).values()) <= room + 10 * 1_300
+    for read in held.values():
+        assert sum(batch.num_rows for batch in read) == 499
+
+
+def test_two_reads_of_one_partition_at_once_have_two_consumers(hub: KafkaHub, made: list[Client[Consumer]]) -> None:
+    fill(hub, 100)
+    reads = [hub.read("0", first, 100, columns=["sequenceNumber"], batch_rows=10) for first in (0, 50)]
+    seen: list[list[int]] = [[], []]
+    for _ in range(5):
+        for read, so_far in zip(reads, seen, strict=True):
+            so_far += next(read).column(0).to_pylist()
+    assert seen == [[*range(50)], [*range(50, 100)]]
+    assert len(made) == 2
+
+
+def test_what_retention_does_to_one_partition_no_other_notices(cluster: Cluster, hub: KafkaHub) -> None:
+    fill(hub, 100)
+    for partition in hub.partition_ids():
+        assert numbers(hub, partition, 0, 50) == [*range(50)]
+    cluster.trim(hub.url.rpartition("/")[2], 0, 90)
+    assert set(numbers(hub, "0", 0, 100)) == {*range(90, 100)}
+    for partition in hub.partition_ids()[1:]:
+        assert numbers(hub, partition, 50, 100) == [*range(50, 100)]
+
+
+def test_readers_that_are_idle_are_closed_and_a_consumer_with_the_last_of_its_own(
+    hub: KafkaHub, made: list[Client[Consumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Client[Any]] = []
+    close = Client.close
+    monkeypatch.setattr(Client, "close", lambda client: (closed.append(client), close(client)))
+    fill(hub, 3)
+    for partition in hub.partition_ids():
+        assert len(numbers(hub, partition, 0, 3)) == 3
+    assert len(kept(hub)) == SHARED
+    monkeypatch.setattr(kafka_reading, "MAX_IDLE_SECONDS", -1.0)
+    assert len(numbers(hub, "1", 0, 3)) == 3
+    assert closed == made
+    assert hub._here.readers._consumers._shared == []
+    assert len(numbers(hub, "1", 0, 3)) == 3
+
+
+def test_a_silent_broker_fails_all_that_wait_and_its_return_is_noticed_by_all(cluster: Cluster, hub: KafkaHub) -> None:
+    fill(hub, 10)
+    for partition in hub.partition_ids():
+        assert numbers(hub, partition, 0, 10) == [*range(10)]
+    partitions = hub.partition_ids()
+    cluster.pause()
+    for name in ("request_timeout", "transfer_timeout"):
+        object.__setattr__(hub._settings, name, 1.0)
+
+    def read(partition: str) -> bool:
+        with pytest.raises(HubUnavailable):
+            numbers(hub, partition, 10, 20)
+        return True
+
+    try:
+        with ThreadPoolExecutor(SHARED) as pool:
+            assert all(pool.map(read, partitions))
+    finally:
+        cluster.resume()
+    for name in ("request_timeout", "transfer_timeout"):
+        object.__setattr__(hub._settings, name, PATIENCE)
+    fill(hub, 10)
+    for partition in hub.partition_ids():
+        assert numbers(hub, partition, 10, 20) == [*range(10, 20)]
