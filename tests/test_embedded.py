@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch, StoreUnavailable
+from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch, StoreUnavailable, may_pass
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import ConsumerGroup, Event
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.stores.groups import at_once
+from tests.many_files import no_more_files
 from tests.waiting import PATIENCE
 
 SCHEMA = ("CREATE TABLE IF NOT EXISTS entry (value TEXT)",)
@@ -243,6 +244,20 @@ def test_processes_open_a_missing_file_at_once(tmp_path: Path) -> None:
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
     for file in files:
         assert entries(file) == [f"{number}-{n}" for number in range(3) for n in range(2)]
+
+
+def test_the_limit_of_open_files_is_named_and_passes(path: Path, file: DatabaseFile) -> None:
+    """SQLite says what it says of a missing right."""
+    other = make(path, create=False)
+    new = make(path.with_name("new.db"))
+    add(file, "a")
+    with no_more_files():
+        for one in (other, new):
+            with pytest.raises(StoreUnavailable, match=r"as many files open as it may, \d+: raise the limit") as raised:
+                entries(one)
+            assert may_pass(raised.value)
+    assert entries(other) == ["a"]
+    assert entries(new) == []
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

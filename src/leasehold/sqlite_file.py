@@ -39,6 +39,7 @@ from typing import Any
 
 from leasehold.environment import file_mode
 from leasehold.errors import LeaseholdError, lasting
+from leasehold.open_files import files_used_up
 
 LONGEST_WAL = 64 << 20
 """Bytes of a WAL from which a writer waits for readers, to empty it. SQLite's own checkpoints begin at 4 to 16 MB."""
@@ -208,11 +209,15 @@ class DatabaseFile:
         try:
             yield
         except sqlite3.OperationalError as error:
+            if not _is_locked(error) and (limit := files_used_up()):  # SQLite calls it what it calls a missing right
+                raise self._unavailable(f"{self.path}: {error} ({limit})") from error
             refused = self._unavailable(
                 f"{self.path}: {error} ({_remedy(error, self.path, self._timeout, self._create)})"
             )
             raise (refused if _is_locked(error) else lasting(refused)) from error
         except (OSError, sqlite3.NotSupportedError) as error:
+            if limit := files_used_up():
+                raise self._unavailable(f"{self.path}: {error} ({limit})") from error
             raise lasting(self._unavailable(f"{self.path}: {error}")) from error
         except sqlite3.DatabaseError as error:
             if primary_code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
