@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from leasehold import backends
+from leasehold.hubs import open_hub
 from leasehold.hubs.kafka.options import parse_kafka_url
 from leasehold.postgres.connections import Connections
 from leasehold.stores.redis.server import RedisServer
@@ -65,3 +66,30 @@ def test_libpqs_environment_counts(monkeypatch: pytest.MonkeyPatch, caplog: pyte
 def test_settings_of_kafka_that_verify_nobody(query: str, said: list[str]) -> None:
     found = parse_kafka_url(f"kafka://h/t?{query}", {}).unverified
     assert [one.partition("=")[0] for one in found] == said
+
+
+SASL = "security_protocol=SASL_PLAINTEXT&sasl_mechanism=PLAIN&sasl_username=u&sasl_password=hidden"
+
+
+@pytest.mark.parametrize(
+    ("servers", "query", "said"),
+    [
+        ("broker.example:9092", SASL, "travel unencrypted"),
+        ("127.0.0.1:9092,broker.example", SASL.lower(), "travel unencrypted"),
+        ("broker.example:9092", "sasl_mechanism=PLAIN&sasl_username=u&sasl_password=hidden", "are not used"),
+        ("broker.example:9092", SASL.replace("SASL_PLAINTEXT", "SASL_SSL"), ""),
+        ("127.0.0.1:9092,localhost,[::1]:9092", SASL, ""),
+        ("broker.example:9092", "", ""),
+        ("broker.example:9092", "client_id=me", ""),
+    ],
+)
+def test_a_login_to_kafka_that_travels_unencrypted_is_said_once(
+    servers: str, query: str, said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has to answer: it is said before anybody is asked."""
+    monkeypatch.setattr("leasehold.hubs.kafka.hub.KafkaHub", lambda settings: None)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            open_hub(f"kafka://{servers}/t?{query}".removesuffix("?"))
+    assert [said in text for text in caplog.messages] == [True] * bool(said)
+    assert "hidden" not in caplog.text

@@ -162,14 +162,19 @@ _WITHOUT_USER = ("kafka", "eventhubs", "servicebus", "azblob", "aztable")
 
 def say_unverified(logger: logging.Logger, shown: str, setting: str) -> None:
     """Say in the log that this `setting` switches off what TLS is for: to know who answers. Once for each of them."""
-    if (shown, setting) not in _said:
-        _said.add((shown, setting))
-        logger.warning(
-            "%s: %s: who answers is not verified, so that whoever is on the way there may read and change everything. "
-            "Name the authority that signed the server's certificate instead",
-            shown,
-            setting,
-        )
+    say_once(
+        logger,
+        shown,
+        f"{setting}: who answers is not verified, so that whoever is on the way there may read and change everything. "
+        "Name the authority that signed the server's certificate instead",
+    )
+
+
+def say_once(logger: logging.Logger, shown: str, what: str) -> None:
+    """Warn in the log of what is amiss with the backend at `shown`, once in this process."""
+    if (shown, what) not in _said:
+        _said.add((shown, what))
+        logger.warning("%s: %s", shown, what)
 
 
 _said: set[tuple[str, str]] = set()

@@ -16,9 +16,10 @@ from leasehold.hubs import open_hub
 from leasehold.hubs.kafka import consumers as kafka_consumers
 from leasehold.hubs.kafka import reading as kafka_reading
 from leasehold.hubs.kafka.clients import Client
-from leasehold.hubs.kafka.hub import KafkaHub
+from leasehold.hubs.kafka.hub import KafkaHub, open_kafka_hub
 from leasehold.model import Event
 from tests.hubs.kafka_cluster import Cluster
+from tests.many_files import no_more_files
 from tests.waiting import PATIENCE, until
 
 SHARED = 4
@@ -210,3 +211,10 @@ def test_a_silent_broker_fails_all_that_wait_and_its_return_is_noticed_by_all(cl
     fill(hub, 10)
     for partition in hub.partition_ids():
         assert numbers(hub, partition, 10, 20) == [*range(10, 20)]
+
+
+def test_the_limit_of_open_files_is_named(cluster: Cluster) -> None:
+    url = cluster.url(cluster.topic(1), "request_timeout=1s")
+    with no_more_files(), pytest.raises(HubUnavailable, match=r"as many files open as it may, \d+: raise the limit"):
+        open_kafka_hub(url, Path())
+    open_kafka_hub(url, Path()).close()

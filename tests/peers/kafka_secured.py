@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 from pathlib import Path
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are documented
@@ -13,11 +11,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are doc
     ResourcePatternType,
     ResourceType,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.certificates import Authority
 from tests.peers.kafka_broker import Cluster
 from tests.ports import free_port
 from tests.waiting import PATIENCE
@@ -27,38 +22,45 @@ PASSWORD = "secret-of-the-test"  # noqa: S105 - of users of this test's own
 
 _LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 _MORE = """\
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SASL_PLAINTEXT://127.0.0.1:{sasl},SASL_SSL://127.0.0.1:{tls}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},SASL_SSL://127.0.0.1:{tls}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SASL_PLAINTEXT://127.0.0.1:{sasl},SASL_SSL://127.0.0.1:{tls},MUTUAL://127.0.0.1:{mutual}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},SASL_SSL://127.0.0.1:{tls},MUTUAL://127.0.0.1:{mutual}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,MUTUAL:SSL
 sasl.enabled.mechanisms=SCRAM-SHA-256
 listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config={login}
 listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config={login}
 ssl.keystore.type=PEM
-ssl.keystore.location={folder}/broker.pem
+ssl.keystore.location={shown}
+ssl.truststore.type=PEM
+ssl.truststore.location={authority}
+listener.name.mutual.ssl.client.auth=required
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
 """
 
 
 class SecuredCluster(Cluster):
-    """One broker with two users, `READER` and `WRITER`, and three ways in: without anything for the test itself."""
+    """One broker with two users, `READER` and `WRITER`, and four ways in: without anything for the test itself.
+
+    `mutual` wants a certificate of its clients, signed by `certificates`.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.sasl, self.tls = free_port(), free_port()
-        self.authority = folder / "authority.pem"
-        self._made = folder
+        self.sasl, self.tls, self.mutual = free_port(), free_port(), free_port()
+        self.certificates = Authority(folder / "certificates")
+        self.authority = self.certificates.file
         super().__init__(folder)
 
     def more_settings(self, node: int) -> str:
         """Listeners and rights, in place of the plain ones."""
         broker = self.brokers[node]
-        _certificates(self.authority, self._made / "broker.pem")
         return _MORE.format(
             port=broker.port,
             controller=broker.controller,
             sasl=self.sasl,
             tls=self.tls,
-            folder=self._made,
+            mutual=self.mutual,
+            shown=self.certificates.sign("broker").both,
+            authority=self.authority,
             login=_LOGIN,
         )
 
@@ -82,28 +84,3 @@ class SecuredCluster(Cluster):
         ]
         for done in self.admin.create_acls(rights).values():
             done.result(PATIENCE)
-
-
-def _certificates(authority: Path, broker: Path) -> None:
-    """A certificate for 127.0.0.1 with its key, and the one that has signed it: itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    text = certificate.public_bytes(serialization.Encoding.PEM)
-    authority.write_bytes(text)
-    broker.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        + text
-    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # it is documented
 
 from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError, may_pass
 from leasehold.hubs import open_hub
 from leasehold.testing.hubs.fixtures import bodies_of, numbered
+from tests.certificates import Authority
 from tests.peers.kafka_secured import PASSWORD, READER, WRITER, SecuredCluster
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(600)]
@@ -81,6 +84,24 @@ def test_what_a_mistake_is_told_as(
     assert said in str(told.value)
     assert PASSWORD not in str(told.value)
     assert may_pass(told.value) is passes
+
+
+@pytest.mark.parametrize("shown", ["none", "another authority's", "expired", "ours"])
+def test_a_broker_that_wants_a_certificate_of_its_clients(secured: SecuredCluster, shown: str, tmp_path: Path) -> None:
+    query = f"security_protocol=SSL&ssl_ca_location={secured.authority}"
+    if shown != "none":
+        authority = Authority(tmp_path / "other") if shown == "another authority's" else secured.certificates
+        client = authority.sign("client", days=(-2, -1) if shown == "expired" else (-1, 1))
+        query += f"&ssl_certificate_location={client.certificate}&ssl_key_location={client.key}"
+    if shown == "ours":
+        secured.allow("CN=client", TOPIC, AclOperation.READ, AclOperation.DESCRIBE)
+        hub = open_hub(url(secured.mutual, query))
+        assert hub.partition_ids() == ("0", "1")
+        hub.close()
+        return
+    with pytest.raises(HubError, match="certificate of this client") as told:
+        open_hub(url(secured.mutual, query))
+    assert not may_pass(told.value)
 
 
 def test_a_topic_that_a_user_may_not_see(secured: SecuredCluster) -> None:

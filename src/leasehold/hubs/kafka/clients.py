@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import errno
 import logging
 import math
 import os
+import re
 import time
 import weakref
 from collections.abc import Mapping
@@ -26,6 +28,8 @@ from confluent_kafka.admin import AdminClient
 
 from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError
 from leasehold.hubs.kafka.options import KafkaSettings, refused
+from leasehold.open_files import files_used_up
+from leasehold.open_files import remedy as files_remedy
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +82,13 @@ _TRANSIENT = (
 
 
 _UNTRUSTED = "certificate verify failed"
+_ALERT = re.compile(r"SSL alert number (\d+)")
+"""With what a broker ends a TLS handshake that it refuses."""
+_CERTIFICATE_ALERTS = (42, 43, 44, 45, 46, 48, 49, 51, 111, 113, 114, 116)
+"""Bad, unsupported, revoked, expired, unknown certificate, unknown authority, access denied, bad signature, none, …"""
+_HANDSHAKE_ALERTS = (40, 70, 71, 109, 110, 112, 120)
+"""Handshake failure, protocol version, insufficient security, missing or unsupported extension, unrecognised name, …"""
+_TOO_MANY_FILES = os.strerror(errno.EMFILE)
 _PROTOCOL = (
     " If they can, check security_protocol, which is {}: a listener that wants TLS or a login only closes a connection "
     "that comes without."
@@ -107,18 +118,20 @@ class Client(Generic[Handle]):
 
     def __init__(self, kind: type[Handle], settings: KafkaSettings, **config: Any) -> None:
         self._settings = settings
-        self._errors: dict[int, tuple[float, KafkaError]] = {}
+        self._errors: dict[int | str, tuple[float, KafkaError]] = {}
         errors = self._errors  # not self: the client would keep alive what keeps it alive
         config = {
             **_COMMON,
             **{name if name == "on_commit" else name.replace("_", "."): value for name, value in config.items()},
             **settings.client_config,
-            "error_cb": lambda error: errors.update({error.code(): (time.monotonic(), error)}),
+            "error_cb": lambda error: errors.update({_kind(error): (time.monotonic(), error)}),
             "logger": _DebugLog(),
         }
         try:
             self.handle: Handle = kind(config)
         except KafkaException as error:
+            if limit := files_used_up():
+                raise HubUnavailable(f"{settings.url}: no client can be made: {limit}") from None
             raise refused(settings, error.args[0].str()) from None
         _alive.add(self)
 
@@ -140,17 +153,51 @@ class Client(Generic[Handle]):
         reported = self._reported(since)
         for code in _REFUSED:
             error = reported.get(code, error)
-        reason = reported.get(KafkaError._TRANSPORT) or reported.get(KafkaError._SSL)
+        kinds = (_REFUSED_TLS, KafkaError._TRANSPORT, KafkaError._SSL)
+        reason = next((reported[kind] for kind in kinds if kind in reported), None)
         return failure(self._settings, error, doing, reason)
 
-    def _reported(self, since: float) -> dict[int, KafkaError]:
-        return {code: error for code, (at, error) in list(self._errors.items()) if at >= since}
+    def _reported(self, since: float) -> dict[int | str, KafkaError]:
+        return {kind: error for kind, (at, error) in list(self._errors.items()) if at >= since}
 
     def close(self) -> None:
         """Close a consumer; the others need no closing. The object is of no use from then on."""
         _alive.discard(self)
         if isinstance(self.handle, Consumer):
             self.handle.close()
+
+
+_REFUSED_TLS = "TLS"
+
+
+def _kind(error: KafkaError) -> int | str:
+    """Of two errors of one kind that a client reports the last one counts.
+
+    What no waiting mends is not to be forgotten for a refused connection to another address of the same broker.
+    """
+    return _REFUSED_TLS if _tls_remedy(error.str()) else error.code()
+
+
+def _tls_remedy(said: str) -> str:
+    """What to do where client or broker refuse each other in TLS; nothing where that is not what is said."""
+    alert = _ALERT.search(said)
+    if _UNTRUSTED in said:
+        return (
+            "The broker's certificate is signed by nobody that this client trusts, is for another name than the one in "
+            "the URL or that the broker tells, or has expired or not begun: name the authority with ssl_ca_location or "
+            "ssl_ca_pem, or have the certificate renewed."
+        )
+    if alert and int(alert[1]) in _CERTIFICATE_ALERTS:
+        return (
+            "The broker wants a certificate of this client, or refuses the one it was shown: name one that it trusts "
+            "and that has not expired with ssl_certificate_location and ssl_key_location (or …_pem)."
+        )
+    if alert and int(alert[1]) in _HANDSHAKE_ALERTS:
+        return (
+            "The broker refuses this TLS: it wants a certificate of this client (ssl_certificate_location and "
+            "ssl_key_location), or there is no version or cipher that both have (ssl_cipher_suites)."
+        )
+    return ""
 
 
 def failure(
@@ -171,12 +218,11 @@ def failure(
             f"{url}: {doing} was refused: {said}. Check security_protocol, sasl_mechanism, sasl_username and "
             "sasl_password, and that this user may describe, read and (to send) write the topic."
         )
-    if _UNTRUSTED in said:
-        return HubError(
-            f"{url}: {doing} failed: {said}. The broker's certificate is signed by nobody that this client trusts, or "
-            "is for another name: name the authority with ssl_ca_location or ssl_ca_pem."
-        )
+    if remedy := _tls_remedy(said):
+        return HubError(f"{url}: {doing} failed: {said}. {remedy}")
     if error is None or code in _TRANSIENT or error.retriable():
+        if _TOO_MANY_FILES in said:
+            return HubUnavailable(f"{url}: {doing} failed: {said}. It is that {files_remedy()}")
         answered = reason is None or "refused" not in reason.str()
         hint = _PROTOCOL.format(settings.client.get("security.protocol", "plaintext")) if answered else ""
         return HubUnavailable(

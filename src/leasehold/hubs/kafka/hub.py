@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from leasehold.backends import say_unverified
+from leasehold.backends import say_once, say_unverified
 from leasehold.config import check_number
 from leasehold.errors import LeaseholdError
 from leasehold.hubs.arrow import event_schema
@@ -49,6 +49,8 @@ def open_kafka_hub(url: str, base: Path) -> KafkaHub:
     settings = parse_kafka_url(url, os.environ)
     for setting in settings.unverified:
         say_unverified(logger, settings.url, setting)
+    if settings.unencrypted:
+        say_once(logger, settings.url, settings.unencrypted)
     return KafkaHub(settings)
 
 

@@ -15,6 +15,7 @@ percent-encoded.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ SECRETS = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl_key_password"
 """The secrets among the options with a line in the docs; of others, `is_secret` judges by the name."""
 _NO_SECRETS = ("_location", "_url", "_type", "_ms", "_file", "_id", "_algorithm", "_count")
 _SECRET = re.compile(r"pas+w|passphrase|secret|token|pem|assertion|credential|jwt|key|oauthbearer_config")
+_BROKER = re.compile(r"(?:\[[^\[\]\s]+\]|[^\[\]:\s]+)(?::[0-9]+)?")
+_HERE = re.compile(r"(?:127\.[\d.]+|localhost|\[::1\])(?::\d*)?", re.IGNORECASE)
 FORM = "kafka://host:port,host:port/topic?option=value&option=value"
 
 _CLIENT_OPTIONS = (
@@ -123,6 +126,24 @@ class KafkaSettings:
         off = {"enable.ssl.certificate.verification": "false", "ssl.endpoint.identification.algorithm": "none"}
         return [f"{name}={value}" for name, value in off.items() if self.client.get(name, "").lower() == value]
 
+    @property
+    def unencrypted(self) -> str:
+        """What is wrong with a login that goes to another host without TLS; nothing where none does."""
+        if all(map(_HERE.fullmatch, self.servers.split(","))):
+            return ""
+        protocol = self.client.get("security.protocol", "plaintext").lower()
+        if protocol == "sasl_plaintext":
+            return (
+                "security_protocol=SASL_PLAINTEXT: the login and all events travel unencrypted, and whoever is on the "
+                "way reads them (with PLAIN the password itself, with SCRAM what it can be guessed from). Use SASL_SSL"
+            )
+        if protocol == "plaintext" and any(is_secret(name) for name in self.client):
+            return (
+                "security_protocol is plaintext: nobody logs in, the credentials that are given are not used, and all "
+                "events travel unencrypted. Use SASL_SSL, or leave the credentials out"
+            )
+        return ""
+
     def without_secrets(self, text: str) -> str:
         """`text` with every secret in it hidden."""
         for name, value in self.client.items():
@@ -136,8 +157,9 @@ def parse_kafka_url(url: str, environment: Mapping[str, str]) -> KafkaSettings:
     topic = unquote(parts.path).removeprefix("/")
     if "@" in parts.netloc:
         raise ConfigError("hub", masked(url), "a Kafka URL has no user before the host", "Use sasl_username")
-    if not re.fullmatch(r"[^\s,]+(,[^\s,]+)*", parts.netloc) or parts.fragment:
-        raise ConfigError("hub", masked(url), f"a Kafka URL is {FORM}", "Name the brokers, and write # as %23")
+    if not all(map(_BROKER.fullmatch, parts.netloc.split(","))) or parts.fragment:
+        remedy = "Name the brokers (user and password are options: sasl_username, sasl_password), and write # as %23"
+        raise ConfigError("hub", masked(url), f"a Kafka URL is {FORM}", remedy)
     if re.match(r"\^", topic) or re.search(r"[,*]", topic):
         raise ConfigError(
             "hub",
@@ -221,7 +243,13 @@ def refused(settings: KafkaSettings, said: str) -> ConfigError:
     """The error for what librdkafka says of a configuration."""
     if found := re.search(r'No such configuration property: "([^"]+)"', said):
         return unknown(found[1], settings.url)
-    return ConfigError("hub", masked(settings.url), settings.without_secrets(said), "Correct the option")
+    unread = [
+        f"{name}={value}"
+        for name, value in settings.client.items()
+        if name.endswith((".location", ".keytab")) and value != "probe" and not os.access(value, os.R_OK)
+    ]
+    remedy = f"This user cannot read {', '.join(unread)}" if unread else "Correct the option"
+    return ConfigError("hub", masked(settings.url), settings.without_secrets(said), remedy)
 
 
 def _flag(value: str, name: str) -> bool:
