@@ -454,20 +454,39 @@ def test_closed_and_used_again(file: DatabaseFile, path: Path) -> None:
 # Threads and forks
 
 
+def descriptors(path: Path) -> int:
+    """How many files this process has open of a database."""
+    gc.collect()
+    opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]  # one may be gone by now
+    return sum(one.startswith(str(path.resolve())) for one in opened)
+
+
 def test_a_thread_leaves_nothing_open(file: DatabaseFile, path: Path) -> None:
     add(file, "a")
 
-    def descriptors() -> int:
-        gc.collect()
-        opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]  # one may be gone by now
-        return sum(one.startswith(str(path.resolve())) for one in opened)
-
-    before = descriptors()
+    before = descriptors(path)
     for _ in range(5):
         thread = threading.Thread(target=partial(entries, file))
         thread.start()
         thread.join()
-        assert descriptors() <= before + 1
+        assert descriptors(path) <= before + 1
+
+
+def test_many_threads_keep_few_connections_and_lose_no_turn(path: Path) -> None:
+    """A connection for each thread was two files for each, and hundreds of writers kept each other from the file."""
+    file = make(path)
+    opened: list[int] = []
+    together = threading.Barrier(100, lambda: opened.append(descriptors(path)))
+
+    def work() -> None:
+        for _ in range(5):
+            add(file, "a")
+            assert "a" in entries(file)
+        together.wait(PATIENCE)  # until here no thread has ended
+
+    at_once([work] * 100)
+    assert len(entries(file)) == 500
+    assert opened[0] <= 2 * 16 + 8, "two for each connection that is kept, and some for the file itself"
 
 
 def in_child(work: Callable[[], None]) -> None:

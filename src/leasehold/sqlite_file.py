@@ -6,11 +6,13 @@ noticed at the next use. A file is made for its owner alone (0600, or what `LEAS
 that SQLite keeps beside it; one that is there keeps its mode. Refuses to create a file unless told to, and to change
 one that the caller's `check` does not recognise.
 
-Concurrency: a `DatabaseFile` may be used by several threads of a process (each has a connection of its
-own) and by many processes. SQLite allows one writer at a time. A writer that is paused or killed inside a
-transaction holds the lock until it goes on or its process ends (then the system frees the lock and SQLite
-rolls back); all others wait up to `timeout` seconds and then raise `unavailable`. Waiting is a short
-randomised retry of our own, because SQLite's busy handler starves some writers for seconds.
+Concurrency: a `DatabaseFile` may be used by several threads of a process (a thread has a connection to itself for the
+length of a block, and gives it back for the next one) and by many processes. SQLite allows one writer at a time. The
+threads that write through one `DatabaseFile` take turns by a lock of our own, so that hundreds of them neither open a
+connection each nor keep each other from the file. A writer that is paused or killed inside a transaction holds
+SQLite's lock until it goes on or its process ends (then the system frees the lock and SQLite rolls back); all others
+wait up to `timeout` seconds and then raise `unavailable`. Waiting for other processes is a short randomised retry of
+our own, because SQLite's busy handler starves some writers for seconds.
 
 Forks: SQLite keeps its account of file locks in the process, and a child that inherits it believes in locks
 that only its parent holds: what it commits is lost when the parent closes. So before a fork all connections
@@ -47,6 +49,8 @@ LONGEST_WAL = 64 << 20
 _LONGEST_PAUSE = 0.02
 _FORK_PATIENCE = 1.0
 _WAL_PATIENCE = 0.5
+_MOST_IDLE = 16
+"""How many connections a `DatabaseFile` keeps for its next uses."""
 
 
 class DatabaseFile:
@@ -84,7 +88,8 @@ class DatabaseFile:
         self._broken = broken or unavailable
         self._pragmas = pragmas
         self._check = check
-        self._local = threading.local()
+        self._idle: list[_Connection] = []
+        self._turns: dict[int, threading.Lock] = {}
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -95,9 +100,7 @@ class DatabaseFile:
                 self._patiently(partial(_begin_reading, connection))
                 yield connection
             finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                connection.uses -= 1
+                self._give_back(connection)
 
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
@@ -105,18 +108,17 @@ class DatabaseFile:
 
         `durable=False` may lose the transaction on power loss (never on a crash of the process).
         """
-        with self._translated():
+        deadline = time.monotonic() + self._timeout
+        with self._translated(), self._turn():
             connection = self._connection()
             try:
                 connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-                self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+                self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), deadline)
                 yield connection
                 self._patiently(lambda: connection.execute("COMMIT"))
                 _keep_wal_short(connection)
             finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                connection.uses -= 1
+                self._give_back(connection)
 
     def checkpoint(self) -> None:
         """Move what the WAL holds into the file and empty it, if those who read now are done in a moment."""
@@ -125,29 +127,55 @@ class DatabaseFile:
             try:
                 _empty_wal(connection)
             finally:
-                connection.uses -= 1
+                self._give_back(connection)
 
     def close(self) -> None:
-        """Close this thread's connection. The file may be used again afterwards."""
-        connection: _Connection | None = getattr(self._local, "connection", None)
-        if connection is not None and connection not in _inherited:
+        """Close the connections that no thread uses now. The file may be used again afterwards."""
+        with _gate:
+            idle, self._idle = self._idle, []
+        for connection in idle:
             connection.close()
-        self._local.connection = None
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """This thread's turn to write, of those of this process."""
+        turn = self._turns.setdefault(os.getpid(), threading.Lock())  # a child's copy of one may be taken for ever
+        if not turn.acquire(timeout=self._timeout):
+            kept = f"another thread of this process kept it locked for {self._timeout:g} s"
+            raise self._unavailable(f"{self.path}: database is locked ({kept})")
+        try:
+            yield
+        finally:
+            turn.release()
 
     def _connection(self) -> _Connection:
-        """This thread's connection, marked as in use; opened anew after a fork or when the file was replaced."""
+        """A connection, marked as in use: a new one where none is free, after a fork, or if the file was replaced."""
         while True:
             identity = self._identity()
-            connection: _Connection | None = getattr(self._local, "connection", None)
-            if connection is None or identity is None or self._local.identity != identity:
-                self.close()
-                connection = self._open()
-                self._local.connection, self._local.identity = connection, self._identity()
             with _gate:
-                if not connection.closed:
-                    connection.uses += 1
+                connection = self._idle.pop() if self._idle else None
+                if connection is not None and identity is not None and connection.is_for(identity):
+                    connection.take()
                     return connection
-            self._local.connection = None
+            if connection is None:
+                return self._open()
+            connection.close()
+
+    def _give_back(self, connection: _Connection) -> None:
+        """Keep it for the next use, or close it; what was not committed is rolled back."""
+        clean = False
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            clean = True
+        finally:
+            connection.used = False  # not behind the gate: whoever forks holds it, and waits for this
+            with _gate:
+                inherited = connection in _inherited
+                if kept := clean and not inherited and len(self._idle) < _MOST_IDLE:
+                    self._idle.append(connection)
+            if not kept and not inherited:
+                connection.close()
 
     def _identity(self) -> tuple[int, int, int] | None:
         try:
@@ -168,7 +196,7 @@ class DatabaseFile:
             connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=0, check_same_thread=False, factory=_Connection
             )
-            connection.uses += 1
+            connection.take()
         connection.wal = f"{os.path.realpath(self.path)}-wal"
         try:
             for pragma in self._pragmas:
@@ -186,12 +214,13 @@ class DatabaseFile:
             connection.close()
             raise
         self._create = False  # a file that was there and is gone was moved or lost: an empty one is no substitute
-        connection.uses -= 1
+        connection.identity = self._identity()
         return connection
 
-    def _patiently(self, attempt: Callable[[], object]) -> None:
-        """Run `attempt` until it is not refused for a lock, for at most `timeout` seconds."""
-        deadline = time.monotonic() + self._timeout
+    def _patiently(self, attempt: Callable[[], object], deadline: float | None = None) -> None:
+        """Run `attempt` until it is not refused for a lock, for at most `timeout` seconds, or until a time."""
+        if deadline is None:
+            deadline = time.monotonic() + self._timeout
         pause = 0.0005
         while True:
             try:
@@ -246,18 +275,26 @@ def _make(path: Path, mode: int | None) -> None:
 
 
 class _Connection(sqlite3.Connection):
-    """Knows whether it is in use. Closes itself when its thread has ended, which only the collector notices."""
+    """Knows whether it is in use, by which thread, and of which file and process it is."""
 
     closed = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.closed = False
-        self.uses = 0
+        self.closed = self.used = False
+        self.thread = 0
+        self.identity: tuple[int, int, int] | None = None
         self.wal = ""
         self.wal_limit = LONGEST_WAL
-        self.thread = threading.get_ident()
         _connections.add(self)
+
+    def take(self) -> None:
+        """Be in use by this thread."""
+        self.used, self.thread = True, threading.get_ident()
+
+    def is_for(self, identity: tuple[int, int, int]) -> bool:
+        """Whether it can be used in this process for the file that is there now."""
+        return not self.closed and self.identity == identity
 
     def close(self) -> None:
         self.closed = True
@@ -279,9 +316,9 @@ def _before_fork() -> None:
     _gate.acquire()
     deadline = time.monotonic() + _FORK_PATIENCE
     for connection in list(_connections):
-        while connection.uses and connection.thread != threading.get_ident() and time.monotonic() < deadline:
+        while connection.used and connection.thread != threading.get_ident() and time.monotonic() < deadline:
             time.sleep(0.001)
-        if connection.uses:
+        if connection.used:
             _crossing.append(connection)
         else:
             connection.close()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from leasehold import sqlite_file
 from leasehold.clock import UNKNOWN_BOOT
 from leasehold.errors import StoreError
 from leasehold.model import Checkpoint, ConsumerGroup, Lease
@@ -175,7 +177,9 @@ class Watched(SqliteLeaseStore):
     noted: list[bool]
 
     def _time(self) -> dict[str, str | float]:
-        (synchronous,) = self._file._local.connection.execute("PRAGMA synchronous").fetchone()
+        here = threading.get_ident()
+        (connection,) = (one for one in sqlite_file._connections if one.used and one.thread == here)
+        (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         self.noted.append(synchronous == 2)
         return super()._time()
 
