@@ -27,6 +27,7 @@ BENCHMARKS = (
     "processor",
     "source",
     "hubs",
+    "kafka_partitions",
     "kafka_source",
     "pipeline",
     "loop",
