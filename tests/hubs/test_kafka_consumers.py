@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -55,6 +57,20 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Client[Consumer]]:
 
 
 @pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[Client[Any]]:
+    """The clients that were closed."""
+    found: list[Client[Any]] = []
+    original = Client.close
+
+    def noted(client: Client[Any]) -> None:
+        original(client)
+        found.append(client)
+
+    monkeypatch.setattr(Client, "close", noted)
+    return found
+
+
+@pytest.fixture
 def hub(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, made: list[Client[Consumer]]) -> Iterator[KafkaHub]:
     """One whose partitions share a consumer."""
     monkeypatch.setattr(kafka_reading, "MAX_CONSUMERS", 1)
@@ -87,12 +103,9 @@ def kept(hub: KafkaHub) -> dict[int, int]:
 
 
 def test_more_partitions_than_consumers_are_read_without_opening_and_closing_any(
-    cluster: Cluster, made: list[Client[Consumer]], monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, made: list[Client[Consumer]], closed: list[Client[Any]]
 ) -> None:
     """With a consumer for each 64 were kept, and with more partitions they were made and closed in turn."""
-    closed: list[Client[Any]] = []
-    close = Client.close
-    monkeypatch.setattr(Client, "close", lambda client: (closed.append(client), close(client)))
     hub = open_hub(cluster.url(cluster.topic(80)))
     assert isinstance(hub, KafkaHub)
     files = open_files()
@@ -164,18 +177,15 @@ def test_what_retention_does_to_one_partition_no_other_notices(cluster: Cluster,
     fill(hub, 100)
     for partition in hub.partition_ids():
         assert numbers(hub, partition, 0, 50) == [*range(50)]
-    cluster.trim(hub.url.rpartition("/")[2], 0, 90)
+    cluster.trim(hub.url.rpartition("/")[2], "0", 90)
     assert set(numbers(hub, "0", 0, 100)) == {*range(90, 100)}
     for partition in hub.partition_ids()[1:]:
         assert numbers(hub, partition, 50, 100) == [*range(50, 100)]
 
 
 def test_readers_that_are_idle_are_closed_and_a_consumer_with_the_last_of_its_own(
-    hub: KafkaHub, made: list[Client[Consumer]], monkeypatch: pytest.MonkeyPatch
+    hub: KafkaHub, made: list[Client[Consumer]], closed: list[Client[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed: list[Client[Any]] = []
-    close = Client.close
-    monkeypatch.setattr(Client, "close", lambda client: (closed.append(client), close(client)))
     fill(hub, 3)
     for partition in hub.partition_ids():
         assert len(numbers(hub, partition, 0, 3)) == 3
@@ -218,3 +228,56 @@ def test_the_limit_of_open_files_is_named(cluster: Cluster) -> None:
     with no_more_files(), pytest.raises(HubUnavailable, match=r"as many files open as it may, \d+: raise the limit"):
         open_kafka_hub(url, Path())
     open_kafka_hub(url, Path()).close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_readers_that_end_together_are_served_by_one_question_for_the_topic(
+    hub: KafkaHub, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """One for each was most of the time at hundreds of partitions, of which each answer names all."""
+    topic = hub._here.topic
+    describe, turn = topic.describe, topic._confirming
+    answer = threading.Event()
+    questions: list[None] = []
+    waiting: list[None] = []
+
+    def slow() -> tuple[list[int], str | None]:
+        found = describe()
+        questions.append(None)
+        assert answer.wait(PATIENCE)
+        if fails:
+            topic._confirmed = -math.inf
+            raise HubUnavailable("nobody answers")
+        return found
+
+    def confirm() -> bool:
+        try:
+            topic.confirm()
+        except HubUnavailable:
+            return False
+        return True
+
+    monkeypatch.setattr(topic, "describe", slow)
+    with ThreadPoolExecutor(11) as pool:
+        under_way = pool.submit(confirm)
+        until(lambda: questions, "the first question")
+        monkeypatch.setattr(topic, "_confirming", _Counted(turn, waiting))
+        others = [pool.submit(confirm) for _ in range(10)]
+        until(lambda: len(waiting) == 10, "all others to have come")
+        answer.set()
+        assert [one.result(PATIENCE) for one in (under_way, *others)] == [not fails] * 11
+    assert len(questions) == 2, "what was asked before they came does not do; what is asked then does for all of them"
+
+
+class _Counted:
+    """A lock that notes who comes for it."""
+
+    def __init__(self, lock: threading.Lock, came: list[None]) -> None:
+        self._lock, self._came = lock, came
+
+    def __enter__(self) -> None:
+        self._came.append(None)
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()

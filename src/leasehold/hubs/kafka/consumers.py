@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -40,6 +41,16 @@ _TURN = 0.05
 """The longest time, in seconds, for which one reader polls before it looks whether another lane is to be moved."""
 
 
+class Place(NamedTuple):
+    """From where on a partition is fetched, and the epoch of the leader that the message before is of.
+
+    By the epoch the client notices that a new leader has less than was read, also where it has filled the gap since.
+    """
+
+    offset: int
+    epoch: int = -1
+
+
 class Lane:
     """One partition on a consumer that others may share. Nothing is fetched before `go_to`."""
 
@@ -49,12 +60,12 @@ class Lane:
         self.consumer = consumer
         self._inbox: list[Message] = []
         self._bytes = 0
-        self._reached = -1  # what comes next, or would if the lane did not rest
+        self._reached = Place(-1)  # what comes next, or would if the lane did not rest
         self._rests = False
 
     def go_to(self, offset: int) -> None:
         """Fetch from here on. What had come is forgotten."""
-        self.consumer.move(self, offset)
+        self.consumer.move(self, Place(offset))
 
     def rest(self) -> None:
         """Fetch nothing more before the next `go_to`. What had come is forgotten."""
@@ -89,9 +100,9 @@ class Lane:
         """Whether there is something to take."""
         return bool(self._inbox)
 
-    def begin(self, offset: int) -> None:
-        """Forget what there was, and go on from this place."""
-        self._inbox, self._bytes, self._reached, self._rests = [], 0, offset, False
+    def begin(self, place: Place) -> None:
+        """Forget what there was, and go on from here."""
+        self._inbox, self._bytes, self._reached, self._rests = [], 0, place, False
 
     def put(self, messages: list[Message], room: int) -> bool:
         """Keep what has come; whether the lane is to rest from now on, since that is more than there is room for."""
@@ -101,19 +112,23 @@ class Lane:
         self._rests = self._bytes > room and not self.waited_for
         return self._rests
 
-    def take(self) -> tuple[list[Message], int | None]:
+    def take(self) -> tuple[list[Message], Place | None]:
         """What has come, and the place to go on from if the lane has rested."""
         taken, rested = self._inbox, self._reached if self._rests else None
         self._inbox, self._bytes, self._rests = [], 0, False
         return taken, rested
 
 
-def _after(messages: Sequence[Message], before: int) -> int:
+def _after(messages: Sequence[Message], before: Place) -> Place:
     """The place behind these messages of one partition."""
     for message in reversed(messages):
         error, offset = message.error(), message.offset()
-        if offset is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
-            return max(before, offset + (error is None))
+        if offset is None or offset < before.offset:
+            continue
+        if error is None:
+            return Place(offset + 1, -1 if (epoch := message.leader_epoch()) is None else epoch)
+        if error.code() == KafkaError._PARTITION_EOF:
+            return Place(offset, _after([one for one in messages if one.error() is None], before).epoch)
     return before
 
 
@@ -132,7 +147,7 @@ class _Shared:
         self._topic = topic
         self._changed = threading.Condition()
         self._worked = False
-        self._moves: dict[int, int | None] = {}
+        self._moves: dict[int, Place | None] = {}
         self._assigned: set[int] = set()
 
     def enter(self, lane: Lane) -> None:
@@ -144,10 +159,10 @@ class _Shared:
             del self.lanes[lane.partition]
             self._moves[lane.partition] = None
 
-    def move(self, lane: Lane, offset: int | None) -> None:
+    def move(self, lane: Lane, place: Place | None) -> None:
         with self._changed:
-            lane.begin(-1 if offset is None else offset)
-            self._moves[lane.partition] = offset
+            lane.begin(Place(-1) if place is None else place)
+            self._moves[lane.partition] = place
 
     def arrived(self, lane: Lane, patience: float, most: int) -> list[Message]:
         deadline = time.monotonic() + patience
@@ -174,7 +189,7 @@ class _Shared:
             self._moves[lane.partition] = rested
         return taken
 
-    def _work(self, moves: dict[int, int | None], patience: float, most: int) -> None:
+    def _work(self, moves: dict[int, Place | None], patience: float, most: int) -> None:
         """One turn, for all lanes."""
         came: list[Message] = []
         try:
@@ -193,13 +208,18 @@ class _Shared:
                 self._hand_out(came)
                 self._changed.notify_all()
 
-    def _make(self, moves: Mapping[int, int | None]) -> None:
+    def _make(self, moves: Mapping[int, Place | None]) -> None:
         """Fetch from these places on, or no more."""
         if gone := self._assigned.intersection(moves):
             self.client.handle.incremental_unassign([TopicPartition(self._topic, partition) for partition in gone])
             self._assigned -= gone
-        if places := {partition: offset for partition, offset in moves.items() if offset is not None}:
-            self.client.handle.incremental_assign([TopicPartition(self._topic, *place) for place in places.items()])
+        if places := {partition: place for partition, place in moves.items() if place is not None}:
+            self.client.handle.incremental_assign(
+                [
+                    TopicPartition(self._topic, partition, place.offset, leader_epoch=place.epoch)
+                    for partition, place in places.items()
+                ]
+            )
             self._assigned.update(places)
 
     def _hand_out(self, came: Sequence[Message]) -> None:
