@@ -143,6 +143,11 @@ def _is_query(scheme: str, place: str, mark: str, query: str) -> bool:
     return bool(slash) and all(re.fullmatch(r"[^:]*(:\d*)?", host) for host in hosts.split(","))
 
 
+def is_host(text: str) -> bool:
+    """Whether this is a host, with or without a port, and not a user and a password behind which it was forgotten."""
+    return bool(re.fullmatch(r"(?:\[[^\[\]\s]+\]|[^\[\]:@\s]+)(?::[0-9]+)?", text))
+
+
 def unknown_option(given: str, before: Iterable[str], secrets: Collection[str]) -> str:
     """How an option that nobody knows is named in a message, after those `before` it in the same query.
 

@@ -497,6 +497,7 @@ STRING = f"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=root;Sha
         ("eventhubs://ns", "eventhubs://NAMESPACE"),
         ("eventhubs://ns/a/b", "eventhubs://NAMESPACE"),
         ("eventhubs://user:pass@ns/hub", "eventhubs://NAMESPACE"),
+        ("eventhubs://user:pass/hub", "eventhubs://NAMESPACE"),
         ("eventhubs://ns/hub?colour=red", "not colour"),
         ("eventhubs://ns/hub?transport=pigeon", "amqp, websockets"),
         ("eventhubs://ns/hub?connection_string=nonsense", "no connection string"),

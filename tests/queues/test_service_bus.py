@@ -248,6 +248,7 @@ def test_a_queue_that_is_not_there_and_a_server_that_is_not_are_told_apart(
         ("servicebus:///q", "servicebus://NAMESPACE"),
         ("servicebus://ns/q/$deadletterqueue", "servicebus://NAMESPACE"),
         ("servicebus://user:secret@ns/q", "servicebus://NAMESPACE"),
+        ("servicebus://user:secret/q", "servicebus://NAMESPACE"),
         ("servicebus://ns/q?prefetch=3", "its options are"),
         ("servicebus://ns/q?sessions=yes", "true or false"),
         ("servicebus://ns/q?transport=tcp", "one of amqp, websockets"),

@@ -20,7 +20,7 @@ from azure.eventhub import TransportType, parse_connection_string
 
 from leasehold.azure.connection_strings import Strings, checked_connection_string
 from leasehold.azure.credentials import default_credential
-from leasehold.backends import masked, unknown_option
+from leasehold.backends import is_host, masked, unknown_option
 from leasehold.errors import ConfigError
 from leasehold.hubs.event_hubs.prompt import PromptTransport
 
@@ -98,7 +98,7 @@ def read_url(url: str) -> Address:
     parts = urlsplit(url)
     hub = unquote(parts.path).strip("/")
     namespace = parts.netloc
-    if not namespace or not hub or "/" in hub or parts.fragment or "@" in namespace:
+    if not is_host(namespace) or not hub or "/" in hub or parts.fragment:
         raise ConfigError("hub", masked(url), _FORM, "Name namespace and hub; credentials go into the environment")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for place, option in enumerate(options):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from leasehold.backends import masked, unknown_option
+from leasehold.backends import is_host, masked, unknown_option
 from leasehold.config import parse_duration
 from leasehold.environment import FILE, secret_from
 from leasehold.errors import ConfigError
@@ -32,7 +32,6 @@ SECRETS = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl_key_password"
 """The secrets among the options with a line in the docs; of others, `is_secret` judges by the name."""
 _NO_SECRETS = ("_location", "_url", "_type", "_ms", "_file", "_id", "_algorithm", "_count")
 _SECRET = re.compile(r"pas+w|passphrase|secret|token|pem|assertion|credential|jwt|key|oauthbearer_config")
-_BROKER = re.compile(r"(?:\[[^\[\]\s]+\]|[^\[\]:\s]+)(?::[0-9]+)?")
 _HERE = re.compile(r"(?:127\.[\d.]+|localhost|\[::1\])(?::\d*)?", re.IGNORECASE)
 FORM = "kafka://host:port,host:port/topic?option=value&option=value"
 
@@ -157,7 +156,7 @@ def parse_kafka_url(url: str, environment: Mapping[str, str]) -> KafkaSettings:
     topic = unquote(parts.path).removeprefix("/")
     if "@" in parts.netloc:
         raise ConfigError("hub", masked(url), "a Kafka URL has no user before the host", "Use sasl_username")
-    if not all(map(_BROKER.fullmatch, parts.netloc.split(","))) or parts.fragment:
+    if not all(map(is_host, parts.netloc.split(","))) or parts.fragment:
         remedy = "Name the brokers (user and password are options: sasl_username, sasl_password), and write # as %23"
         raise ConfigError("hub", masked(url), f"a Kafka URL is {FORM}", remedy)
     if re.match(r"\^", topic) or re.search(r"[,*]", topic):

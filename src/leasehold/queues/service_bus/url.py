@@ -19,7 +19,7 @@ from azure.servicebus import ServiceBusClient, TransportType, parse_connection_s
 
 from leasehold.azure.connection_strings import Strings, checked_connection_string
 from leasehold.azure.credentials import default_credential
-from leasehold.backends import masked, unknown_option
+from leasehold.backends import is_host, masked, unknown_option
 from leasehold.errors import ConfigError
 from leasehold.queues.service_bus.prompt import PromptTransport
 
@@ -76,7 +76,7 @@ def read_url(url: str) -> Address:
     """The address in a URL. Raises `ConfigError` and `MissingDependency`."""
     parts = urlsplit(url)
     path, namespace = unquote(parts.path).strip("/"), parts.netloc
-    if not namespace or not path or parts.fragment or "@" in namespace or "$" in path:
+    if not is_host(namespace) or not path or parts.fragment or "$" in path:
         raise ConfigError("queue", masked(url), _FORM, "Name namespace and queue; credentials go into the environment")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for place, option in enumerate(options):
