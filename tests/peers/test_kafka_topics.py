@@ -126,6 +126,7 @@ def test_the_lag_counts_no_place_without_a_message_and_an_open_transaction_is_sa
 
     transaction(transactions, topic, b"a", b"b")
     transactions.commit_transaction(PATIENCE)
+    until(lambda: status(1)[2] == "", "the mark of the commit, which comes a moment later")
     assert status(1) == (0, 0.0, ""), "the mark of a commit is nothing that is unread"
     lag, age, _ = status(0)
     assert lag == 2, "b, and the mark behind it"
