@@ -19,8 +19,7 @@ from tests.hubs.kafka_cluster import Cluster
 
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.kafka.hub import open_kafka_hub
-from leasehold.model import Event
-from leasehold.processor import EventProcessor, PartitionContext
+from leasehold.processor import EventBatch, EventProcessor, PartitionContext
 
 Row = tuple[str, float, str, float | None, str]
 
@@ -52,7 +51,7 @@ def _measured(partitions: int, rounds: int) -> list[Row]:
     late: list[float] = []
     lock = threading.Lock()
 
-    def handle(events: list[Event], context: PartitionContext) -> None:
+    def handle(events: EventBatch, context: PartitionContext) -> None:
         now = time.time()
         with lock:
             for event in events:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -144,7 +145,7 @@ def test_an_alert_on_what_went_wrong_on_the_way_is_one(alert: int) -> None:
 
 def test_a_refused_connection_to_another_address_of_the_broker_hides_no_alert(parties: Parties) -> None:
     """As with `localhost`, which is two addresses: whichever was tried last."""
-    client = Client(_Silent, SETTINGS)  # type: ignore[type-var]
+    client: Client[Any] = Client(_Silent, SETTINGS)
     report = client.handle.config["error_cb"]
     report(KafkaError(KafkaError._TRANSPORT, "SSL alert number 42"))
     report(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
@@ -157,7 +158,7 @@ def test_a_refused_connection_to_another_address_of_the_broker_hides_no_alert(pa
 class _Silent:
     """A client that reports what it is told to, when it is told to."""
 
-    def __init__(self, config: dict[str, object]) -> None:
+    def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
 
     def poll(self, timeout: float) -> None:
