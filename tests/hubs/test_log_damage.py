@@ -59,7 +59,7 @@ def test_a_file_of_format_1_is_read(path: Path) -> None:
     assert hub.partition_properties() == {p: PartitionProperties(p, 10, 60) for p in ("0", "1")}
     assert {partition: events(hub, partition) for partition in hub.partition_ids()} == sent()
     assert hub.resolve("0", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=1_800_000_051)) == 30
-    assert hub.enqueued_times({"0": 25}, 1) == {"0": 1_800_000_050.0}
+    assert hub.enqueued_times({"0": 25}, PATIENCE) == {"0": 1_800_000_050.0}
 
 
 def test_a_file_of_format_1_is_appended_to_trimmed_and_grown_and_stays_one(path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.metrics.groups import samples
 from tests.metrics.scraper import get
 from tests.ports import free_port
 from tests.spark.streams import Bench
-from tests.waiting import NEVER, until
+from tests.waiting import NEVER, PATIENCE, until
 
 
 def test_batch_reads_all_columns_as_they_were_sent(bench: Bench) -> None:
@@ -323,7 +323,7 @@ def test_checkpoints_and_watermarks_say_when_their_events_were_enqueued(bench: B
     bench.send("0", 30)
     bench.send("1", 1)
     run()
-    first = bench.hub.enqueued_times({"0": 29, "1": 0}, 1.0)
+    first = bench.hub.enqueued_times({"0": 29, "1": 0}, PATIENCE)
     assert told() == [first, first]
     for offset in (tmp_path / "a" / "offsets").glob("[0-9]*"):
         lines = offset.read_text().splitlines()
