@@ -14,6 +14,16 @@ import pytest
 
 from tests.waiting import take
 
+_WARNING = "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+LEAVES_SOCKETS = pytest.mark.filterwarnings(_WARNING)
+"""The official clients leave their socket to the garbage collector when they reconnect. Behind each of these tests it
+is called, so that no other test meets the warning."""
+
+
+def leaves_sockets(test: pytest.Item) -> bool:
+    """Whether a test is marked so."""
+    return any(_WARNING in mark.args for mark in test.iter_markers("filterwarnings"))
+
 
 def close_at_once(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     """Have the clients of a package, `azure.eventhub` or `azure.servicebus`, see at once that they are closed."""

@@ -1,5 +1,6 @@
 """What holds for all tests: where their files are, their order, Ctrl-C, servers, and Javas that start quickly."""
 
+import gc
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import class_archive, temporary_folder
+from tests.azure_clients import leaves_sockets
 
 if TYPE_CHECKING:
     from tests.sinks.postgres import Place
@@ -54,6 +56,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rest = [file for file in files if file not in busy]
     turns = [(place / len(kind), file) for kind in (busy, rest) for place, file in enumerate(kind)]
     items[:] = [item for _, file in sorted(turns) for item in files[file]]
+
+
+@pytest.fixture(autouse=True)
+def collected(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the official clients have left is let go while the test's filter of warnings is in force."""
+    yield
+    if leaves_sockets(request.node):
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import threading
 import time
@@ -26,7 +25,7 @@ from leasehold.emulators.event_hubs.log_store import BESIDE, LogBacked
 from leasehold.emulators.event_hubs.management import answer
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from tests.azure_clients import close_at_once
+from tests.azure_clients import LEAVES_SOCKETS, close_at_once
 from tests.waiting import NEVER, PATIENCE, until
 
 eventhub: Any = pytest.importorskip("azure.eventhub")
@@ -34,10 +33,7 @@ raised: Any = pytest.importorskip("azure.eventhub.exceptions")
 EventData, Consumer, Producer = eventhub.EventData, eventhub.EventHubConsumerClient, eventhub.EventHubProducerClient
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
-pytestmark = pytest.mark.filterwarnings(
-    # The official client leaves its socket to the garbage collector when it reconnects. Ours: test_server.py.
-    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = LEAVES_SOCKETS
 FAST: dict[str, Any] = {"socket_timeout": 0.02}
 """The client looks at its socket that often, in seconds: its own choice of 0.2 makes tests slow."""
 BEGAN = time.time() - 0.001
@@ -48,13 +44,6 @@ BEGAN = time.time() - 0.001
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a second's wait for each link that is closed."""
     close_at_once(monkeypatch, "azure.eventhub")
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """Let the client's sockets go while the filter above is in force."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(params=["memory", "log"])

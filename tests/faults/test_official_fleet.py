@@ -20,6 +20,7 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 from azure.storage.blob import ContainerClient
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_fleet import MixedFleet
 from tests.faults.mixed_worker import EXPIRATION, HUB, NAMESPACE
 from tests.stores.azurite import Azurite
@@ -28,8 +29,7 @@ from tests.waiting import NEVER
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
     pytest.mark.timeout(1200),
-    # The official client leaves its socket to the garbage collector when it reconnects.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+    LEAVES_SOCKETS,
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import queue
@@ -41,15 +40,12 @@ from leasehold.processor import DeliverySettings, EventProcessor
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
-from tests.azure_clients import close_at_once
+from tests.azure_clients import LEAVES_SOCKETS, close_at_once
 from tests.stores.proxy import Proxy
 from tests.waiting import NEVER, PATIENCE, until
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
-pytestmark = pytest.mark.filterwarnings(
-    # The official client leaves its socket to the garbage collector when it reconnects.
-    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = LEAVES_SOCKETS
 
 
 @pytest.fixture(autouse=True)
@@ -65,13 +61,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Address, "client", lambda self, kind, **options: client(self, kind, retry_backoff_factor=0.01, **options)
     )
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """Let the client's sockets go while the filter above is in force."""
-    yield
-    gc.collect()
 
 
 NAMES = ("hub-0", "hub-1", "hub-2")

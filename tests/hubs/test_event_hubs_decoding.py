@@ -25,6 +25,7 @@ from leasehold.hubs.event_hubs.decoding import UNREADABLE, decode
 from leasehold.hubs.event_hubs.events import batch_of
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.testing.hubs.fixtures import rows_of
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.unreadable import (
     ANNOTATIONS,
     BEFORE_A_BODY,
@@ -58,7 +59,7 @@ def hub(memory: MemoryHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         hub.close()
 
 
-@pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning")
+@LEAVES_SOCKETS
 def test_a_partition_goes_on_behind_every_event(memory: MemoryHub, hub: Hub) -> None:
     bodies = [*BY_NO_CLIENT.values(), *BODIES.values(), *NO_SECTIONS.values(), *BEFORE_A_BODY]
     memory.append("0", [Sent(one) for body in bodies for one in (body, BODY)])

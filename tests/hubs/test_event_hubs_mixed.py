@@ -29,13 +29,11 @@ from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.fixtures import numbered
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.waiting import NEVER, PATIENCE, until
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
-pytestmark = pytest.mark.filterwarnings(
-    # The official client leaves its socket to the garbage collector when it reconnects.
-    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = LEAVES_SOCKETS
 THEIRS = "5c8e4a52-0d0c-4b0f-9d8e-27f3b1e2a001"
 RARELY = OwnershipSettings(load_balancing_interval=20.0, partition_expiration=NEVER, settle_delay=0)
 OFTEN = OwnershipSettings(

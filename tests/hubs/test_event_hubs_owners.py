@@ -29,13 +29,11 @@ from leasehold.spark.reading import ReadFor, read_ranges, shared_hub
 from leasehold.stores import open_store
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.fixtures import numbered
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.waiting import NEVER, PATIENCE
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
-pytestmark = pytest.mark.filterwarnings(
-    # The official client leaves its socket to the garbage collector when it reconnects.
-    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = LEAVES_SOCKETS
 MANY = 5_000
 """More events than the client holds ahead of a reader."""
 

@@ -23,12 +23,10 @@ from leasehold.hubs.event_hubs import events, together
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.model import Event
 from leasehold.testing.hubs.fixtures import rows_of
-from tests.azure_clients import close_at_once
+from tests.azure_clients import LEAVES_SOCKETS, close_at_once
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = LEAVES_SOCKETS
 
 LARGE = 300_000
 """Bytes of a body of which three fit into a batch."""

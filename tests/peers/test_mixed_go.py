@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB
 from tests.peers.go_programs import built
 from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet, at_default_times, courses
@@ -21,8 +22,7 @@ from tests.stores.azurite import Azurite
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
     pytest.mark.xdist_group("go"),
-    # The official client leaves its socket to the garbage collector when it reconnects.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+    LEAVES_SOCKETS,
 ]
 SOURCE = Path(__file__).with_name("go")
 

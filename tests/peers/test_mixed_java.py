@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB
 from tests.peers.maven import EVENT_HUBS_PROCESSOR, java_program
 from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet, at_default_times, courses
@@ -20,8 +21,7 @@ from tests.stores.azurite import Azurite
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
     pytest.mark.xdist_group("java"),
-    # The official client leaves its socket to the garbage collector when it reconnects.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+    LEAVES_SOCKETS,
 ]
 PROGRAM = Path(__file__).with_name("OfficialProcessor.java")
 HOST = "127.0.0.1"

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB
 from tests.node_packages import install, node
 from tests.peers.left_out import failed
@@ -22,8 +23,7 @@ from tests.stores.azurite import Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
-    # The official client leaves its socket to the garbage collector when it reconnects.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+    LEAVES_SOCKETS,
 ]
 PACKAGE = {
     "private": True,

@@ -12,14 +12,14 @@ import pytest
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB, NAMESPACE
 from tests.peers.watched_fleet import PARTITIONS, WatchedFleet, at_default_times, courses
 from tests.stores.azurite import Azurite
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
-    # The official client leaves its socket to the garbage collector when it reconnects.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+    LEAVES_SOCKETS,
 ]
 
 

@@ -17,6 +17,7 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB
 from tests.peers.rust_programs import built
 from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet, at_default_times, courses
@@ -25,8 +26,7 @@ from tests.stores.azurite import ACCOUNT, KEY, Azurite
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 pytestmark = [
     pytest.mark.xdist_group("rust"),
-    # The official client leaves its socket to the garbage collector when it reconnects.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+    LEAVES_SOCKETS,
 ]
 SOURCE = Path(__file__).with_name("rust")
 HOST = "127.0.0.1"

@@ -17,11 +17,12 @@ from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.entities import EntityLeases
 from leasehold.entities.handlers import EntityEvent
 from leasehold.queue_processor import QueueDelivery, QueueProcessor, work
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.counted import CountedLeases, count_service
 from tests.queue_processor.runs import bodies, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS, connected, receive
+from tests.service_bus.servers import connected, receive
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS

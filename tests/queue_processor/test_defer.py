@@ -14,11 +14,12 @@ from leasehold.entities import EntityLeases
 from leasehold.entities.handlers import EntityEvent, Reject, Retry
 from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queues import open_queue
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS, Server, connected, receive
+from tests.service_bus.servers import Server, connected, receive
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS

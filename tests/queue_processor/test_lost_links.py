@@ -10,8 +10,8 @@ import pytest
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import QueueUnavailable
 from leasehold.queues import Queue, QueueMessage, open_queue
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS

@@ -19,11 +19,12 @@ from leasehold.queues import QueueMessage
 from leasehold.sinks.messages import MessageName
 from leasehold.sinks.messages.parking import ParkedMessage
 from leasehold.sinks.set_aside import Selection
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
+from tests.service_bus.servers import Message, connected, send
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.pauses import LEASE, SESSIONS, pause
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS
 from tests.waiting import PATIENCE, until
 
 pytestmark = [LEAVES_SOCKETS, pytest.mark.usefixtures("short_leases")]

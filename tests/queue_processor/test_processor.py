@@ -20,6 +20,7 @@ from leasehold.formats.columns_text import read_columns
 from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queue_processor.content import Content, ContentReader
 from leasehold.queues import QueueMessage, open_queue
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.entities.conftest import calls
 from tests.entities.slow_handlers import told
 from tests.entities.timed_calls import SHORT, timed
@@ -28,7 +29,7 @@ from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.locks_renewed import Renewals
 from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, Server, connected, send
+from tests.service_bus.servers import Message, Server, connected, send
 from tests.waiting import PATIENCE, take, until
 
 __all__ = ["calls", "timed"]

@@ -17,12 +17,13 @@ from leasehold.entities.handlers import EntityEvent
 from leasehold.errors import ConfigError, SinkError
 from leasehold.queue_processor import QueueDelivery, QueueProcessor
 from leasehold.queues import open_queue
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.locks_renewed import Renewals
 from tests.queue_processor.runs import QUICK, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS, Server
+from tests.service_bus.servers import Server
 from tests.waiting import PATIENCE, until
 
 pytestmark = LEAVES_SOCKETS

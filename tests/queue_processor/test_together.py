@@ -21,10 +21,10 @@ from leasehold.queue_processor.locks import LockTrust
 from leasehold.queue_processor.messages_in_hand import HeldMessage
 from leasehold.queues import QueueMessage
 from leasehold.sinks.messages import MessageChange
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import LEAVES_SOCKETS
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS

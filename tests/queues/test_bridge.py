@@ -29,10 +29,11 @@ from leasehold.operations.bridging import Bridge
 from leasehold.queues import QueueMessage, open_queue
 from leasehold.queues.keys import key_by
 from leasehold.queues.service_bus import queue as of_service_bus
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.kafka_cluster import Cluster
 from tests.queues.conftest import url
 from tests.queues.messages import received
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, Server, connected, put, send
+from tests.service_bus.servers import Message, Server, connected, put, send
 from tests.waiting import NEVER, PATIENCE, until
 
 pytestmark = [LEAVES_SOCKETS, pytest.mark.usefixtures("drains")]

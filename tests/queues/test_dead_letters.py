@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from leasehold.cli.app import app
 from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.queues import open_queue
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.queues.conftest import url
 from tests.queues.messages import received
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, connected, send
+from tests.service_bus.servers import Message, connected, send
 
 pytestmark = [LEAVES_SOCKETS, pytest.mark.usefixtures("drains")]
 

@@ -18,10 +18,11 @@ from leasehold.queues import Queue, QueueMessage, open_queue
 from leasehold.queues.service_bus import queue as of_service_bus
 from leasehold.queues.service_bus import url as addresses
 from leasehold.queues.service_bus.queue import ServiceBusQueue
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.counted import count_service
 from tests.queues.conftest import url
 from tests.queues.messages import bodies, received
-from tests.service_bus.servers import LEAVES_SOCKETS, Message, Server, connected, send
+from tests.service_bus.servers import Message, Server, connected, send
 from tests.waiting import NEVER, PATIENCE, until
 
 pytestmark = LEAVES_SOCKETS

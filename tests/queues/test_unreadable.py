@@ -18,6 +18,7 @@ from leasehold.queues import open_queue
 from leasehold.queues.service_bus import prompt
 from leasehold.queues.service_bus.decoding import decode
 from leasehold.queues.service_bus.queue import ServiceBusQueue, _message
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.unreadable import (
     BEFORE_A_BODY,
     BODIES,
@@ -32,7 +33,6 @@ from tests.hubs.unreadable import (
 )
 from tests.queues.conftest import url
 from tests.queues.messages import received
-from tests.service_bus.servers import LEAVES_SOCKETS
 
 pytestmark = LEAVES_SOCKETS
 UNREADABLE = (

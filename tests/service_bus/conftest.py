@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-
 import pytest
 
 from tests.azure_clients import close_at_once
@@ -14,10 +11,3 @@ from tests.azure_clients import close_at_once
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a second's wait for each link that is closed."""
     close_at_once(monkeypatch, "azure.servicebus")
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """Collect before the test's filters of warnings end."""
-    yield
-    gc.collect()

@@ -16,11 +16,6 @@ from tests.waiting import NEVER, PATIENCE
 
 servicebus: Any = pytest.importorskip("azure.servicebus")
 
-LEAVES_SOCKETS = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
-)
-"""The official client leaves its socket to the garbage collector when it reconnects; `collected` is when that is."""
-
 Message = servicebus.ServiceBusMessage
 FAST: dict[str, Any] = {"socket_timeout": 0.02, "retry_total": 1, "retry_backoff_factor": 0.05}
 """The client looks at its socket that often, in seconds: its own choice of 0.2 makes tests slow."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
-from tests.service_bus.servers import FAST, LEAVES_SOCKETS, Message, serve
+from tests.azure_clients import LEAVES_SOCKETS
+from tests.service_bus.servers import FAST, Message, serve
 from tests.waiting import PATIENCE
 
 aio: Any = pytest.importorskip("azure.servicebus.aio")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer, Work
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.service_bus.servers import (
-    LEAVES_SOCKETS,
     LOCK,
     Message,
     Server,

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import QueueSettings
-from tests.service_bus.servers import LEAVES_SOCKETS, LOCK, Server, connected, servicebus
+from tests.azure_clients import LEAVES_SOCKETS
+from tests.service_bus.servers import LOCK, Server, connected, servicebus
 from tests.waiting import PATIENCE, take, until
 
 pytestmark = LEAVES_SOCKETS

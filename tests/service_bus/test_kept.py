@@ -17,9 +17,9 @@ from leasehold.emulators.amqp.types import Array, Described, Symbol, ULong, enco
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from leasehold.emulators.service_bus.kept import KeptQueues
 from leasehold.errors import ConfigError, StoreUnavailable
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.service_bus.servers import (
     FAST,
-    LEAVES_SOCKETS,
     Message,
     Server,
     connected,

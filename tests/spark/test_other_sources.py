@@ -22,6 +22,7 @@ from leasehold.sinks.fence import Watermark
 from leasehold.spark import EntityTable, EventHubsConnector, SparkKafkaSource
 from leasehold.spark.options import COLUMNS
 from leasehold.spark.reading import schema_of
+from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.kafka_cluster import Cluster
 
 KAFKA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
@@ -160,10 +161,7 @@ def test_checkpoints_belong_to_the_topics(cluster: Cluster) -> None:
 class TestEventHubs:
     """The connector's rows and options, without its JAR."""
 
-    pytestmark = pytest.mark.filterwarnings(
-        # The official client leaves its socket to the garbage collector when it reconnects.
-        "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
-    )
+    pytestmark = LEAVES_SOCKETS
 
     @pytest.fixture(autouse=True)
     def collected(self) -> Iterator[None]:
