@@ -36,11 +36,11 @@ import pyarrow as pa
 
 from entity_handlers import SLEEPER, order, sleeping
 from leasehold.config import OwnershipSettings
-from leasehold.entities.handled_table import HandledTable
+from leasehold.handlers.table import HandledTable
 from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext, every
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext, every
 from leasehold.stores import open_lease_store
 from on_azurite import running_azurite
 from pipeline import first_checkpoint

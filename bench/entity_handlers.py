@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from leasehold.entities.handlers import EntityEvent, entity
+from leasehold.handlers.contract import EntityEvent, entity
 
 SLEEPER, SLEEPS = "order-sleeper", 0.5
 

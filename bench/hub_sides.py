@@ -105,7 +105,7 @@ def processor(
     """Leasehold's plain processor; with `as_events` it makes an object of each event, as the official clients do."""
     from leasehold.config import OwnershipSettings
     from leasehold.hubs import open_hub
-    from leasehold.processor import (
+    from leasehold.processors.events import (
         CheckpointPolicy,
         DeliverySettings,
         EventBatch,

@@ -19,7 +19,7 @@ from tests.hubs.kafka_cluster import Cluster
 
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.kafka.hub import open_kafka_hub
-from leasehold.processor import EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
 
 Row = tuple[str, float, str, float | None, str]
 

@@ -24,7 +24,7 @@ from tests.peers.maven import SPARK_KAFKA, jars
 from tests.versions.conftest import Interpreter
 from tests.versions.environments import python_with
 
-from leasehold.spark.versions import FIRST_WITH_SOURCE
+from leasehold.spark.session.versions import FIRST_WITH_SOURCE
 
 Row = tuple[str, float, str, float | None, str]
 PARTITIONS, SIZE = 8, 200

@@ -34,7 +34,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.metrics import serve_metrics
 from leasehold.model import Event
 from leasehold.notices import Notices
-from leasehold.processor import (
+from leasehold.processors.events import (
     CheckpointPolicy,
     DeliverySettings,
     EventBatch,

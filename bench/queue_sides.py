@@ -24,8 +24,8 @@ sys.path.append(str(Path(__file__).parent.parent))
 
 from tests.queue_processor.counted import CountedLeases
 
-from leasehold.entities.handlers import EntityEvent, entity
-from leasehold.queue_processor import QueueDelivery, QueueProcessor
+from leasehold.handlers.contract import EntityEvent, entity
+from leasehold.processors.queues import QueueDelivery, QueueProcessor
 
 AT_ONCE, THREADS = 10, 8
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.sink import SqliteSink
 
 Row = tuple[str, float, str, float | None, str]
 """Name, figure, unit, ratio to the plain executemany, goal."""

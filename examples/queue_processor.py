@@ -22,8 +22,8 @@ from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from leasehold.entities.handlers import EntityEvent, Reject, entity
-from leasehold.queue_processor import QueueDelivery, QueueProcessor
+from leasehold.handlers import EntityEvent, Reject, entity
+from leasehold.processors.queues import QueueDelivery, QueueProcessor
 
 MESSAGES, TWICE, ORDERS = 100, 10, 5
 

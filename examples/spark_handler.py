@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from leasehold import Event
-from leasehold.entities.handlers import EntityEvent, Reject, entity
+from leasehold.handlers import EntityEvent, Reject, entity
 from leasehold.hubs.log import LogHub
 from leasehold.spark import HandledOnSpark, MicroBatches, open_session
 

@@ -15,17 +15,17 @@ from leasehold.config import OwnershipSettings, check_number, is_number, parse_d
 from leasehold.emulators.amqp.limits import Limits
 from leasehold.emulators.event_hubs import MemoryHub
 from leasehold.emulators.service_bus.settings import QueueSettings, TopicSettings
-from leasehold.entities.handlers import Retry
-from leasehold.entities.lease_taking import check_wait
-from leasehold.entities.lease_times import lease_times
-from leasehold.entities.parking import Retries
 from leasehold.errors import ConfigError, UsageError
+from leasehold.handlers.contract import Retry
+from leasehold.handlers.parking.policy import Retries
 from leasehold.hubs.log.hub import LogHub
-from leasehold.processor import CheckpointPolicy, DeliverySettings
-from leasehold.queue_processor.settings import QueueDelivery
+from leasehold.leases.taking import check_wait
+from leasehold.leases.times import lease_times
+from leasehold.processors.events import CheckpointPolicy, DeliverySettings
+from leasehold.processors.queues.settings import QueueDelivery
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.forgetting import Retention
-from leasehold.sinks.table import check_deduplication
+from leasehold.sinks.beside.forgetting import Retention
+from leasehold.sinks.rules.table import check_deduplication
 from leasehold.stores import open_lease_store, open_store
 
 SETTINGS: dict[str, Callable[..., object]] = {

@@ -30,8 +30,8 @@ MADE_BY_LEASEHOLD = {"EventBatch", "MicroBatch", "PartitionClient", "PartitionCo
 FORMER = (
     ("leasehold.hubs.base", "Hub"),
     ("leasehold.hubs.log", "LogHub"),
-    ("leasehold.sinks.batch", "Batch"),
-    ("leasehold.spark.endings", "Terminated"),
+    ("leasehold.sinks.rules.batch", "Batch"),
+    ("leasehold.spark.session.endings", "Terminated"),
     ("leasehold.stores.base", "OwnershipStore"),
     ("leasehold.stores.lease_base", "LeaseStore"),
     ("leasehold.testing.event_hubs", "EventHubsServer"),

@@ -14,7 +14,7 @@ from leasehold.errors import HubError, HubUnavailable, LeaseholdError, StoreUnav
 from leasehold.hubs import open_hub
 from leasehold.model import ConsumerGroup
 from leasehold.notices import Notices, StartDelayed
-from leasehold.processor import EventProcessor
+from leasehold.processors.events import EventProcessor
 from leasehold.stores import open_store
 from leasehold.testing.clock import ManualClock
 from leasehold.waiting import SignalEvent, readable, sentence, when_there

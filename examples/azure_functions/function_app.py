@@ -19,7 +19,7 @@ from functools import cache
 
 import azure.functions as func
 
-from leasehold.entities import EntityLeases
+from leasehold.leases import EntityLeases
 
 app = func.FunctionApp()
 WAIT = 20.0

@@ -44,6 +44,7 @@ from leasehold.errors import (
     is_transient,
     may_pass,
 )
+from leasehold.former_names import install as _know_former_names
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import (
     EARLIEST,
@@ -88,7 +89,7 @@ from leasehold.notices import (
     WorkStalled,
 )
 from leasehold.ownership import PartitionManager
-from leasehold.processor import (
+from leasehold.processors.events import (
     EACH_BATCH,
     MANUAL,
     ON_STOP,
@@ -201,3 +202,5 @@ __all__ = [
     "open_lease_store",
     "open_store",
 ]
+
+_know_former_names()

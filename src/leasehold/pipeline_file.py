@@ -26,8 +26,8 @@ from leasehold.errors import ConfigError
 from leasehold.listening import Address
 from leasehold.model import Positions
 from leasehold.pipeline_values import Duration, Name, Option, Position, Substituted, meant, of_another_type, put_over
-from leasehold.sinks.forgetting import Retention
-from leasehold.sinks.table import TableSpec, check_deduplication
+from leasehold.sinks.beside.forgetting import Retention
+from leasehold.sinks.rules.table import TableSpec, check_deduplication
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, open_stores
 from leasehold.stores import Store
 from leasehold.stores.stand_ins import NoCheckpoints

@@ -5,7 +5,7 @@ session needs no call to `leasehold.spark.register`. Where the source cannot wor
 used.
 """
 
-from leasehold.spark.source.registration import found_by_spark
+from leasehold.spark.stream.registration import found_by_spark
 
 DefaultSource = found_by_spark()
 

@@ -19,7 +19,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event
 from leasehold.operations.checking import DRIVER, PROBE_GROUP, Finding, asked
 from leasehold.sinks import TableSpec, Watermark, open_sink
-from leasehold.sinks.table import FENCE_COLUMNS
+from leasehold.sinks.rules.table import FENCE_COLUMNS
 from leasehold.stores import open_store
 from tests.waiting import PATIENCE
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from leasehold.cli.app import app
 from leasehold.errors import ConfigError
 from leasehold.pipeline_file import read_pipeline_file
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.forgetting import Retention
-from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.beside.forgetting import Retention
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.cli.set_aside import PIPELINE
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from leasehold.cli.app import app
-from leasehold.entities import EntityLeases
+from leasehold.leases import EntityLeases
 from tests.waiting import NEVER, PATIENCE, until
 
 

@@ -15,8 +15,8 @@ from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations import refused
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.outbox import EmittedEvent
-from leasehold.sinks.sqlite_beside import outbox
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.sqlite import outbox
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.set_aside import PIPELINE, Command
 from tests.sinks.events import SCHEMA

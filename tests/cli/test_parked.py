@@ -15,19 +15,19 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.entities.handled_table import HandledTable
-from leasehold.entities.handlers import EntityEvent, entity
+from leasehold.handlers.contract import EntityEvent, entity
+from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations import parked as operations
 from leasehold.sinks import open_sink
-from leasehold.sinks.messages import MessageName
-from leasehold.sinks.messages.parking import ParkedMessage
-from leasehold.sinks.outbox import EmittedEvent
-from leasehold.sinks.sqlite_beside import outbox
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.beside.messages.contract import MessageName
+from leasehold.sinks.beside.messages.parking import ParkedMessage
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite import outbox
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.set_aside import PIPELINE, Command
-from tests.entities.batches import given
+from tests.handlers.batches import given
 
 
 @entity(keys=["id"])

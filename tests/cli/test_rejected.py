@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.cli.set_aside import PIPELINE, Command
 
 BODIES = (b'{"id": 1', b"\x1b[2J\xe2\x80\xae", b"\xff")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.dashboard.moves import Kind, Move, moves
+from leasehold.operations.moves import Kind, Move, moves
 from leasehold.operations.progress import PartitionProgress
 from tests.dashboard.looks import group, row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from leasehold.cli.demo.course import Course
-from leasehold.dashboard.picture import LEFT, RIGHT, WIDTH, Mark, Moment, draw
+from leasehold.operations.picture import LEFT, RIGHT, WIDTH, Mark, Moment, draw
 from tests.dashboard.looks import row
 
 SPACE = "{http://www.w3.org/2000/svg}"

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from leasehold.clock import SystemClock
-from leasehold.dashboard.moves import Kind, Move
 from leasehold.dashboard.ring import DAY, KEPT_MOVES, LAPS, Ring, Sample
 from leasehold.dashboard.view import Seen
 from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import UsageError
+from leasehold.operations.moves import Kind, Move
 from tests.dashboard.looks import group, row
 from tests.waiting import PATIENCE
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from leasehold.dashboard.moves import Kind, Move
-from leasehold.dashboard.view import COLOURS, LONGEST, ParkedEvent, RejectedRow, Seen, Verdict, body_text, colours, view
-from leasehold.sinks.set_aside import SetAsideCounts
+from leasehold.dashboard.view import LONGEST, ParkedEvent, RejectedRow, Seen, Verdict, body_text, view
+from leasehold.operations.colours import COLOURS, colours
+from leasehold.operations.moves import Kind, Move
+from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from tests.dashboard.looks import group, row
 
 

@@ -18,7 +18,7 @@ from azure.eventhub import EventHubConsumerClient
 from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
 
 from leasehold.config import OwnershipSettings
-from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext
 from tests.waiting import NEVER, until
 
 INTERVAL = 0.7

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.log.hub import LogHub
-from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext, every
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext, every
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.rules.batch import Batch
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.waiting import NEVER, PATIENCE, take, until
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from leasehold.spark.java import use_java
+from leasehold.spark.session.java import use_java
 from tests.waiting import until
 
 PYTHON = sys.executable

@@ -12,8 +12,8 @@ from typing import Any
 
 from leasehold.sinks.base import Stager
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.staged import StagedBatch
-from leasehold.sinks.table import BatchResult
 from leasehold.spark import EntityTable, MicroBatches, open_session
 from tests.spark.places import FENCE, QUICK
 from tests.spark.stagers import Slow

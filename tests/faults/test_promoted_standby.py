@@ -24,7 +24,7 @@ from leasehold import Event
 from leasehold.cli.app import app
 from leasehold.combinations import is_here
 from leasehold.errors import EventsMissing
-from leasehold.handled import handled_processor, handled_table
+from leasehold.handlers import handled_processor, handled_table
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from tests.ports import free_port
@@ -51,7 +51,7 @@ handler = "some_accounts:account"
 state = "account STRING, total BIGINT"
 """
 MODULE = """
-from leasehold.entities.handlers import entity
+from leasehold.handlers.contract import entity
 
 
 @entity(keys=["account"])

@@ -36,7 +36,7 @@ from leasehold.hubs.event_hubs.read_ahead import ReadAhead
 from leasehold.hubs.event_hubs.receiver import Receiver
 from leasehold.hubs.event_hubs.url import VARIABLE, Address, read_url, without_secrets
 from leasehold.model import EARLIEST, Checkpoint, Event
-from leasehold.processor import DeliverySettings, EventProcessor
+from leasehold.processors.events import DeliverySettings, EventProcessor
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of

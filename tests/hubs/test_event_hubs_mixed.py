@@ -21,10 +21,10 @@ from leasehold.hubs.event_hubs.receiver import Receiver
 from leasehold.hubs.event_hubs.url import VARIABLE, read_url
 from leasehold.model import Checkpoint, Ownership
 from leasehold.notices import Notice, Notices, OwnershipLost
-from leasehold.processor import EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
 from leasehold.spark.loop.tasks import ReadSpec, _events
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.reading import ReadFor
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.reading import ReadFor
 from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore

@@ -23,9 +23,9 @@ from leasehold.hubs.event_hubs.hub import EventHub
 from leasehold.hubs.event_hubs.url import VARIABLE, read_url
 from leasehold.model import LATEST, Checkpoint, ConsumerGroup, EventPosition, Ownership, PositionKind
 from leasehold.notices import LossReason, Notices, OwnershipLost
-from leasehold.processor import EventProcessor
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.reading import ReadFor, read_ranges, shared_hub
+from leasehold.processors.events import EventProcessor
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.reading import ReadFor, read_ranges, shared_hub
 from leasehold.stores import open_store
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.fixtures import numbered
@@ -164,7 +164,7 @@ def test_an_offset_that_cannot_be_found_out_stays_unknown(
 def test_a_range_ends_early_only_if_its_checkpoint_would_be_refused(
     server: EventHubsServer, two: EventHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold.spark.reading.PAUSES", (0.01,))
+    monkeypatch.setattr("leasehold.spark.plan.reading.PAUSES", (0.01,))
     two.send(numbered(MANY), partition="0")
     assert numbers(two, 2) == list(range(10))
 
@@ -199,7 +199,7 @@ def test_a_range_ends_early_only_if_its_checkpoint_would_be_refused(
 def test_without_checkpoints_the_ownership_record_says_who_has_come_after(
     server: EventHubsServer, two: EventHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold.spark.reading.PAUSES", (0.01,))
+    monkeypatch.setattr("leasehold.spark.plan.reading.PAUSES", (0.01,))
     two.send(numbered(MANY), partition="0")
     assert numbers(two, 2) == list(range(10))
     store, group = open_store("memory://owners"), two.consumer_group("$Default")

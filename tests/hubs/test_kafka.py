@@ -33,9 +33,9 @@ from leasehold.hubs.kafka.hub import KafkaHub, open_kafka_hub
 from leasehold.hubs.kafka.options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventPosition, PositionKind
-from leasehold.processor import EventProcessor
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.reading import read_ranges
+from leasehold.processors.events import EventProcessor
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.reading import read_ranges
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
 from tests.hubs.kafka_cluster import Cluster

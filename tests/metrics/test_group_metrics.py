@@ -26,8 +26,8 @@ from leasehold.operations.group_watch import GroupSnapshot, WatchedGroup
 from leasehold.operations.lag_times import NEAR
 from leasehold.operations.verdicts import Verdict
 from leasehold.sinks.base import TableContents
-from leasehold.sinks.outbox import OutboxCounts
-from leasehold.sinks.set_aside import SetAsideCounts
+from leasehold.sinks.beside.outbox.contract import OutboxCounts
+from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.testing.clock import ManualClock
 from tests.metrics.groups import Group, of, samples
 from tests.waiting import PATIENCE

@@ -38,7 +38,7 @@ from leasehold.notices import (
     TableApplied,
     WorkStalled,
 )
-from leasehold.processor import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
 from leasehold.testing.clock import ManualClock
 from tests.metrics.groups import samples
 from tests.metrics.scraper import get
@@ -358,7 +358,7 @@ def test_a_port_in_use_names_the_setting() -> None:
 ALONE = """
 import sys
 sys.modules["prometheus_client"] = None
-import leasehold.spark.pipeline, leasehold.processor, leasehold.metrics
+import leasehold.spark.pipeline, leasehold.processors.events, leasehold.metrics
 assert not [name for name in sys.modules if name.startswith("leasehold.metrics.")]
 try:
     leasehold.metrics.serve_metrics

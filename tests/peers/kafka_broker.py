@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are doc
     ResourceType,
 )
 
-from leasehold.spark.java import find_java
+from leasehold.spark.session.java import find_java
 from tests.peers.maven import jars
 from tests.ports import free_port
 from tests.waiting import PATIENCE, until

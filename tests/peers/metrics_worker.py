@@ -8,7 +8,7 @@ from pathlib import Path
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.log.hub import LogHub
 from leasehold.metrics import serve_metrics
-from leasehold.processor import EACH_BATCH, DeliverySettings, EventProcessor
+from leasehold.processors.events import EACH_BATCH, DeliverySettings, EventProcessor
 from leasehold.stores.sqlite.store import SqliteStore
 
 

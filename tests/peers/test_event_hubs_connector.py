@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.spark.versions import OLDEST
+from leasehold.spark.session.versions import OLDEST
 from tests.peers.maven import jars
 from tests.versions.conftest import Interpreter
 from tests.versions.environments import python_with

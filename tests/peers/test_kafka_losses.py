@@ -21,9 +21,9 @@ from leasehold.hubs import Hub, open_hub
 from leasehold.model import Checkpoint
 from leasehold.notices import EventsLost, Notices
 from leasehold.operations.progress import group_progress
-from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.reading import read_ranges, shared_hub
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.reading import read_ranges, shared_hub
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.peers.kafka_broker import Cluster
 from tests.waiting import NEVER, PATIENCE, until

@@ -14,7 +14,7 @@ import pytest
 from leasehold.config import OwnershipSettings
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices, StartDelayed
-from leasehold.processor import EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
 from leasehold.testing.hubs.fixtures import numbered
 from tests.faults.fleet import Fleet
 from tests.faults.instance import Instance

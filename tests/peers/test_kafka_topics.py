@@ -19,8 +19,8 @@ from leasehold.hubs.base import TellsTimes
 from leasehold.model import Checkpoint, EventPosition, PositionKind
 from leasehold.operations.lag_times import lag_times
 from leasehold.operations.progress import group_progress
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.reading import read_ranges, shared_hub
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.reading import read_ranges, shared_hub
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
 from leasehold.testing.hubs.fixtures import bodies_of, numbered

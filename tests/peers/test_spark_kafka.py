@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from leasehold.errors import HubError
 from leasehold.hubs import open_hub
 from leasehold.spark import SparkKafkaSource
-from leasehold.spark.versions import FIRST_WITH_SOURCE
+from leasehold.spark.session.versions import FIRST_WITH_SOURCE
 from tests.faults.instance import PATIENCE
 from tests.peers.kafka_broker import Cluster
 from tests.peers.maven import SPARK_KAFKA, jars

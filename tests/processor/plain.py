@@ -16,7 +16,7 @@ from leasehold.errors import NotTheOwner, StoreError, StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.notices import CycleEnded, Notices
-from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext, StopReason
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext, StopReason
 from leasehold.stores.memory.store import MemoryStore
 from tests.waiting import NEVER, until
 

@@ -12,7 +12,7 @@ import pytest
 
 from leasehold.errors import AlreadyInUse, ConfigError, UsageError
 from leasehold.model import Checkpoint
-from leasehold.processor import MANUAL, ON_STOP, EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import MANUAL, ON_STOP, EventBatch, EventProcessor, PartitionContext
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.processor.plain import DELIVERY, SETTINGS, log, send
 from tests.waiting import PATIENCE, until

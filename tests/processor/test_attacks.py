@@ -14,11 +14,11 @@ from leasehold.errors import AlreadyInUse
 from leasehold.model import EARLIEST, Ownership, Positions
 from leasehold.notices import OwnershipClaimed
 from leasehold.operations.resetting import reset_group
-from leasehold.processor import EventBatch, EventProcessor, PartitionContext
-from leasehold.sinks.fence import Watermark
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.options import parse_options
-from leasehold.spark.source.live import LiveStream
+from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.options import parse_options
+from leasehold.spark.stream.live import LiveStream
 from leasehold.stores.base import PipelineBinding, StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.server_clock import brought_back
@@ -57,7 +57,7 @@ def test_triggers_further_apart_than_the_stall_timeout_read_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = LeadingClock()
-    monkeypatch.setattr("leasehold.spark.share.SystemClock", lambda: clock)
+    monkeypatch.setattr("leasehold.spark.plan.share.SystemClock", lambda: clock)
     log(tmp_path, partitions=1, each=1000)
     live = LiveStream(
         parse_options(

@@ -24,17 +24,9 @@ from leasehold.errors import ConfigError, HubUnavailable, SinkUnavailable, Store
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventPosition
 from leasehold.notices import EventsLost
-from leasehold.processor import (
-    MANUAL,
-    ON_STOP,
-    EventBatch,
-    EventProcessor,
-    PartitionContext,
-    StopReason,
-    every,
-)
-from leasehold.processor.arguments import Stores
-from leasehold.processor.error_reports import TOLD_AGAIN, ErrorReports
+from leasehold.processors.events import MANUAL, ON_STOP, EventBatch, EventProcessor, PartitionContext, StopReason, every
+from leasehold.processors.events.arguments import Stores
+from leasehold.processors.events.error_reports import TOLD_AGAIN, ErrorReports
 from leasehold.stores import Store, open_store
 from leasehold.stores.sqlite.store import SqliteStore
 from leasehold.testing.clock import ManualClock

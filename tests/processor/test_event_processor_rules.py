@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from leasehold.errors import ConfigError
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, EventPosition, Ownership, Positions
 from leasehold.ownership import Hold
-from leasehold.processor import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, every
-from leasehold.processor.arguments import handlers_of, policy_of, positions_of
-from leasehold.processor.checkpointer import Checkpointer, Place
-from leasehold.processor.restarts import Restarts, pause_after_failures
-from leasehold.processor.stopping import EndingStep, StopReason, reason_to_stop, steps
+from leasehold.processors.events import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, every
+from leasehold.processors.events.arguments import handlers_of, policy_of, positions_of
+from leasehold.processors.events.checkpointer import Checkpointer, Place
+from leasehold.processors.events.restarts import Restarts, pause_after_failures
+from leasehold.processors.events.stopping import EndingStep, StopReason, reason_to_stop, steps
 
 GROUP = ConsumerGroup("n", "h")
 

@@ -14,9 +14,9 @@ import pytest
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.log.hub import LogHub
 from leasehold.notices import Notice
-from leasehold.processor import DeliverySettings, EventBatch, EventProcessor, PartitionContext
-from leasehold.processor.leaving import means_to_leave
-from leasehold.processor.oversight import Oversight
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events.leaving import means_to_leave
+from leasehold.processors.events.oversight import Oversight
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.processor.plain import DELIVERY, SETTINGS, Handler, await_cycles, log, send
 from tests.waiting import NEVER, PATIENCE, until

@@ -9,9 +9,9 @@ import pytest
 
 from leasehold.model import OwnerId
 from leasehold.ownership.naming import unnamed
-from leasehold.processor import EventProcessor
-from leasehold.spark.options import parse_options
-from leasehold.spark.share import instance_name
+from leasehold.processors.events import EventProcessor
+from leasehold.spark.plan.options import parse_options
+from leasehold.spark.plan.share import instance_name
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.plain import log
 

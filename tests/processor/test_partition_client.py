@@ -12,7 +12,7 @@ import pytest
 
 from leasehold.errors import ConfigError, DataLoss, HubError, UsageError
 from leasehold.hubs.log.hub import LogHub
-from leasehold.processor import Cancellation, EventProcessor, PartitionClient, StopReason
+from leasehold.processors.events import Cancellation, EventProcessor, PartitionClient, StopReason
 from tests.processor.plain import DELIVERY, SETTINGS, LeadingClock, TellingStore, log, send
 from tests.waiting import NEVER, PATIENCE, take, until
 

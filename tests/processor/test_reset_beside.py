@@ -17,9 +17,9 @@ from leasehold.errors import EventsMissing, LeaseholdError, SinkUnavailable, Usa
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import EARLIEST, LATEST, Checkpoint, Event, EventRange, Ownership, Positions
 from leasehold.operations.resetting import Moved, reset_group
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.sqlite.store import SqliteStore
@@ -248,7 +248,7 @@ def stall(folder: Path, where: str) -> None:
         print("stopped", flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    from leasehold.sinks import bookkeeping
+    from leasehold.sinks.sqlite import bookkeeping
 
     if where == "before":
         stop()

@@ -10,7 +10,7 @@ import pytest
 from leasehold.errors import UsageError
 from leasehold.model import EARLIEST, LATEST, Checkpoint, Ownership, Positions, Presence
 from leasehold.operations.resetting import Moved, reset_group
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, Hub

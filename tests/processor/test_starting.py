@@ -12,10 +12,10 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import OwnerLevelWentBack
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import LATEST, Event
-from leasehold.processor import EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
 from leasehold.sinks import TableSpec
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.waiting import NEVER, PATIENCE, until
 

@@ -8,7 +8,7 @@ import pytest
 
 from leasehold.model import LATEST, OwnerId, Positions
 from leasehold.ownership import PartitionManager
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, SETTINGS, Instance, Scene
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import LATEST, Event
-from leasehold.processor import EventBatch, EventProcessor, PartitionContext, every
+from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext, every
 from leasehold.sinks import TableSpec
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.stores import open_store
 from tests.repository import ROOT
 from tests.sinks.events import look

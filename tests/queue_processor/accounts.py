@@ -16,8 +16,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from leasehold.entities.handlers import EntityEvent, Reject, entity
-from leasehold.queue_processor import QueueDelivery, QueueProcessor
+from leasehold.handlers.contract import EntityEvent, Reject, entity
+from leasehold.processors.queues import QueueDelivery, QueueProcessor
 from leasehold.queues import QueueMessage
 from leasehold.queues.service_bus.queue import ServiceBusQueue
 from tests.waiting import NEVER, PATIENCE, until

@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
-from leasehold.entities.handlers import EntityEvent
-from leasehold.queue_processor import QueueDelivery
+from leasehold.handlers.contract import EntityEvent
+from leasehold.processors.queues import QueueDelivery
 from tests.queue_processor.accounts import processor
 
 FAILS, FAILS_ONCE, EVERY = 7, 11, 100

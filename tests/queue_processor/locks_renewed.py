@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.queue_processor import processor, sessions
-from leasehold.queue_processor.locks import LockTrust
+from leasehold.processors.queues import processor, sessions
+from leasehold.processors.queues.locks import LockTrust
 from leasehold.queues import QueueMessage
 from leasehold.queues.service_bus.queue import ServiceBusQueue
 from tests.service_bus.servers import LOCK, Server

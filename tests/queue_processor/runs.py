@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from leasehold.queue_processor import QueueProcessor
+from leasehold.processors.queues import QueueProcessor
 
 QUICK: dict[str, Any] = {"first_pause": 0.01, "longest_pause": 0.05, "workers": 3}
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.entities import EntityLeases
-from leasehold.entities.handlers import EntityEvent
-from leasehold.queue_processor import QueueDelivery, QueueProcessor, work
+from leasehold.handlers.contract import EntityEvent
+from leasehold.leases import EntityLeases
+from leasehold.processors.queues import QueueDelivery, QueueProcessor, work
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.counted import CountedLeases, count_service

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.entities import EntityLeases
-from leasehold.entities.handlers import EntityEvent, Reject, Retry
-from leasehold.queue_processor import QueueDelivery, QueueProcessor
+from leasehold.handlers.contract import EntityEvent, Reject, Retry
+from leasehold.leases import EntityLeases
+from leasehold.processors.queues import QueueDelivery, QueueProcessor
 from leasehold.queues import open_queue
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from leasehold.entities import EntityLeases
 from leasehold.errors import LeaseholdError
+from leasehold.leases import EntityLeases
 from leasehold.testing.clock import ManualClock
 from tests.cli.served import serving
-from tests.entities.processes import expire_leases
+from tests.handlers.processes import expire_leases
 from tests.waiting import NEVER, PATIENCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

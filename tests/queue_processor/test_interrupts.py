@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leasehold.processor.signals import terminating
+from leasehold.processors.events.signals import terminating
 
 
 @pytest.fixture(autouse=True)

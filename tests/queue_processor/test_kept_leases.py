@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from leasehold.clock import SystemClock
-from leasehold.entities import EntityLeases
 from leasehold.errors import StoreUnavailable
-from leasehold.queue_processor.kept_leases import KEPT, LONGEST, KeptLeases
+from leasehold.leases import EntityLeases
+from leasehold.processors.queues.kept_leases import KEPT, LONGEST, KeptLeases
 from leasehold.testing.clock import ManualClock
 from tests.queue_processor.counted import CountedLeases
 from tests.waiting import NEVER, PATIENCE, until

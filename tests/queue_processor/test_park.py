@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.entities import EntityLeases
-from leasehold.entities.handlers import EntityEvent, Reject, Retry
 from leasehold.errors import SinkUnavailable
-from leasehold.queue_processor import QueueDelivery, QueueProcessor
-from leasehold.queue_processor.parked import message_of, parked_of
+from leasehold.handlers.contract import EntityEvent, Reject, Retry
+from leasehold.leases import EntityLeases
+from leasehold.processors.queues import QueueDelivery, QueueProcessor
+from leasehold.processors.queues.parked import message_of, parked_of
 from leasehold.queues import QueueMessage
-from leasehold.sinks.messages import MessageName
-from leasehold.sinks.messages.parking import ParkedMessage
-from leasehold.sinks.set_aside import Selection
+from leasehold.sinks.beside.messages.contract import MessageName
+from leasehold.sinks.beside.messages.parking import ParkedMessage
+from leasehold.sinks.beside.set_aside.contract import Selection
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.entities import EntityLeases
-from leasehold.entities.handlers import EntityEvent, Retry, entity
 from leasehold.errors import ConfigError, SinkError, UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
-from leasehold.queue_processor import QueueDelivery, QueueProcessor
-from leasehold.queue_processor.content import Content, ContentReader
+from leasehold.handlers.contract import EntityEvent, Retry, entity
+from leasehold.leases import EntityLeases
+from leasehold.processors.queues import QueueDelivery, QueueProcessor
+from leasehold.processors.queues.content import Content, ContentReader
 from leasehold.queues import QueueMessage, open_queue
 from tests.azure_clients import LEAVES_SOCKETS
-from tests.entities.conftest import calls
-from tests.entities.slow_handlers import told
-from tests.entities.timed_calls import SHORT, timed
+from tests.handlers.conftest import calls
+from tests.handlers.slow_handlers import told
+from tests.handlers.timed_calls import SHORT, timed
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.locks_renewed import Renewals

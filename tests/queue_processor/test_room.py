@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.queue_processor.locks import LONGEST, SHORTEST, lock_trust
-from leasehold.queue_processor.messages_in_hand import (
+from leasehold.processors.queues.locks import LONGEST, SHORTEST, lock_trust
+from leasehold.processors.queues.messages_in_hand import (
     Complete,
     Ending,
     GiveBack,
@@ -19,8 +19,8 @@ from leasehold.queue_processor.messages_in_hand import (
     SetAside,
     Start,
 )
-from leasehold.queue_processor.room import Room
-from leasehold.queue_processor.settings import QueueDelivery
+from leasehold.processors.queues.room import Room
+from leasehold.processors.queues.settings import QueueDelivery
 from leasehold.queues.base import QueueMessage
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.entities.handlers import EntityEvent
 from leasehold.errors import ConfigError, SinkError
-from leasehold.queue_processor import QueueDelivery, QueueProcessor
+from leasehold.handlers.contract import EntityEvent
+from leasehold.processors.queues import QueueDelivery, QueueProcessor
 from leasehold.queues import open_queue
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.entities import EntityLeases
-from leasehold.entities.handlers import EntityEvent
 from leasehold.errors import UsageError
-from leasehold.queue_processor import QueueDelivery, work
-from leasehold.queue_processor.content import Content
-from leasehold.queue_processor.locks import LockTrust
-from leasehold.queue_processor.messages_in_hand import HeldMessage
+from leasehold.handlers.contract import EntityEvent
+from leasehold.leases import EntityLeases
+from leasehold.processors.queues import QueueDelivery, work
+from leasehold.processors.queues.content import Content
+from leasehold.processors.queues.locks import LockTrust
+from leasehold.processors.queues.messages_in_hand import HeldMessage
 from leasehold.queues import QueueMessage
-from leasehold.sinks.messages import MessageChange
+from leasehold.sinks.beside.messages.contract import MessageChange
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.runs import QUICK, bodies, running

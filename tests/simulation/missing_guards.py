@@ -18,7 +18,7 @@ from leasehold.errors import NotTheOwner
 from leasehold.model import Checkpoint, Ownership, OwnershipListing, Presence
 from leasehold.ownership import Hold, PartitionManager, acquisition, asking, holds, keeping, looking, partition_manager
 from leasehold.simulation import Instance, Make, SimulatedSink, SimulatedStore
-from leasehold.sinks.fence import Admission, Plan, Range
+from leasehold.sinks.rules.fence import Admission, Plan, Range
 
 Patch = pytest.MonkeyPatch
 Apply = Callable[[Patch], Make | None]

@@ -11,16 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.entities import parking
-from leasehold.entities.exclusive import ExclusiveEntities
-from leasehold.entities.handled_table import HandledTable
-from leasehold.entities.handlers import compute as compute_events
-from leasehold.entities.known_partition import KnownPartition
-from leasehold.entities.parking import trying
-from leasehold.entities.spread import SpreadEntities
-from leasehold.simulation.entities import EntityRule, run_entities, story_of
-from leasehold.sinks import fence
-from leasehold.sinks.sqlite_beside.transaction import SqliteTransaction
+from leasehold.handlers.contract import compute as compute_events
+from leasehold.handlers.exclusive import ExclusiveEntities
+from leasehold.handlers.known_partition import KnownPartition
+from leasehold.handlers.parking import policy as parking
+from leasehold.handlers.parking import trying
+from leasehold.handlers.spread import SpreadEntities
+from leasehold.handlers.table import HandledTable
+from leasehold.simulation.handlers import EntityRule, run_entities, story_of
+from leasehold.sinks.rules import fence
+from leasehold.sinks.sqlite.transaction import SqliteTransaction
 from tests.campaigns import first
 
 EACH, SEEDS = 10, 300
@@ -117,7 +117,7 @@ def later_events_are_not_parked_behind(patch: Patch) -> None:
     def compute(*arguments: Any, **more: Any) -> Any:
         return original(*arguments, **{**more, "waiting": ()})
 
-    patch.setattr("leasehold.entities.handled_table.compute", compute)
+    patch.setattr("leasehold.handlers.table.compute", compute)
 
 
 def the_watermark_is_passed_over(patch: Patch) -> None:
@@ -136,7 +136,7 @@ def what_was_applied_stays_parked(patch: Patch) -> None:
     def parked(*arguments: Any) -> Any:
         return original(*arguments)[0], []
 
-    patch.setattr("leasehold.entities.handled_table.parked", parked)
+    patch.setattr("leasehold.handlers.table.parked", parked)
 
 
 def new_owners_do_not_look_for_parked_events(patch: Patch) -> None:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.sink import SqliteSink
 
 SCHEMA = pa.schema(
     [

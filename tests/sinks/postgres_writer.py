@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from leasehold.errors import SinkUnavailable
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.postgres import rejected, rejected_rows
 from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
@@ -27,9 +27,9 @@ from leasehold.sinks.postgres.staged.stager import PostgresStager
 from leasehold.sinks.postgres.staged.table import LeftBehind
 from leasehold.sinks.postgres.staging import Staging
 from leasehold.sinks.postgres.transaction import PostgresTransaction
-from leasehold.sinks.set_aside import EventId, RetryResult
-from leasehold.sinks.table import TableSpec
-from leasehold.sinks.writing import RowWriter
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.row_by_row import RowWriter
+from leasehold.sinks.rules.table import TableSpec
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS
 from tests.sinks.processes import behind, die

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.base import Sink
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import SCHEMA, Model, batch, look, look_rejected
 from tests.sinks.postgres import Place
 from tests.sinks.streams import Delivered, Log, taken

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from leasehold.model import EventRange
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.rules.batch import Batch
 from tests.sinks.events import E, batch
 
 

@@ -8,11 +8,11 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from leasehold.sinks import bookkeeping, rejected
-from leasehold.sinks.set_aside import EventId
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.sqlite_beside import identities
-from leasehold.sinks.writing import RowWriter, SqliteRows
+from leasehold.sinks.beside.set_aside.contract import EventId
+from leasehold.sinks.rules.row_by_row import RowWriter
+from leasehold.sinks.sqlite import bookkeeping, identities, rejected
+from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold.sinks.sqlite.writing import SqliteRows
 from leasehold.testing.sinks.duplicates import Sent, known_by
 from leasehold.testing.sinks.fixtures import APPEND, Row
 from leasehold.testing.sinks.fixtures import batch as batch_of

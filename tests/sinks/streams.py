@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.campaigns import first
 from tests.sinks.events import SCHEMA, E, sink
 

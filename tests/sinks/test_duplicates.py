@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.duplicates import FEWEST_FORGOTTEN, Known, Seen, Verdict, digest, judge
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN, Known, Seen, Verdict, digest, judge
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.testing.sinks.duplicates import FAR_AHEAD, Sent, known_by
 from leasehold.testing.sinks.fixtures import APPEND, HUB, batch, read
 from tests.sinks import events

@@ -16,7 +16,7 @@ import pytest
 
 from leasehold.model import ConsumerGroup
 from leasehold.sinks import Sink, TableSpec, open_sink
-from leasehold.sinks.fence import Range, Watermark, plan
+from leasehold.sinks.rules.fence import Range, Watermark, plan
 from leasehold.store_choice import TablePlaces
 from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, batch, read
 from tests.sinks.events import look, run

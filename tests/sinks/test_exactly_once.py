@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import KeyFromTwoPartitions
-from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import Model, batch, look, look_rejected
 from tests.sinks.streams import Delivered, Log, campaign, cut, deliveries, fresh, logs, split, taken
 

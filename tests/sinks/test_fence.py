@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leasehold.errors import EventsMissing, OwnerLevelWentBack
 from leasehold.model import BEFORE_FIRST, EventRange
-from leasehold.sinks.fence import Admission, Gap, Range, Refusal, Watermark, check_gaps, judge, plan
+from leasehold.sinks.rules.fence import Admission, Gap, Range, Refusal, Watermark, check_gaps, judge, plan
 
 LANE = ("h", "0")
 

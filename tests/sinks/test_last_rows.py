@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import KeyFromTwoPartitions
-from leasehold.sinks import shape
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.rows import Rows
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.sqlite_beside.rules import sees_each_row
-from leasehold.sinks.table import BatchResult, TableSpec
-from leasehold.sinks.writing import RowWriter
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.row_by_row import RowWriter
+from leasehold.sinks.rules.rows import Rows
+from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.sqlite import shape
+from leasehold.sinks.sqlite.rules import sees_each_row
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 from tests.sinks.streams import Delivered, Log, campaign, deliveries, logs, taken
 

@@ -12,7 +12,7 @@ import pytest
 
 from leasehold.errors import ConfigError, SinkUnavailable, UsageError
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.messages import MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.beside.messages.contract import MessageChange, MessageName, MessageOutcome
 from tests.sinks.postgres import Place
 
 FIRST = """

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.sinks.ordering import UNKNOWN, KeyOrder
+from leasehold.sinks.rules.ordering import UNKNOWN, KeyOrder
 
 A, B = ("a",), ("b",)
 

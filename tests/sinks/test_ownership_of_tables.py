@@ -17,9 +17,9 @@ from leasehold.errors import (
     SinkUnavailable,
     UsageError,
 )
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec, Totals
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec, Totals
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 
 

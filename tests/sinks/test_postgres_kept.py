@@ -12,19 +12,19 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from leasehold.entities.handled_table import HandledTable
 from leasehold.errors import ConfigError, KeyFromTwoPartitions, SinkUnavailable, UsageError
+from leasehold.handlers.table import HandledTable
 from leasehold.sinks import Batch, BatchResult, TableSpec
-from leasehold.sinks.forgetting import Forgotten, Retention
+from leasehold.sinks.beside.forgetting import Forgotten, Retention
+from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.transaction import PostgresTransaction
-from leasehold.sinks.set_aside import RetryResult, Selection
 from leasehold.testing.sinks.duplicates import Sent, known_by
 from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read, table_of
 from leasehold.testing.sinks.rejected import event
 from tests.campaigns import first
-from tests.entities.batches import body, given
-from tests.entities.handler_program import balance
+from tests.handlers.batches import body, given
+from tests.handlers.handler_program import balance
 from tests.sinks.postgres import Place
 from tests.sinks.postgres_writer import MADE, TRYING, die_at, killed, try_again
 from tests.sinks.postgres_writer import SPEC as WRITTEN

@@ -11,9 +11,9 @@ import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError
 from leasehold.sinks import TableSpec
-from leasehold.sinks.fence import Watermark
 from leasehold.sinks.postgres.bookkeeping import LOCK
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.rules.fence import Watermark
 from tests.sinks.events import SCHEMA, E, batch
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.stores.servers import PostgresServer

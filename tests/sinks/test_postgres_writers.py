@@ -11,7 +11,7 @@ import pytest
 
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staged.table import AGE
-from leasehold.sinks.table import BatchResult
+from leasehold.sinks.rules.table import BatchResult
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
 from tests.sinks.postgres_writer import (

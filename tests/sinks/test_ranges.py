@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import EventsMissing, OwnerLevelWentBack, StaleBatch
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.table import BatchResult, RefusedRange
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult, RefusedRange
 from tests.sinks.events import SCHEMA, E, batch, look, look_rejected, sink
 from tests.sinks.ranges import of, read
 from tests.sinks.streams import campaign, fresh

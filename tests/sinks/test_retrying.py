@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.sinks.ordering import PastOrder
-from leasehold.sinks.set_aside import EventId, RetryResult
-from leasehold.sinks.sqlite import SqliteSink
+from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
+from leasehold.sinks.rules.ordering import PastOrder
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import E, batch, look, sink
 from tests.sinks.processes import FORKED, exit_code, started
 from tests.sinks.ranges import of, read

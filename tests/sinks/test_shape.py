@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch
-from leasehold.sinks.shape import fits
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.shape import fits
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 
 FENCE = {"hub": pa.string(), "partition": pa.string(), "sequenceNumber": pa.int64(), "ownerLevel": pa.int64()}

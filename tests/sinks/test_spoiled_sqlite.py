@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import AlreadyInUse, OwnerLevelWentBack, SinkError
-from leasehold.sinks import bookkeeping, open_sink
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks import open_sink
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.sqlite import bookkeeping
 from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, batch, read
 
 NO_TEXT = "CAST(x'ff' AS TEXT)"

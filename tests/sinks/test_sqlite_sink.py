@@ -15,9 +15,9 @@ from leasehold.errors import (
     SchemaMismatch,
     SinkError,
 )
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.table import BatchResult
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult
 from tests.sinks.events import SCHEMA, E, batch, look, look_rejected, run, sink
 
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import look, run
 
 UTC_TIME, LOCAL_TIME, MONEY = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.decimal128(20, 2)

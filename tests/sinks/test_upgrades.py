@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.set_aside import Selection
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.table import BatchResult
+from leasehold.sinks.beside.set_aside.contract import Selection
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.testing.sinks.duplicates import Sent, known_by
 from leasehold.testing.sinks.fixtures import UPSERT, Row
 from leasehold.testing.sinks.fixtures import batch as batch_of

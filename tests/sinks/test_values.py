@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leasehold.sinks.values import Kind, as_json, convert, kind_of, order_kind, order_values
+from leasehold.sinks.rules.values import Kind, as_json, convert, kind_of, order_kind, order_values
 
 AT = datetime(2026, 1, 31, 8, 0, 0, 5, UTC)
 

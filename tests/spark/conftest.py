@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 
-from leasehold.spark.session import open_session
+from leasehold.spark.session.opening import open_session
 from tests.class_archive import QUICK
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from leasehold.entities.answers import Effects, Emit
-from leasehold.entities.handled_table import Retries
-from leasehold.entities.handlers import EntityEvent, entity
+from leasehold.handlers.answers import Effects, Emit
+from leasehold.handlers.contract import EntityEvent, entity
+from leasehold.handlers.table import Retries
 from leasehold.spark import HandledOnSpark, MicroBatches, open_session
 from tests.spark.places import QUICK
 

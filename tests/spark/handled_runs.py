@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventRange
 from leasehold.pipeline_file import read_pipeline_file
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.rules.batch import Batch
 from leasehold.spark import PipelineRun
 from leasehold.spark.handlers.lanes import COLUMNS
 from leasehold.spark.handlers.of_file import HandledOfFile
-from tests.handled.orders import FILE, MODULE
+from tests.handlers.orders import FILE, MODULE
 from tests.waiting import NEVER, PATIENCE, until
 
 OWNERSHIP = f"""[ownership]

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from leasehold.sinks.batch import Batch
-from tests.handled.orders import rows
+from leasehold.sinks.rules.batch import Batch
+from tests.handlers.orders import rows
 from tests.spark import handled_runs
 
 TRAIL = """
 
-from leasehold.entities.answers import Effects, Row
+from leasehold.handlers.answers import Effects, Row
 
 
 @entity(keys=["order_id"])

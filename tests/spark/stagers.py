@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.base import Stager
-from leasehold.sinks.batch import Batch
 from leasehold.sinks.postgres.staged import stager
+from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StageReceipt
 from tests.waiting import take
 

@@ -13,7 +13,7 @@ from leasehold.errors import AlreadyInUse, ConfigError
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import MicroBatch, MicroBatches
 from leasehold.spark.loop.settings import loop_settings
-from leasehold.spark.options import check_stores, parse_options, require_stores
+from leasehold.spark.plan.options import check_stores, parse_options, require_stores
 from leasehold.store_choice import TablePlaces
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.spark.places import Place, each

@@ -13,15 +13,15 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.errors import ConfigError
 from leasehold.model import Event
 from leasehold.pipeline_file import read_pipeline_file
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.table import BatchResult
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import BatchResult
 from leasehold.spark import EntityTable
-from leasehold.spark.batch import BatchTransform
 from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.jobs import jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.tasks import ReadSpec
-from leasehold.spark.offsets import ReadRange
+from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.offsets import ReadRange
 from tests.spark.places import FENCE, Place
 
 pytestmark = pytest.mark.timeout(240)

@@ -15,8 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
-from leasehold.spark import EntityTable, endings
-from leasehold.spark.daemon import print_unless_left
+from leasehold.spark import EntityTable
+from leasehold.spark.session import endings
+from leasehold.spark.session.daemon import print_unless_left
 from tests.spark.places import Place, plain
 from tests.waiting import hang, until
 
@@ -34,7 +35,7 @@ def test_a_worker_whose_reader_has_left_says_nothing(
     assert ("Traceback" in capsys.readouterr().err) == said
 
 
-@pytest.mark.parametrize(("what", "said"), [("json", True), ("leasehold.spark.source.data_source", False)])
+@pytest.mark.parametrize(("what", "said"), [("json", True), ("leasehold.spark.stream.data_source", False)])
 def test_a_worker_that_plans_the_source_says_nothing_when_spark_has_had_it_idle_for_a_minute(
     tmp_path: Path, what: str, said: bool
 ) -> None:

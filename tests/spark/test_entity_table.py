@@ -18,10 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.errors import ConfigError, OwnerLevelWentBack, SchemaMismatch
 from leasehold.model import ConsumerGroup, Ownership, OwnershipListing
 from leasehold.notices import TableApplied
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.table import BatchResult
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult
+from leasehold.spark.session.versions import has_function
 from leasehold.spark.table.entity_table import EntityTable
-from leasehold.spark.versions import has_function
 from leasehold.stores.base import StoreFeatures
 from tests.waiting import until
 

@@ -15,8 +15,8 @@ import pathlib
 import sys
 from pyspark.sql import SparkSession
 from leasehold.spark import EntityTable
-from leasehold.spark.java import use_java
-from leasehold.spark.versions import to_arrow
+from leasehold.spark.session.java import use_java
+from leasehold.spark.session.versions import to_arrow
 
 use_java()
 spark = SparkSession.builder.remote("local[1]").getOrCreate()

@@ -11,7 +11,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Ask, Event, Presence
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.settings import loop_settings
-from leasehold.spark.share import Share
+from leasehold.spark.plan.share import Share
 from tests.spark.places import QUICK
 from tests.waiting import NEVER, until
 

@@ -21,7 +21,7 @@ from leasehold.errors import ConfigError, HandlerUnavailable
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark.handlers.of_file import HandledOfFile
 from tests.conftest import place as postgres_place
-from tests.handled.orders import rows, totals
+from tests.handlers.orders import rows, totals
 from tests.sinks.postgres import Place
 from tests.spark.handled_runs import Running, batch, both, folder, opened, send
 

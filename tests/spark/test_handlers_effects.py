@@ -18,7 +18,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
 from tests.conftest import place as postgres_place
-from tests.handled.orders import rows, totals
+from tests.handlers.orders import rows, totals
 from tests.sinks.postgres import Place
 from tests.spark.handled_runs import Running, batch, both, folder, opened, send
 
@@ -26,7 +26,7 @@ __all__ = ["folder", "postgres_place"]
 
 EFFECTS = """
 
-from leasehold.entities.answers import Effects, Emit, Gone, Row
+from leasehold.handlers.answers import Effects, Emit, Gone, Row
 
 
 @entity(keys=["order_id"])

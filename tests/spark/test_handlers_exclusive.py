@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from leasehold.entities import EntityLeases
 from leasehold.errors import ConfigError
+from leasehold.leases import EntityLeases
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark.handlers.leased import TaskLeases, batch_leases
 from leasehold.spark.handlers.of_file import HandledOfFile
-from tests.handled.orders import rows
+from tests.handlers.orders import rows
 from tests.spark.handled_runs import both, folder, opened
 from tests.spark.spread_runs import batch, file, seen
 from tests.waiting import PATIENCE, until
@@ -117,7 +117,7 @@ def test_a_task_that_is_tried_again_holds_what_it_held_and_one_that_comes_late_w
 def test_leases_of_a_store_without_shared_sessions_are_refused(
     exclusive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold.entities.leases.EntityLeases.takes_many", property(lambda self: False))
+    monkeypatch.setattr("leasehold.leases.blocking.EntityLeases.takes_many", property(lambda self: False))
     with pytest.raises(ConfigError, match=r"sink\.exclusive.*tasks take the leases"):
         HandledOfFile(read_pipeline_file(exclusive))
 

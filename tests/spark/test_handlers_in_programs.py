@@ -19,17 +19,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from leasehold.entities.handled_table import Retries
-from leasehold.entities.handlers import EntityEvent, Reject, entity
 from leasehold.errors import ConfigError, StoreUnavailable, UsageError
+from leasehold.handlers.contract import EntityEvent, Reject, entity
+from leasehold.handlers.table import Retries
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.sinks.table import BatchResult
+from leasehold.sinks.rules.table import BatchResult
 from leasehold.spark import EntityTable, HandledOnSpark, MicroBatches
 from leasehold.spark.loop.between import Between
 from leasehold.stores.memory import MemoryLeaseStore
 from tests.conftest import place as postgres_place
-from tests.handled.orders import ROOT, rows
+from tests.handlers.orders import ROOT, rows
 from tests.sinks.postgres import Place
 from tests.spark import handled_program
 from tests.spark.places import FENCE, QUICK, let_expire

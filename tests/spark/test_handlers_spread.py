@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from leasehold.entities.handled_table import HandledTable
-from leasehold.handled import handled_table
+from leasehold.handlers import handled_table
+from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark.handlers.of_file import HandledOfFile
 from tests.conftest import place as postgres_place
-from tests.handled.orders import rows
+from tests.handlers.orders import rows
 from tests.sinks.postgres import Place
 from tests.spark.handled_runs import Running, both, folder, opened
 from tests.spark.spread_runs import batch, file, seen

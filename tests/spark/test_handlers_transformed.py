@@ -18,10 +18,10 @@ from leasehold.cli.app import app
 from leasehold.errors import ConfigError, PipelineFailed
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventRange
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.handlers.lanes import lanes_of
 from leasehold.spark.handlers.transformed import reader_of, rows_as_events
-from tests.handled.orders import rows, totals
+from tests.handlers.orders import rows, totals
 from tests.spark.handled_runs import Running, folder, send
 
 __all__ = ["folder"]
@@ -118,9 +118,9 @@ def test_what_a_hub_that_was_made_anew_has_left_parked_is_tried_by_the_instances
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`parked retry` says so, since it has no Spark for the transform."""
-    monkeypatch.setattr("leasehold.entities.parking.left_behind.UNTOUCHED", 0.2)
-    monkeypatch.setattr("leasehold.entities.parking.trying.SELDOM", 0.1)
-    monkeypatch.setattr("leasehold.entities.parking.trying._LOOK", 0.1)
+    monkeypatch.setattr("leasehold.handlers.parking.left_behind.UNTOUCHED", 0.2)
+    monkeypatch.setattr("leasehold.handlers.parking.trying.SELDOM", 0.1)
+    monkeypatch.setattr("leasehold.handlers.parking.trying._LOOK", 0.1)
     sql = f"SELECT lower(order_id) AS order_id, amount, version, {PLACE} FROM events"
     spread = ("[sink]", '[sink]\nspread = true\nsequence_by = "version"')
     write(folder, f'sql = "{sql}"', spread, ("amount DECIMAL(12,2)", "amount DECIMAL(12,2), version BIGINT"))

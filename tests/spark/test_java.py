@@ -14,15 +14,15 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.spark import java
-from leasehold.spark.java import find_java, parse_version, use_java
-from leasehold.spark.session import DEFAULTS, settings_for
+from leasehold.spark.session import java
+from leasehold.spark.session.java import find_java, parse_version, use_java
+from leasehold.spark.session.opening import DEFAULTS, settings_for
 from tests.waiting import PATIENCE
 
 JOB = """
 import os
 import sys
-from leasehold.spark.session import open_session
+from leasehold.spark.session.opening import open_session
 spark = open_session("java", {"spark.sql.shuffle.partitions": "2"})
 total = spark.range(1000).selectExpr("sum(id)").first()[0]
 zone, shuffles = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.shuffle.partitions")

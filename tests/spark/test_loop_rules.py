@@ -15,7 +15,7 @@ from leasehold.spark.loop.failures import FailureKind, pause_before_retry, sort_
 from leasehold.spark.loop.orders import Order, Receipt, batch_id, check_receipts, describe, task_order
 from leasehold.spark.loop.pace import GATHERING, MANY, Pace
 from leasehold.spark.loop.poison import FEW, TooMuchPoison, allowed, halves, sift
-from leasehold.spark.offsets import ReadRange, Weights, next_waited, share
+from leasehold.spark.plan.offsets import ReadRange, Weights, next_waited, share
 from leasehold.testing.clock import ManualClock
 
 # Shares

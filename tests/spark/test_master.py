@@ -11,7 +11,7 @@ import pytest
 
 from leasehold.errors import SparkUnavailable
 from leasehold.hubs.log.hub import LogHub
-from leasehold.spark.session import check_master
+from leasehold.spark.session.opening import check_master
 from tests.waiting import PATIENCE, until
 
 PIPELINE = """

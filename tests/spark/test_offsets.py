@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from leasehold.errors import HubError, UsageError
 from leasehold.model import PartitionProperties
-from leasehold.spark.offsets import Loss, Plan, Plannable, ReadRange, decode, encode, pack, plan, share
+from leasehold.spark.plan.offsets import Loss, Plan, Plannable, ReadRange, decode, encode, pack, plan, share
 
 
 def hub(**bounds: tuple[int, int]) -> dict[str, PartitionProperties]:

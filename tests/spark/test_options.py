@@ -12,7 +12,7 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.model import EARLIEST, LATEST, Positions
-from leasehold.spark.options import (
+from leasehold.spark.plan.options import (
     COLUMNS,
     OPTIONS,
     SourceOptions,

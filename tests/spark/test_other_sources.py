@@ -18,10 +18,10 @@ from leasehold.errors import ConfigError, HubError, SchemaMismatch
 from leasehold.hubs import open_hub
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.model import Event
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.spark import EntityTable, EventHubsConnector, SparkKafkaSource
-from leasehold.spark.options import COLUMNS
-from leasehold.spark.reading import schema_of
+from leasehold.spark.plan.options import COLUMNS
+from leasehold.spark.plan.reading import schema_of
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.kafka_cluster import Cluster
 

@@ -13,7 +13,7 @@ from leasehold.errors import AlreadyInUse, ConfigError
 from leasehold.sinks import TableSpec
 from leasehold.spark import EntityTable, MicroBatches
 from leasehold.spark.starting import check_start
-from leasehold.spark.table.stream_tables import (
+from leasehold.spark.stream.stream_tables import (
     Origin,
     TableAddress,
     addresses_text,

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import PartitionProperties
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.source.scales import Scales
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.stream.scales import Scales
 from tests.spark.programs import Program
 
 pytestmark = pytest.mark.timeout(240)

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, Ownership
 from leasehold.spark import for_each_batch
-from leasehold.spark.endings import silence
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.options import parse_options
-from leasehold.spark.source import live
-from leasehold.spark.source.scales import Scales
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.options import parse_options
+from leasehold.spark.session.endings import silence
+from leasehold.spark.stream import live
+from leasehold.spark.stream.scales import Scales
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.spark.places import FENCE
 from tests.spark.programs import FAST, Program

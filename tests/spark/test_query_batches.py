@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.errors import LeaseholdError, SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
-from leasehold.sinks.batch import Batch
-from leasehold.spark.table.query_batches import ReadByQuery, check_marks
+from leasehold.sinks.rules.batch import Batch
+from leasehold.spark.stream.query_batches import ReadByQuery, check_marks
 from tests.spark.places import FENCE
 from tests.spark.programs import Program
 

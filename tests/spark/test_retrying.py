@@ -16,7 +16,7 @@ from leasehold.model import Event
 from leasehold.operations.rejected import Retried, rejected_rows_of, retry
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.sinks import open_sink
-from leasehold.sinks.set_aside import RejectedRow, RetryResult, Selection
+from leasehold.sinks.beside.set_aside.contract import RejectedRow, RetryResult, Selection
 from leasehold.spark import EntityTable, MicroBatches
 from leasehold.spark.retrying import Retransform
 from tests.spark.places import FENCE, QUICK

@@ -16,8 +16,8 @@ from leasehold.metrics import serve_metrics
 from leasehold.model import Event
 from leasehold.notices import Notices
 from leasehold.spark import EntityTable
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.reading import read_ranges
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.reading import read_ranges
 from tests.metrics.groups import samples
 from tests.metrics.scraper import get
 from tests.ports import free_port

@@ -22,17 +22,17 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventRange
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.sinks.base import Stager
-from leasehold.sinks.batch import Batch
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.staged import StagedBatch
-from leasehold.sinks.table import BatchResult
 from leasehold.spark import EntityTable, MicroBatches, read_json
-from leasehold.spark.batch import BatchTransform
 from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.jobs import jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.tasks import ReadSpec
-from leasehold.spark.offsets import ReadRange
+from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.table.of_file import table_of
 from tests.sinks.postgres import Place
 from tests.sinks.postgres_writer import IN_TASK

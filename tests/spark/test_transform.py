@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
-from leasehold.spark.batch import BatchTransform
-from leasehold.spark.bodies import read_json
-from leasehold.spark.classic import check_row_wise, is_repeatable, used_columns
-from leasehold.spark.options import COLUMNS
-from leasehold.spark.reading import schema_of
+from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.bodies import read_json
+from leasehold.spark.plan.options import COLUMNS
+from leasehold.spark.plan.reading import schema_of
+from leasehold.spark.session.classic import check_row_wise, is_repeatable, used_columns
 
 BODIES: list[tuple[bytes | None, object]] = [
     (b'{"id":"a","delay":1.5,"n":3}', ("a", 1.5, 3)),

@@ -18,7 +18,7 @@ from tests.dashboard.serving import Place
 from tests.waiting import PATIENCE
 
 USER = next(number for number in range(12_345, 60_000) if number not in {user.pw_uid for user in pwd.getpwall()})
-SESSION = "from leasehold.spark.session import open_session; open_session('app')"
+SESSION = "from leasehold.spark.session.opening import open_session; open_session('app')"
 
 
 def as_nobody(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:

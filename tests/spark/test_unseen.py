@@ -11,9 +11,9 @@ import pytest
 
 from leasehold.model import EventRange
 from leasehold.sinks import TableSpec
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.sqlite import SqliteSink
-from leasehold.sinks.table import BatchResult
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 
 HUB = "the hub"

@@ -18,10 +18,8 @@ from pyspark.sql.types import StructType
 
 import leasehold.spark
 from leasehold.errors import ConfigError, SchemaMismatch, UsageError
-from leasehold.spark import versions
-from leasehold.spark.source import registration
-from leasehold.spark.source.registration import register
-from leasehold.spark.versions import (
+from leasehold.spark.session import versions
+from leasehold.spark.session.versions import (
     FIRST_WITH_SOURCE,
     NEWEST,
     OLDEST,
@@ -38,6 +36,8 @@ from leasehold.spark.versions import (
     to_arrow,
     types_named,
 )
+from leasehold.spark.stream import registration
+from leasehold.spark.stream.registration import register
 
 
 @pytest.fixture(autouse=True)
@@ -213,7 +213,7 @@ def test_where_there_is_no_source_registering_it_names_what_there_is(
         register(spark)
     if release() < (4, 0):
         return  # where Spark looks for no source in Python
-    refused_source = importlib.import_module("leasehold.spark.source.refused_source")
+    refused_source = importlib.import_module("leasehold.spark.stream.refused_source")
     assert registration.found_by_spark() is refused_source.RefusedDataSource
     assert refused_source.RefusedDataSource.name() == "leasehold"
     with pytest.raises(ConfigError, match="MicroBatches"):

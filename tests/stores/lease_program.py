@@ -16,8 +16,8 @@ from contextlib import closing
 from pathlib import Path
 
 from leasehold.clock import SystemClock
-from leasehold.entities import EntityLeases
 from leasehold.errors import LeaseBusy, StoreUnavailable
+from leasehold.leases import EntityLeases
 
 WRITE = "UPDATE resource SET fence = :fence, value = value + 1 WHERE fence <= :fence"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.entities import EntityLeases
+from leasehold.leases import EntityLeases
 from leasehold.stores import open_lease_store
 from tests.stores.azurite import Azurite
 from tests.stores.azurite_places import azurite_url
@@ -164,7 +164,7 @@ def test_azure_blob(tmp_path: Path, azurite: Azurite) -> None:
 
 FORKED = """
 import os, sys
-from leasehold.entities import EntityLeases
+from leasehold.leases import EntityLeases
 from leasehold.stores import open_lease_store
 
 leases = EntityLeases(sys.argv[1], scope="forks", holder="me")
@@ -191,7 +191,7 @@ def test_a_forked_process_holds_nothing_and_takes_its_own(tmp_path: Path) -> Non
 def test_what_a_dead_process_held_is_free_after_the_duration(tmp_path: Path) -> None:
     url = f"sqlite:////{tmp_path}/leases.db"
     program = (
-        "import os, sys; from leasehold.entities import EntityLeases; "
+        "import os, sys; from leasehold.leases import EntityLeases; "
         "EntityLeases(sys.argv[1], scope='s', duration=1).acquire('a'); os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", program, url], check=True, timeout=PATIENCE)

@@ -12,7 +12,7 @@ pytest.importorskip("azure.storage.blob")
 
 from azure.storage.blob import BlobServiceClient
 
-from leasehold.processor import EACH_BATCH, EventProcessor, StopReason
+from leasehold.processors.events import EACH_BATCH, EventProcessor, StopReason
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.plain import DELIVERY, SETTINGS, Handler, log, send
 from tests.stores.azurite import Azurite

@@ -23,7 +23,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.hubs.trace_context import MOST_LINKS
 from leasehold.model import Event
 from leasehold.notices import BatchDone, BatchRetried, EventsReceived, Notices, StoreCalled
-from leasehold.processor import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.tracing import Tracing
 from leasehold.tracing.context import links_to
@@ -276,7 +276,7 @@ def test_a_span_that_fails_keeps_no_event_from_being_sent(hub: LogHub, caplog: p
 def test_nothing_that_works_imports_it_and_the_extra_is_named() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "import leasehold.processor, leasehold.spark.pipeline, leasehold.tracing\n"
+        "import leasehold.processors.events, leasehold.spark.pipeline, leasehold.tracing\n"
         "import leasehold.hubs.log.hub, leasehold.hubs.event_hubs.hub, leasehold.hubs.kafka.hub\n"
         "try: leasehold.tracing.Tracing\n"
         "except leasehold.MissingDependency as error: print(error)"

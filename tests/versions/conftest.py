@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.spark.versions import FIRST_WITH_SOURCE, NEWEST, OLDEST, Release, parse_release
+from leasehold.spark.session.versions import FIRST_WITH_SOURCE, NEWEST, OLDEST, Release, parse_release
 from tests.versions.environments import ROOT, python_with
 
 VARIABLE = "LEASEHOLD_TEST_PYTHON"

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import pytest
 
-from leasehold.spark.versions import Release, newest_java, parse_release
+from leasehold.spark.session.versions import Release, newest_java, parse_release
 from tests.node_packages import locked
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,8 @@ _FOR_TESTS = (
     *("pytest>=8.3", "pytest-timeout>=2.3"),
 )
 _FIND_JAVA = (
-    "from leasehold.spark.java import find_java; from leasehold.spark.versions import newest_java, release; "
+    "from leasehold.spark.session.java import find_java; "
+    "from leasehold.spark.session.versions import newest_java, release; "
     "print(find_java(newest=newest_java(release())).source)"
 )
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from leasehold.spark.versions import OLDEST
+from leasehold.spark.session.versions import OLDEST
 from tests.versions.conftest import Interpreter
 from tests.versions.environments import BESIDE, ROOT
 from tests.waiting import until

@@ -151,7 +151,7 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> lis
         return list(look_at_related(sink, pipeline.sink.related, DRIVER))
 
     def look_at_the_handler() -> list[Finding]:
-        from leasehold.handled.pipeline import check_handler, is_transformed
+        from leasehold.handlers.of_file import check_handler, is_transformed
 
         name, transformed = check_handler(pipeline, on_spark=on_spark), is_transformed(pipeline)
         said = f"{name} can be imported, and its keys {'fit' if transformed else 'and columns fit'} the file"

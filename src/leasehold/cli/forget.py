@@ -42,7 +42,7 @@ def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], outpu
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
-    from leasehold.sinks.forgetting import Forgets, parse_key
+    from leasehold.sinks.beside.forgetting import Forgets, parse_key
 
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
     spec = pipeline.table_spec()

@@ -8,8 +8,8 @@ from leasehold.backends import masked
 from leasehold.cli.init import check_lasting
 from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, span
-from leasehold.entities.lease_turns import place_of, whose_place
 from leasehold.errors import UsageError
+from leasehold.leases.turns import place_of, whose_place
 from leasehold.stores.lease_base import LeaseStatus, LeaseStore
 
 

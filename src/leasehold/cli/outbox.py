@@ -18,7 +18,7 @@ from leasehold.errors import ConfigError
 
 if TYPE_CHECKING:
     from leasehold.pipeline_file import PipelineFile
-    from leasehold.sinks.outbox.listing import ListsRefused, RefusedEvent
+    from leasehold.sinks.beside.outbox.listing import ListsRefused, RefusedEvent
 
 F = TypeVar("F", bound=Any)
 

@@ -20,8 +20,8 @@ from leasehold.printable import printable
 if TYPE_CHECKING:
     from leasehold.operations.left_parked import LeftParked
     from leasehold.pipeline_file import PipelineFile
-    from leasehold.sinks.parking.listing import ListsParked, ParkedRow
-    from leasehold.sinks.set_aside import EventId, Selection
+    from leasehold.sinks.beside.parking.listing import ListsParked, ParkedRow
+    from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def list_(
     The reason is what the handler raised last. An event without a next try waits behind an earlier one of its entity.
     Of messages of queues that are parked or deferred it says how many there are: their processors try them.
     """
-    from leasehold.sinks.messages.parking import ParksMessages
+    from leasehold.sinks.beside.messages.parking import ParksMessages
 
     pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
     queues = rows.parked_messages.waiting() if isinstance(rows, ParksMessages) else {}
@@ -157,7 +157,7 @@ def retry(
     for them, and says what became of them. If the file names no handler, or gives it what a transform makes of events,
     which takes Spark, instances try them within two minutes.
     """
-    from leasehold.handled.pipeline import is_transformed
+    from leasehold.handlers.of_file import is_transformed
     from leasehold.operations.left_parked import left_of
     from leasehold.operations.parked import retry as retry_all
 
@@ -234,7 +234,7 @@ def _hub_of(pipeline: PipelineFile) -> str | None:
 
 
 def _try_left(pipeline: PipelineFile, rows: ListsParked, chosen: Selection, left: list[EventId]) -> LeftParked:
-    from leasehold.handled import handled_table
+    from leasehold.handlers import handled_table
     from leasehold.operations.left_parked import try_left
 
     table = handled_table(pipeline)
@@ -252,7 +252,7 @@ def _opened(
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
-    from leasehold.sinks.set_aside import Selection
+    from leasehold.sinks.beside.set_aside.contract import Selection
 
     chosen = Selection(frozenset(map(parse_event, events)) if events else None, reason_has, hub)
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from leasehold.operations.rejected import Lost
     from leasehold.pipeline_file import PipelineFile
-    from leasehold.sinks.set_aside import RejectedRow, RejectedRows, Selection
+    from leasehold.sinks.beside.set_aside.contract import RejectedRow, RejectedRows, Selection
 
 REASONS = (
     Column("reason", "Reason"),
@@ -248,7 +248,7 @@ def _opened(
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
-    from leasehold.sinks.set_aside import Selection
+    from leasehold.sinks.beside.set_aside.contract import Selection
 
     chosen = Selection(frozenset(map(parse_event, events)) if events else None, reason_has, hub)
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))

@@ -113,7 +113,7 @@ def _run_here(file: PipelineFile, name: str, output: Output) -> None:
     from leasehold.notices import BatchDone, Notices
 
     try:
-        from leasehold.handled import handled_processor
+        from leasehold.handlers import handled_processor
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pyarrow":
             raise MissingDependency("leasehold run --no-spark", "log") from error

@@ -132,7 +132,7 @@ def _replay(seed: int, svg: Path | None, output: Output) -> None:
 
 
 def _replay_entities(seed: int, output: Output) -> None:
-    from leasehold.simulation.entities import run_entities, story_of
+    from leasehold.simulation.handlers import run_entities, story_of
 
     report = run_entities(story_of(seed))
     if report.violation is not None:

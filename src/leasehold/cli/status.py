@@ -20,7 +20,7 @@ from leasehold.operations.progress import GroupProgress, PartitionProgress
 
 if TYPE_CHECKING:
     from leasehold.operations.group_watch import WatchedGroup
-    from leasehold.sinks.set_aside import SetAsideCounts
+    from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 
 TIMEOUT = 5.0
 """How long to wait for what a hub says about times, in seconds."""

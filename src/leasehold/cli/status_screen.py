@@ -17,10 +17,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from leasehold.cli.output import Column, Result
-from leasehold.dashboard.moves import Kind, Move, moves
-from leasehold.dashboard.view import colours
 from leasehold.errors import LeaseholdError
 from leasehold.model import owner_name
+from leasehold.operations.colours import colours
+from leasehold.operations.moves import Kind, Move, moves
 from leasehold.operations.progress import GroupProgress
 from leasehold.printable import printable, printable_lines
 

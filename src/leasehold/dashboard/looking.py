@@ -17,10 +17,11 @@ from leasehold.errors import LeaseholdError
 from leasehold.operations.group_watch import GroupSnapshot, GroupWatch
 from leasehold.operations.pipeline_group import open_group
 from leasehold.pipeline_file import PipelineFile
-from leasehold.sinks import open_sink, set_aside
+from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
-from leasehold.sinks.parking.listing import ListsParked, ParkedRow
-from leasehold.sinks.set_aside import KeepsRejected, Selection, SetAsideCounts
+from leasehold.sinks.beside.parking.listing import ListsParked, ParkedRow
+from leasehold.sinks.beside.set_aside import contract as set_aside
+from leasehold.sinks.beside.set_aside.contract import KeepsRejected, Selection, SetAsideCounts
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leasehold.dashboard.moves import Kind, Move
 from leasehold.errors import StoreError, StoreUnavailable, UsageError
+from leasehold.operations.moves import Kind, Move
 from leasehold.operations.progress import GroupProgress
 from leasehold.sqlite_file import DatabaseFile
 

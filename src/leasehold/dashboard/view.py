@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from leasehold.dashboard.moves import Move
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
+from leasehold.operations.moves import Move
 from leasehold.operations.progress import GroupProgress, PartitionProgress
 from leasehold.printable import printable, printable_lines
-from leasehold.sinks.set_aside import SetAsideCounts
+from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 
-COLOURS = 8
-REMEMBERED = 200
-"""Owners that are gone and keep their colour, for what is shown of the past."""
 LONGEST = 2_000
 """Characters of a body or an error that are shown."""
 
@@ -86,21 +83,6 @@ class Seen:
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     error: str = ""
     expiration: float = math.inf
-
-
-def colours(known: Mapping[str, int], owners: Iterable[str]) -> dict[str, int]:
-    """The colours of `owners`, those that are here now, and of the latest of the others that were `known`.
-
-    A new one gets the colour that fewest of those who are here have, and of these the one that fewest had.
-    """
-    here = [owner for owner in dict.fromkeys(owners) if owner]
-    found = {owner: colour for owner, colour in known.items() if owner not in here}
-    found = dict(list(found.items())[-REMEMBERED:]) | {owner: known[owner] for owner in here if owner in known}
-    for owner in here:
-        if owner not in found:
-            shown, ever = [found[one] for one in here if one in found], list(found.values())
-            found[owner] = min(range(COLOURS), key=lambda colour: (shown.count(colour), ever.count(colour), colour))
-    return found
 
 
 def rates(before: Seen | None, now: Seen) -> tuple[dict[str, float], float]:

@@ -19,10 +19,11 @@ from dataclasses import replace
 from typing import Any
 
 from leasehold.clock import Clock
-from leasehold.dashboard.moves import moves
 from leasehold.dashboard.ring import DAY, Ring, sample
-from leasehold.dashboard.view import Seen, colours, view
+from leasehold.dashboard.view import Seen, view
 from leasehold.errors import LeaseholdError
+from leasehold.operations.colours import colours
+from leasehold.operations.moves import moves
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from leasehold.ownership.starting import check_levels
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
 from leasehold.sinks.base import ComparesSchema, Sink
-from leasehold.sinks.related import ShowsRelated
+from leasehold.sinks.beside.related import ShowsRelated
 from leasehold.stores import open_store
 from leasehold.stores.base import CheckpointStore, TellsWhetherMade
 

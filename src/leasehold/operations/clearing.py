@@ -1,7 +1,7 @@
 """Clears what is old beside an entity table, a little after each batch.
 
-Owns when the next step is due; what is old is the sink's to say (`sinks.forgetting`). Promises that a step that fails
-fails nothing else: it is said once, and tried again later.
+Owns when the next step is due; what is old is the sink's to say (`sinks.beside.forgetting`). Promises that a step that
+fails fails nothing else: it is said once, and tried again later.
 
 Concurrency: every instance of a pipeline does this for the same table, each step in a short transaction of its own.
 Whoever stops in it for a minute holds up the others as a batch would; killed at any line, it has cleared a step or not.
@@ -13,7 +13,7 @@ import logging
 
 from leasehold.errors import LeaseholdError, UsageError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.forgetting import Cleared, Forgets, Retention
+from leasehold.sinks.beside.forgetting import Cleared, Forgets, Retention
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Parked events of a hub that the pipeline does not read any more: a person has them tried at once.
 
 A hub that was made anew, or another one in its place, leaves its parked events without an owner of their partition;
-those of the new hub take care of them after a while (`entities.parking.left_behind`). Owns which
+those of the new hub take care of them after a while (`handlers.parking.left_behind`). Owns which
 events are meant, and that they are tried as an owner would try them: by the same code, each in one transaction with its
 effect, for the events that are due.
 
@@ -19,17 +19,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from leasehold.entities.handled_table import HandledTable
 from leasehold.errors import KeyFromTwoPartitions
+from leasehold.handlers.table import HandledTable
 from leasehold.operations.parked import each
-from leasehold.processor.delivery import EventBatch
-from leasehold.processor.stopping import StopReason
-from leasehold.sinks.fence import Lane
-from leasehold.sinks.parking.listing import ListsParked
-from leasehold.sinks.set_aside import EventId, Selection
+from leasehold.processors.events.delivery import EventBatch
+from leasehold.processors.events.stopping import StopReason
+from leasehold.sinks.beside.parking.listing import ListsParked
+from leasehold.sinks.beside.set_aside.contract import EventId, Selection
+from leasehold.sinks.rules.fence import Lane
 
 if TYPE_CHECKING:
-    from leasehold.processor.partition_client import PartitionContext
+    from leasehold.processors.events.partition_client import PartitionContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Parked events, for an operator: the work on any number of them.
 
-Owns the pieces in which that is done. The rules of a single event are the sink's (`sinks.parking.listing`).
+Owns the pieces in which that is done. The rules of a single event are the sink's (`sinks.beside.parking.listing`).
 
 Concurrency: beside running instances, and beside others who do the same. Killed, or stopped for a minute, at any line:
 the pieces that were done are done, of the others nothing is changed; run it again. An event that was applied between
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.parking.listing import ListsParked, ParkedRow
-from leasehold.sinks.set_aside import EventId, Selection
+from leasehold.sinks.beside.parking.listing import ListsParked, ParkedRow
+from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 
 AT_A_TIME = 1000
 """Events that are changed together."""

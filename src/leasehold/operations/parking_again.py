@@ -1,7 +1,7 @@
 """Rejected events of a handler's table, dead letters among them: a person has them tried again.
 
 Owns which of them can be, and as what: with the body, the place and the time that they came with, and as if no try had
-been made. What becomes of them then is the owner's: they are parked (`sinks.set_aside`, rule 8).
+been made. What becomes of them then is the owner's: they are parked (`sinks.beside.set_aside`, rule 8).
 
 Concurrency: beside running instances, and beside others who do the same. Killed, or stopped for a minute, at any line:
 the pieces that were done are parked, of the others nothing is changed; run it again.
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from leasehold.errors import UsageError
-from leasehold.handled.keys import key_reader
-from leasehold.handled.pipeline import is_transformed
+from leasehold.handlers.keys import key_reader
+from leasehold.handlers.of_file import is_transformed
 from leasehold.operations.rejected import Lost, pieces
 from leasehold.pipeline_file import PipelineFile
-from leasehold.sinks.parking import ParkedEvent
-from leasehold.sinks.set_aside import ParkedAgain, ParksRejected, RejectedRow, RejectedRows, Selection
+from leasehold.sinks.beside.set_aside.contract import ParkedAgain, ParksRejected, RejectedRow, RejectedRows, Selection
+from leasehold.sinks.rules.parking import ParkedEvent
 
 NO_KEY = "its body does not say which entity it is about"
 NO_CALL = "the transform was to make something else of it before the handler was called: send it anew"

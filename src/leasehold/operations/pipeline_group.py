@@ -17,7 +17,7 @@ from leasehold.operations.group_watch import WatchedGroup
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink, TableContents, TellsContents
-from leasehold.sinks.set_aside import SetAsideCounts, TellsSetAside
+from leasehold.sinks.beside.set_aside.contract import SetAsideCounts, TellsSetAside
 from leasehold.store_choice import TablePlaces
 from leasehold.stores import open_existing
 

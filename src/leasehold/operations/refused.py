@@ -1,8 +1,8 @@
 """Events of the outbox that their receiver has refused, for an operator: the work on any number of them.
 
 Owns the pieces in which that is done, and how events are chosen. The rules of a single event are the outbox's
-(`sinks.outbox.listing`). Killed, or stopped for a minute, at any line: the pieces that were done are done, of the
-others nothing is changed; run it again.
+(`sinks.beside.outbox.listing`). Killed, or stopped for a minute, at any line: the pieces that were done are done, of
+the others nothing is changed; run it again.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator
 
 from leasehold.errors import UsageError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.outbox import KeepsOutbox
-from leasehold.sinks.outbox.listing import ListsRefused, RefusedEvent
+from leasehold.sinks.beside.outbox.contract import KeepsOutbox
+from leasehold.sinks.beside.outbox.listing import ListsRefused, RefusedEvent
 
 AT_A_TIME = 100
 """Events that are read, or changed, together: what is refused for its size is large."""

@@ -1,8 +1,8 @@
 """Rejected events, for an operator: which are meant, trying them again, dropping them.
 
 Owns how a choice is written, and the work on any number of events: in pieces of whole events, each piece read,
-transformed and brought into the table by itself. The rules of a single event are the sink's (`sinks.set_aside`). What
-needs the transform is handed in.
+transformed and brought into the table by itself. The rules of a single event are the sink's (`sinks.beside.set_aside`).
+What needs the transform is handed in.
 
 Concurrency: beside running instances, and beside others who do the same. Killed, or stopped for a minute, at any line:
 the pieces that were done are done, of the others nothing is changed; run it again. Whoever stops between listing and
@@ -17,10 +17,17 @@ from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.sinks.base import ComparesSchema, Sink
-from leasehold.sinks.set_aside import EventId, KeepsRejected, RejectedRow, RejectedRows, RetryResult, Selection
+from leasehold.sinks.beside.set_aside.contract import (
+    EventId,
+    KeepsRejected,
+    RejectedRow,
+    RejectedRows,
+    RetryResult,
+    Selection,
+)
 
 if TYPE_CHECKING:
-    from leasehold.sinks.batch import Batch
+    from leasehold.sinks.rules.batch import Batch
 
 AT_A_TIME = 1000
 """Rows that are tried again, or dropped, together."""

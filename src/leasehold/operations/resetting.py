@@ -49,7 +49,7 @@ from leasehold.model import (
 )
 from leasehold.operations.progress import PartitionProgress, group_progress
 from leasehold.sinks.base import Watermarked
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from leasehold.errors import EventsMissing, OwnerLevelWentBack
 from leasehold.model import Checkpoint, ConsumerGroup
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import CheckpointStore
 
 

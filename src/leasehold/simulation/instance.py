@@ -21,7 +21,7 @@ from leasehold.simulation.hub import GROUP
 from leasehold.simulation.rules import Rule, Violation
 from leasehold.simulation.story import Part
 from leasehold.simulation.surroundings import Landing, Process, Surroundings
-from leasehold.sinks.fence import Range
+from leasehold.sinks.rules.fence import Range
 
 
 class Instance(Process):

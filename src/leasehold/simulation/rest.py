@@ -19,7 +19,7 @@ from leasehold.simulation.hub import GROUP
 from leasehold.simulation.rules import Rule, Violation
 from leasehold.simulation.story import FaultKind
 from leasehold.simulation.surroundings import Process, Surroundings
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import PipelineBinding
 
 QUIET = 25.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from leasehold.errors import OwnerLevelWentBack
-from leasehold.sinks.fence import Lane, Plan, Range, Watermark, check_disputes, judge, plan
+from leasehold.sinks.rules.fence import Lane, Plan, Range, Watermark, check_disputes, judge, plan
 
 
 class SimulatedSink:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from leasehold.backends import load_backend
 from leasehold.config import check_seconds
 from leasehold.sinks.base import Sink, TableContents, TellsContents
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
 
 if TYPE_CHECKING:
-    from leasehold.sinks.batch import Batch
+    from leasehold.sinks.rules.batch import Batch
 
 __all__ = [
     "Batch",
@@ -33,7 +33,7 @@ __all__ = [
 
 BACKENDS = {
     "postgresql": "leasehold.sinks.postgres.sink:open_postgres_sink",
-    "sqlite": "leasehold.sinks.sqlite:open_sqlite_sink",
+    "sqlite": "leasehold.sinks.sqlite.sink:open_sqlite_sink",
 }
 
 
@@ -53,6 +53,6 @@ def open_sink(url: str, spec: TableSpec, *, base: Path | None = None, timeout: f
 def __getattr__(name: str) -> object:
     if name != "Batch":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from leasehold.sinks.batch import Batch
+    from leasehold.sinks.rules.batch import Batch
 
     return Batch

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.table import BatchResult, TableSpec
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult, TableSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from leasehold.sinks.batch import Batch
+    from leasehold.sinks.rules.batch import Batch
     from leasehold.sinks.staged import StagedBatch, StageReceipt
 
 __all__ = [

@@ -28,15 +28,15 @@ import pyarrow as pa
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks import claims, fence
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.batch import Arrangement, Batch, Kept, arrange
-from leasehold.sinks.beside import BesideRows
-from leasehold.sinks.content import kind_of_order
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.parking import ParksEvents
-from leasehold.sinks.remembered_order import check_order, check_spec, order_of
-from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.beside.changes import BesideRows
+from leasehold.sinks.beside.parking.contract import ParksEvents
+from leasehold.sinks.rules import claims, fence
+from leasehold.sinks.rules.batch import Arrangement, Batch, Kept, arrange
+from leasehold.sinks.rules.content import kind_of_order
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of
+from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.transactions import RemembersIdentities, TableTransaction
 
 logger = logging.getLogger(__name__)

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from leasehold.sinks.fence import Lane, Plan, Watermark
-from leasehold.sinks.remembered_order import TableOrder
+from leasehold.sinks.rules.fence import Lane, Plan, Watermark
+from leasehold.sinks.rules.remembered_order import TableOrder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from leasehold.sinks.batch import Batch, Kept
-    from leasehold.sinks.duplicates import Memory
-    from leasehold.sinks.rejected import Rejected
+    from leasehold.sinks.rules.batch import Batch, Kept
+    from leasehold.sinks.rules.duplicates import Memory
+    from leasehold.sinks.rules.rejected import Rejected
 
 
 @dataclass(frozen=True, slots=True)

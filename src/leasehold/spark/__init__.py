@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.pipeline_file import read_pipeline_file
-    from leasehold.spark.bodies import read_json
-    from leasehold.spark.endings import Terminated, end_quietly
     from leasehold.spark.handlers.table import HandledOnSpark
     from leasehold.spark.loop.batch import MicroBatch
     from leasehold.spark.loop.micro_batches import MicroBatches
     from leasehold.spark.pipeline import PipelineRun, Progress
-    from leasehold.spark.session import open_session
-    from leasehold.spark.source.registration import register
+    from leasehold.spark.plan.bodies import read_json
+    from leasehold.spark.session.endings import Terminated, end_quietly
+    from leasehold.spark.session.opening import open_session
+    from leasehold.spark.stream.foreach import for_each_batch
+    from leasehold.spark.stream.registration import register
     from leasehold.spark.table.entity_table import EntityTable
-    from leasehold.spark.table.foreach import for_each_batch
     from leasehold.spark.table.other_sources import EventHubsConnector, SparkKafkaSource
     from leasehold.spark.table.unseen import Piece, Unseen
 
@@ -53,14 +53,14 @@ _HOMES = {
     "PipelineRun": "leasehold.spark.pipeline",
     "Progress": "leasehold.spark.pipeline",
     "SparkKafkaSource": "leasehold.spark.table.other_sources",
-    "Terminated": "leasehold.spark.endings",
+    "Terminated": "leasehold.spark.session.endings",
     "Unseen": "leasehold.spark.table.unseen",
-    "end_quietly": "leasehold.spark.endings",
-    "for_each_batch": "leasehold.spark.table.foreach",
-    "open_session": "leasehold.spark.session",
-    "read_json": "leasehold.spark.bodies",
+    "end_quietly": "leasehold.spark.session.endings",
+    "for_each_batch": "leasehold.spark.stream.foreach",
+    "open_session": "leasehold.spark.session.opening",
+    "read_json": "leasehold.spark.plan.bodies",
     "read_pipeline_file": "leasehold.pipeline_file",
-    "register": "leasehold.spark.source.registration",
+    "register": "leasehold.spark.stream.registration",
 }
 
 

@@ -23,15 +23,15 @@ from leasehold.operations.checking import DRIVER, TASK, Finding, asked, look_at_
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import AddsColumns, ComparesSchema, Sink
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.content import kind_of_order
-from leasehold.spark.batch import BatchTransform
-from leasehold.spark.empty import no_rows, opaque
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.content import kind_of_order
 from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import with_levels
 from leasehold.spark.loop.failures import sort_failure
-from leasehold.spark.options import COLUMNS
-from leasehold.spark.session import open_session
+from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.options import COLUMNS
+from leasehold.spark.session.empty import no_rows, opaque
+from leasehold.spark.session.opening import open_session
 from leasehold.spark.table.of_file import table_of
 
 if TYPE_CHECKING:

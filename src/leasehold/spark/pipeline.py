@@ -32,9 +32,7 @@ from leasehold.notices import Notices
 from leasehold.operations.clearing import Clearing
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
-from leasehold.sinks.table import BatchResult, Totals
-from leasehold.spark.batch import BatchTransform
-from leasehold.spark.empty import opaque
+from leasehold.sinks.rules.table import BatchResult, Totals
 from leasehold.spark.handlers.of_file import HandledOfFile
 from leasehold.spark.loop.between import Between
 from leasehold.spark.loop.evaluation import Evaluated, Evaluation
@@ -44,10 +42,12 @@ from leasehold.spark.loop.pace import say_losses
 from leasehold.spark.loop.runner import BatchFailed, BatchRunner, Policy
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
 from leasehold.spark.loop.tasks import CARRIED, ReadSpec
-from leasehold.spark.options import COLUMNS
-from leasehold.spark.reading import reads_for
-from leasehold.spark.session import check_master, open_session
-from leasehold.spark.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
+from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.options import COLUMNS
+from leasehold.spark.plan.reading import reads_for
+from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
+from leasehold.spark.session.empty import opaque
+from leasehold.spark.session.opening import check_master, open_session
 from leasehold.spark.starting import check_start
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.of_file import table_of
@@ -230,7 +230,7 @@ class PipelineRun:
         if asks_to_stop is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, asks_to_stop)  # PySpark has put one in its place that only interrupts
         if not is_connect(spark):
-            from leasehold.spark.classic import say_no_error_after
+            from leasehold.spark.session.classic import say_no_error_after
 
             say_no_error_after(stop.is_set, spark)
         return spark
@@ -248,7 +248,7 @@ class PipelineRun:
         connect = is_connect(spark)
         used, lasting = set(COLUMNS), False
         if not connect:
-            from leasehold.spark.classic import is_repeatable, used_columns
+            from leasehold.spark.session.classic import is_repeatable, used_columns
 
             used = {*CARRIED, *used_columns(transformed, COLUMNS)}
             used |= set() if identities is None else used_columns(identities, COLUMNS)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from leasehold.errors import AlreadyInUse
 from leasehold.model import ConsumerGroup
 from leasehold.ownership.starting import check_levels
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import CheckpointStore, PipelineBinding
 from leasehold.stores.stand_ins import NoCheckpoints
 

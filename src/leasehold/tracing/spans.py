@@ -29,12 +29,12 @@ from leasehold.hubs.base import Hub
 from leasehold.hubs.trace_context import sent_in
 from leasehold.model import Event
 from leasehold.notices import BatchDone, BatchRetried, EventsReceived, Notice, Notices, StoreCalled
-from leasehold.processor import EventBatch, PartitionContext
+from leasehold.processors.events import EventBatch, PartitionContext
 from leasehold.tracing.context import current_context, links_of, links_to
 from leasehold.tracing.conventions import Attributes, Conventions
 
 if TYPE_CHECKING:
-    from leasehold.processor.pump import OnEvents
+    from leasehold.processors.events.pump import OnEvents
 
 
 class _Batch(Protocol):

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.batch import Batch
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.staged import StagedBatch, StageReceipt, new_token, shape_of
-from leasehold.sinks.table import BatchResult
 
 
 def _taken(column: Any, rows: Sequence[int]) -> Any:

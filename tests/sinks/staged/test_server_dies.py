@@ -15,8 +15,8 @@ from leasehold.errors import SinkUnavailable
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staged import stager
 from leasehold.sinks.postgres.staged.stager import PostgresStager
+from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.staged import StagedRowsGone
-from leasehold.sinks.table import BatchResult
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS
 from tests.sinks.postgres_writer import MADE, POINTS, SPEC, STAGED, killed

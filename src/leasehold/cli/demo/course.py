@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from leasehold.dashboard.picture import Mark, Moment, draw
+from leasehold.operations.picture import Mark, Moment, draw
 from leasehold.operations.progress import PartitionProgress
 
 BEFORE = 2.0

@@ -41,14 +41,14 @@ import psycopg
 
 from leasehold.errors import UsageError
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks import claims
-from leasehold.sinks.claims import TableRecord
-from leasehold.sinks.fence import Lane, Watermark
 from leasehold.sinks.postgres.names import NEEDED, SHARED
 from leasehold.sinks.postgres.outbox import table as outbox_table
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staged import table as staged_table
-from leasehold.sinks.remembered_order import TableOrder
+from leasehold.sinks.rules import claims
+from leasehold.sinks.rules.claims import TableRecord
+from leasehold.sinks.rules.fence import Lane, Watermark
+from leasehold.sinks.rules.remembered_order import TableOrder
 
 FORMAT = 2
 """The format of the bookkeeping that this version writes, and the highest that it reads."""

@@ -7,13 +7,13 @@ the database as errors name it.
 from __future__ import annotations
 
 from leasehold.sinks.base import TableContents
-from leasehold.sinks.outbox import OutboxCounts
+from leasehold.sinks.beside.outbox.contract import OutboxCounts
+from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.postgres import parked, rejected
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
 from leasehold.sinks.postgres.names import OUTBOX, PARKED
 from leasehold.sinks.postgres.outbox import table as outbox
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.set_aside import SetAsideCounts
 
 
 def of_tables(session: Session, shown: str) -> TableContents:

@@ -1,4 +1,4 @@
-"""Forgetting in Postgres: an entity, and what is old. The rules are in `sinks.forgetting`.
+"""Forgetting in Postgres: an entity, and what is old. The rules are in `sinks.beside.forgetting`.
 
 Owns the SQL of two tables, each for all entity tables of a schema: `leasehold_place`, the notes of where partitions
 were and when, and `leasehold_cleared`, up to which place memories may have been cleared. Every function here runs
@@ -18,14 +18,14 @@ from collections.abc import Mapping, Sequence
 import psycopg
 
 from leasehold.postgres.troubles import is_the_rows
-from leasehold.sinks.fence import Lane
-from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention, is_of
+from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention, is_of
 from leasehold.sinks.postgres import rejected as aside
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.names import CLEARED, DROPPED, PLACE
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.table import ordered_keys
+from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.table import ordered_keys
 
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
 _OF_READER = f"{_MINE} AND consumer_group = %(group)s"

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from leasehold.sinks.duplicates import Memory, Seen
 from leasehold.sinks.postgres.catalog import kind_of_relation
 from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.rules.duplicates import Memory, Seen
 
 LOCK = 0x6964656E  # "iden": whoever makes such a table holds it, for watermarks are locked before identities come
 

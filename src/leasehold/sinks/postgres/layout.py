@@ -22,8 +22,8 @@ from leasehold.sinks.postgres.catalog import Relation, TableColumn, kind_of_rela
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
-from leasehold.sinks.shape import addable, how_to_add, stored_fields
-from leasehold.sinks.table import TableSpec, folded, ordered_keys
+from leasehold.sinks.rules.columns import addable, how_to_add, stored_fields
+from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 
 _LONGEST = 63
 """Bytes of a name; Postgres cuts off what is longer."""

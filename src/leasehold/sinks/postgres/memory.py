@@ -18,11 +18,11 @@ from typing import Any
 
 import psycopg
 
-from leasehold.sinks.ordering import UNKNOWN, Claim
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE
+from leasehold.sinks.rules.ordering import UNKNOWN, Claim
 
 _SHORT = 2000
 """Bytes, with which a key has room in an index: a third of a page is some 2,700."""

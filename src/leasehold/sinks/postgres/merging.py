@@ -20,7 +20,7 @@ import psycopg
 
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.postgres.troubles import is_the_rows
-from leasehold.sinks.ordering import Claim, KeyOrder, PastOrder
+from leasehold.sinks.beside.set_aside import retrying
 from leasehold.sinks.postgres.at_once import AtOnce, Chance
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
@@ -29,8 +29,8 @@ from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE, Filled, Staging
-from leasehold.sinks.set_aside import retrying
-from leasehold.sinks.writing import RowWriter, two_partitions
+from leasehold.sinks.rules.ordering import Claim, KeyOrder, PastOrder
+from leasehold.sinks.rules.row_by_row import RowWriter, two_partitions
 
 _FEW = 64
 """Keys that go row by row when the statement for all of them fails."""

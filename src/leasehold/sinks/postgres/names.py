@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.rules.table import TableSpec
 
 NEEDED = ("leasehold_table", "leasehold_watermark")
 """The tables without which there is no entity table in a schema."""

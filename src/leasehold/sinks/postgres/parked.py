@@ -1,4 +1,4 @@
-"""Parked events in Postgres: the table `leasehold_parked`. The rules are in `sinks.parking` and its `listing`.
+"""Parked events in Postgres: the table `leasehold_parked`. The rules are in `sinks.beside.parking` and its `listing`.
 
 Owns the SQL of this table, one for all entity tables of a schema. Every function here runs inside a transaction of the
 caller's. Whoever changes parked events has locked the watermark of their partition, or all of the table's, so that they
@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from leasehold.sinks.fence import Lane
-from leasehold.sinks.parking import Key, ParkedEvent, Parking, reading
-from leasehold.sinks.parking.keys import key_of, text_of, texts_of
-from leasehold.sinks.parking.listing import ParkedRow
+from leasehold.sinks.beside.parking import reading
+from leasehold.sinks.beside.parking.keys import key_of, text_of, texts_of
+from leasehold.sinks.beside.parking.listing import ParkedRow
+from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.postgres.names import DROPPED, PARKED
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.set_aside import EventId, Selection
+from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.parking import ParkedEvent, Parking
 
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
 _EVENTS = (

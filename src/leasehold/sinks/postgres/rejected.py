@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks.fence import Admission
+from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.rejected import Rejected
-from leasehold.sinks.set_aside import EventId, RejectedRow
+from leasehold.sinks.rules.fence import Admission
+from leasehold.sinks.rules.rejected import Rejected
 
 _ALL = ("hub", "partition", "sequence_number", "place", "body", "is_text", "reason", "source", "rejected_at")
 

@@ -20,16 +20,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.batch import Batch, Kept
-from leasehold.sinks.fence import Lane, Watermark
-from leasehold.sinks.parking import ParkedEvent
-from leasehold.sinks.postgres import rejected
-from leasehold.sinks.postgres.names import DROPPED
-from leasehold.sinks.postgres.rejected import COLUMNS, EVENT, of_event, parted, remove, row_of, time_as_text
-from leasehold.sinks.postgres.transaction import PostgresTransaction
-from leasehold.sinks.rejected import Rejected
-from leasehold.sinks.remembered_order import TableOrder
-from leasehold.sinks.set_aside import (
+from leasehold.sinks.beside.set_aside import retrying
+from leasehold.sinks.beside.set_aside.contract import (
     DroppedRow,
     EventId,
     ParkedAgain,
@@ -37,11 +29,19 @@ from leasehold.sinks.set_aside import (
     RejectedRow,
     RetryResult,
     Selection,
-    retrying,
 )
-from leasehold.sinks.set_aside.parking_again import park_again
-from leasehold.sinks.set_aside.trying import Tried, try_again
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.beside.set_aside.parking_again import park_again
+from leasehold.sinks.beside.set_aside.trying import Tried, try_again
+from leasehold.sinks.postgres import rejected
+from leasehold.sinks.postgres.names import DROPPED
+from leasehold.sinks.postgres.rejected import COLUMNS, EVENT, of_event, parted, remove, row_of, time_as_text
+from leasehold.sinks.postgres.transaction import PostgresTransaction
+from leasehold.sinks.rules.batch import Batch, Kept
+from leasehold.sinks.rules.fence import Lane, Watermark
+from leasehold.sinks.rules.parking import ParkedEvent
+from leasehold.sinks.rules.rejected import Rejected
+from leasehold.sinks.rules.remembered_order import TableOrder
+from leasehold.sinks.rules.table import TableSpec
 
 T = TypeVar("T")
 Begin = Callable[[], AbstractContextManager[PostgresTransaction]]

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.sinks.batch import Batch, Kept
-from leasehold.sinks.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
-from leasehold.sinks.fence import Lane
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, key_numbers
-from leasehold.sinks.values import Converted, Unstorable, order_values
+from leasehold.sinks.rules.batch import Batch, Kept
+from leasehold.sinks.rules.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
+from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.values import Converted, Unstorable, order_values
 
 _PIECE = 20_000
 """Values that are brought into their form at once; a transaction in which nothing is said for long is ended."""

@@ -17,7 +17,7 @@ import psycopg
 from leasehold.errors import SinkError, UsageError
 from leasehold.postgres.connections import Connection, Row
 from leasehold.sinks.postgres.names import Names
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.rules.table import TableSpec
 
 T = TypeVar("T")
 

@@ -32,17 +32,15 @@ from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
-from leasehold.sinks.batch import Arrangement, Batch, Kept
-from leasehold.sinks.fence import Lane, Plan
-from leasehold.sinks.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
-from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName
-from leasehold.sinks.messages import MessageOutcome as Outcome
-from leasehold.sinks.messages.parking import ParkedMessages
-from leasehold.sinks.messages.rows import fenced
-from leasehold.sinks.ordering import Key
-from leasehold.sinks.outbox import Outbox
-from leasehold.sinks.parking import ParkedEvent
-from leasehold.sinks.parking.listing import ParkedRow
+from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
+from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName
+from leasehold.sinks.beside.messages.contract import MessageOutcome as Outcome
+from leasehold.sinks.beside.messages.parking import ParkedMessages
+from leasehold.sinks.beside.messages.rows import fenced
+from leasehold.sinks.beside.outbox.contract import Outbox
+from leasehold.sinks.beside.parking.listing import ParkedRow
+from leasehold.sinks.beside.related import RelatedTable
+from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, Selection, SetAsideCounts
 from leasehold.sinks.postgres import contents, forgetting, messages, names, parked, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
@@ -56,13 +54,14 @@ from leasehold.sinks.postgres.staged.table import LeftBehind, discard
 from leasehold.sinks.postgres.states import related, versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.postgres.trial import write_a_row
-from leasehold.sinks.related import RelatedTable
-from leasehold.sinks.remembered_order import check_spec
-from leasehold.sinks.set_aside import EventId, RejectedRows, Selection, SetAsideCounts
+from leasehold.sinks.rules.batch import Arrangement, Batch, Kept, KnownEntity
+from leasehold.sinks.rules.fence import Lane, Plan
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.parking import ParkedEvent
+from leasehold.sinks.rules.remembered_order import check_spec
+from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.sinks.staged import StagedArrangement, StagedBatch, StagedRowsGone, arranged
-from leasehold.sinks.table import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
-from leasehold.sinks.versions import KnownEntity
 
 T = TypeVar("T")
 

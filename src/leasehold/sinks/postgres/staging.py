@@ -33,7 +33,7 @@ from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.values import Column, Kind, convert, kind_of, out_of_range, timestamps
+from leasehold.sinks.rules.values import Column, Kind, convert, kind_of, out_of_range, timestamps
 
 STAGE, KEYS, KNOWN, FRESH, APART, ROWS = (
     f"pg_temp.leasehold_{name}" for name in ("stage", "keys", "known", "fresh", "apart", "rows")

@@ -13,14 +13,8 @@ import pyarrow as pa
 
 from leasehold.postgres.connections import ROLLED_BACK
 from leasehold.postgres.place import check_relations
-from leasehold.sinks import claims
-from leasehold.sinks.batch import Batch, Kept
-from leasehold.sinks.duplicates import Memory
-from leasehold.sinks.fence import Lane, Plan, Watermark
-from leasehold.sinks.forgetting import Forgotten
-from leasehold.sinks.ordering import Key
-from leasehold.sinks.outbox import EmittedEvent
-from leasehold.sinks.parking import Parking
+from leasehold.sinks.beside.forgetting import Forgotten
+from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.postgres import forgetting, identities, memory, messages, parked, rejected
 from leasehold.sinks.postgres.at_once import Chance
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
@@ -35,12 +29,17 @@ from leasehold.sinks.postgres.staged.rows import StagedRows
 from leasehold.sinks.postgres.staging import Filled, Staging
 from leasehold.sinks.postgres.states import versions
 from leasehold.sinks.postgres.states.related import Steps
-from leasehold.sinks.related import EntityStep
-from leasehold.sinks.remembered_order import TableOrder
-from leasehold.sinks.set_aside.trying import Tried
+from leasehold.sinks.rules import claims
+from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
+from leasehold.sinks.rules.duplicates import Memory
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.rules.fence import Lane, Plan, Watermark
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.related import EntityStep
+from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.staged import StagedKept
 from leasehold.sinks.transactions import Outcome
-from leasehold.sinks.versions import KnownEntity, OrderValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import types
 
-from leasehold.sinks.values import Kind, kind_of
+from leasehold.sinks.rules.values import Kind, kind_of
 
 _INTEGERS = {"smallint": 15, "integer": 31, "bigint": 63}
 _UUID = "'^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$'"

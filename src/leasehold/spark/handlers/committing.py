@@ -14,14 +14,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from leasehold.entities.handled_table import HandledTable
-from leasehold.entities.handlers import Computed
-from leasehold.entities.outbox import LEAVE
-from leasehold.entities.spread import check_spread
 from leasehold.formats.bodies import BodyReader
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.parking import Parking
-from leasehold.sinks.table import BatchResult
+from leasehold.handlers.contract import Computed
+from leasehold.handlers.outbox import LEAVE
+from leasehold.handlers.spread import check_spread
+from leasehold.handlers.table import HandledTable
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.table import BatchResult
 from leasehold.spark.handlers.lanes import Lane
 from leasehold.spark.handlers.leased import BatchLeases, batch_leases
 from leasehold.spark.handlers.tasks import Call, Piece
@@ -29,8 +29,8 @@ from leasehold.spark.handlers.tasks import Call, Piece
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from leasehold.processor.delivery import EventBatch
-    from leasehold.processor.partition_client import PartitionContext
+    from leasehold.processors.events.delivery import EventBatch
+    from leasehold.processors.events.partition_client import PartitionContext
 
 
 Trusts = Callable[[str, int], bool]
@@ -154,7 +154,7 @@ class CommittingTable(HandledTable):
         return super()._compute(batch, mark, again)
 
     def _not_as_computed(self) -> None:
-        """A partition's events are not committed as tasks have computed them: rule 5 of `entities.spread`."""
+        """A partition's events are not committed as tasks have computed them: rule 5 of `handlers.spread`."""
         if self._spread is not None:
             self.ahead.clear()
 

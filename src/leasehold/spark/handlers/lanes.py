@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from leasehold.entities.given import SetAside
+from leasehold.handlers.given import SetAside
 from leasehold.model import EventRange
 from leasehold.pipeline_file import PipelineFile, TransformSection
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.handlers.tasks import EventOfPartition
 
 if TYPE_CHECKING:

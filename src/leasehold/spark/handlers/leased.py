@@ -1,6 +1,6 @@
 """Leases of a batch's entities that its tasks take: for a table that is `exclusive`.
 
-Owns these rules; those of `entities.exclusive` hold beside.
+Owns these rules; those of `handlers.exclusive` hold beside.
 
 1. The driver opens a session for each batch, and closes it behind the last commit, or the failure: that frees all its
    leases at once. A task that comes late, or again after that, wins nothing.
@@ -29,11 +29,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from leasehold.entities.calling.raised import NotCalled
-from leasehold.entities.exclusive import lease_key
-from leasehold.entities.handlers import EntityEvent, EntityHandler, Key, fenced, key_of
-from leasehold.entities.lease_times import LeaseTimes, lease_times
 from leasehold.errors import StoreUnavailable
+from leasehold.handlers.calling.raised import NotCalled
+from leasehold.handlers.contract import EntityEvent, EntityHandler, Key, fenced, key_of
+from leasehold.handlers.exclusive import lease_key
+from leasehold.leases.times import LeaseTimes, lease_times
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores import LeaseStore, open_lease_store
 from leasehold.stores.lease_rules import MOST_KEYS

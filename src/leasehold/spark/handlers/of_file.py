@@ -10,20 +10,20 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError
-from leasehold.handled.pipeline import is_transformed, made_of
+from leasehold.handlers.of_file import is_transformed, made_of
 from leasehold.model import EventRange
 from leasehold.notices import Notice
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.staged import StagedBatch
-from leasehold.sinks.table import BatchResult
 from leasehold.spark.handlers.lanes import events_only, read_raw
 from leasehold.spark.handlers.table import HandledOnSpark, Named
 from leasehold.spark.handlers.transformed import reader_of, rows_as_events
+from leasehold.spark.session.versions import to_arrow
 from leasehold.spark.table.expressions import Prepared
 from leasehold.spark.table.staging import Beside
-from leasehold.spark.versions import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

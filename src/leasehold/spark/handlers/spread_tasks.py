@@ -2,7 +2,7 @@
 
 Owns the shuffle. A task for each partition reads its bodies and sorts the events by the entity's key. Then each task
 has all events of its entities, of all partitions of the batch, and computes them partition by partition, each from what
-the ones before it leave (`entities.spread`, rule 5). As with other tables nothing is written here, and a task may run
+the ones before it leave (`handlers.spread`, rule 5). As with other tables nothing is written here, and a task may run
 twice.
 """
 
@@ -16,10 +16,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from leasehold.clock import SystemClock
-from leasehold.entities.columns import columns_of
-from leasehold.entities.given import Given, given_events
-from leasehold.entities.spread import SpreadComputed, SpreadEntities, joined
-from leasehold.sinks.versions import KeepsVersions, OrderValue
+from leasehold.handlers.columns import columns_of
+from leasehold.handlers.given import Given, given_events
+from leasehold.handlers.spread import SpreadComputed, SpreadEntities, joined
+from leasehold.sinks.beside.versions import KeepsVersions
+from leasehold.sinks.rules.batch import OrderValue
 from leasehold.spark.handlers.leased import TaskLeases
 from leasehold.spark.handlers.tasks import Call, Piece, calling, states_at, told
 

@@ -9,11 +9,11 @@
 Owns the way of a batch: its events come to the driver, as rows do; it reads each partition's watermark and which
 entities wait; one job, a task for each partition, reads states and calls the handler (`tasks`; for a spread table a
 task for each share of the entities, `spread_tasks`); then the driver commits partition by partition, by the same code
-as the plain processor (`entities.handled_table`), each with its states, watermark, related rows, outbox, rejected and
+as the plain processor (`handlers.table`), each with its states, watermark, related rows, outbox, rejected and
 parked events in one transaction. Where a watermark is not what it was before the job (an operator has retried an event,
 another owner came), the driver reads the states and calls the handler again by itself. Parked events are tried again in
 the driver, also while nothing arrives (`try_parked`, for which `loop.between` says when), and what handlers emit is
-sent by a thread beside (`entities.outbox`).
+sent by a thread beside (`handlers.outbox`).
 
 Why a transaction for each partition, and not one for the batch: nothing of a batch has to be seen together, since an
 entity's events are in one partition, or, in a spread table, commits come one after the other by its versions. So an
@@ -40,14 +40,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leasehold.backends import absolute
-from leasehold.entities.handlers import Computed, EntityHandler
 from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError, UsageError
+from leasehold.handlers.contract import Computed, EntityHandler
 from leasehold.notices import Notice, TableApplied
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult, Totals, counts_of
 from leasehold.sinks.staged import StagedBatch
-from leasehold.sinks.table import BatchResult, Totals, counts_of
 from leasehold.spark.handlers.committing import CommittingTable, Trusts
 from leasehold.spark.handlers.lanes import COLUMNS, Lane, events_only, lanes_of
 from leasehold.spark.handlers.leased import BatchLeases
@@ -56,8 +56,8 @@ from leasehold.spark.handlers.tasks import Call, Piece
 from leasehold.spark.handlers.transformed import check_rows, rows_of
 from leasehold.spark.loop.batch import MetTable, MicroBatch
 from leasehold.spark.loop.jobs import is_connect
+from leasehold.spark.session.versions import to_arrow
 from leasehold.spark.table.expressions import with_rejected
-from leasehold.spark.versions import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +86,7 @@ class HandledOnSpark:
 
     handler     what `entity` has made of a function. Its module goes to the tasks; what that imports has to be there
     url         of the sink: `postgresql://…`, or `sqlite:///PATH`, which takes a master of this machine
-    arguments   the others of `leasehold.entities.handled_table.HandledTable`, all of them by name: `table`, `pipeline`,
+    arguments   the others of `leasehold.handlers.table.HandledTable`, all of them by name: `table`, `pipeline`,
                 `schema`, `state` and so on. `exclusive` is a URL; `level_of` is the loop's. `schema` has the columns
                 that the handler is given in `event.row`
 

@@ -22,15 +22,15 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from leasehold.entities.calling.answering import elsewhere
-from leasehold.entities.calling.interrupting import Interrupting
-from leasehold.entities.calling.limits import TimeLimit, within
-from leasehold.entities.calling.processes import HandlerProcesses
-from leasehold.entities.calling.program import BY_VALUE
-from leasehold.entities.columns import columns_of
-from leasehold.entities.given import SetAside, given_events
-from leasehold.entities.handlers import Computed, EntityHandler, Key, compute
 from leasehold.formats.bodies import BodyReader
+from leasehold.handlers.calling.answering import elsewhere
+from leasehold.handlers.calling.interrupting import Interrupting
+from leasehold.handlers.calling.limits import TimeLimit, within
+from leasehold.handlers.calling.processes import HandlerProcesses
+from leasehold.handlers.calling.program import BY_VALUE
+from leasehold.handlers.columns import columns_of
+from leasehold.handlers.contract import Computed, EntityHandler, Key, compute
+from leasehold.handlers.given import SetAside, given_events
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import KeepsStates
 from leasehold.spark.handlers.leased import BatchLeases

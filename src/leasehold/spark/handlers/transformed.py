@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.spark.handlers.lanes import COLUMNS, Lane
-from leasehold.spark.versions import arrow_schema
+from leasehold.spark.session.versions import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,14 +21,14 @@ import pyarrow as pa
 from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.table import folded
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import folded
 from leasehold.spark.loop.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
-from leasehold.spark.table.foreach import applied_already
+from leasehold.spark.stream.foreach import applied_already
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

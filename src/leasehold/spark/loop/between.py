@@ -6,7 +6,7 @@ up, what was emitted is sent. Promises that nothing is written before the consum
 that is away meanwhile ends nothing: the next look tries again. For any other table there is nothing to do.
 
 All of it is in the loop's thread, so that a table is never in the middle of a batch. A process that is stopped here for
-a minute, or killed, is as one that is stopped in a batch: see `entities.handled_table`.
+a minute, or killed, is as one that is stopped in a batch: see `handlers.table`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from leasehold.errors import LeaseholdError, is_transient
 from leasehold.sinks.base import LevelOf
 from leasehold.spark.loop.batch import MetTable
-from leasehold.spark.share import Share
+from leasehold.spark.plan.share import Share
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,17 +22,17 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.logs import about
 from leasehold.model import EventRange
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes, timed, with_transform
+from leasehold.spark.session.versions import to_arrow
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import Deduplication, identities_of
 from leasehold.spark.table.staging import Beside
-from leasehold.spark.versions import to_arrow
 
 Transform = Callable[[DataFrame], DataFrame]
 

@@ -28,8 +28,8 @@ from leasehold.model import EventRange, PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.settings import LoopSettings
-from leasehold.spark.offsets import Plan, Plannable, ReadRange, Weights, next_waited, pack, plan
-from leasehold.spark.share import Share
+from leasehold.spark.plan.offsets import Plan, Plannable, ReadRange, Weights, next_waited, pack, plan
+from leasehold.spark.plan.share import Share
 
 logger = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 Owns the face that the loop sees of Spark's driver, beyond the DataFrame API, and the way over Spark Connect:
 
-    ClassicJobs   (`leasehold.spark.classic`) an order reaches the tasks in a local property of the job, so that one
-    DataFrame serves every batch;
-                  receipts come back in an accumulator, which counts what the attempt that succeeded has told
+    ClassicJobs   (`leasehold.spark.session.classic`) an order reaches the tasks in a local property of the job, so that
+                  one DataFrame serves every batch; receipts come back in an accumulator, which counts what the attempt
+                  that succeeded has told
     ConnectJobs   Spark Connect has neither: the order goes into the function, so that each batch has a DataFrame of its
                   own, and no receipts come back. What rests on them is not checked there, which is said at the start
 
@@ -83,7 +83,7 @@ def jobs_on(spark: SparkSession, spec: ReadSpec, schema: StructType | str) -> Jo
             "that its rows are of its ranges"
         )
         return ConnectJobs(spark, spec, schema)
-    from leasehold.spark.classic import ClassicJobs  # Spark Connect's thin client has none of what it needs
+    from leasehold.spark.session.classic import ClassicJobs  # Spark Connect's thin client has none of what it needs
 
     return ClassicJobs(spark, spec, schema)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from leasehold.errors import StaleBatch
 from leasehold.model import EventRange
-from leasehold.spark.offsets import ReadRange
+from leasehold.spark.plan.offsets import ReadRange
 
 
 @dataclass(frozen=True, slots=True)

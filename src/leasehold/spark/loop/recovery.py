@@ -13,7 +13,7 @@ from leasehold.model import EventRange
 from leasehold.spark.loop.failures import Failure, FailureKind
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.orders import describe
-from leasehold.spark.share import Share
+from leasehold.spark.plan.share import Share
 
 
 def plan_again(failure: Failure, ranges: Sequence[EventRange], feed: Feed, share: Share) -> None:

@@ -32,7 +32,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.logs import about, at
 from leasehold.model import EventRange
 from leasehold.notices import BatchDone, BatchRetried
-from leasehold.sinks.table import BatchResult
+from leasehold.sinks.rules.table import BatchResult
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import Failure, FailureKind, pause_before_retry, sort_failure
 from leasehold.spark.loop.feed import Feed
@@ -44,7 +44,7 @@ from leasehold.spark.loop.recovery import give_up, plan_again
 from leasehold.spark.loop.salvage import Salvage
 from leasehold.spark.loop.settings import LoopSettings
 from leasehold.spark.loop.worker import Worker
-from leasehold.spark.share import Share
+from leasehold.spark.plan.share import Share
 
 logger = logging.getLogger(__name__)
 

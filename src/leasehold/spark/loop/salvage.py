@@ -15,7 +15,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from leasehold.model import EventRange
-from leasehold.sinks.batch import Batch, Identities
+from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.failures import FailureKind, sort_failure
 from leasehold.spark.loop.feed import Feed
@@ -23,9 +23,9 @@ from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.poison import Poison, Sifted, sift
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import CARRIED, latest, timed
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.reading import owned_batches, reads_for, with_level
-from leasehold.spark.share import Share
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.reading import owned_batches, reads_for, with_level
+from leasehold.spark.plan.share import Share
 from leasehold.spark.table.expressions import with_rejected
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any
 from leasehold.config import OwnershipSettings, check_seconds, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import EventPosition, Positions
-from leasehold.spark.options import MOST_BYTES, OPTIONS, SourceOptions, settled
+from leasehold.spark.plan.options import MOST_BYTES, OPTIONS, SourceOptions, settled
 from leasehold.store_choice import check_partitions
 
 MOST_EVENTS = 100_000

@@ -28,8 +28,16 @@ from leasehold.hubs.base import Hub
 from leasehold.model import EventRange
 from leasehold.spark.loop.orders import Receipt, TaskOrder
 from leasehold.spark.loop.producers import Producers, note_producers
-from leasehold.spark.offsets import ReadRange
-from leasehold.spark.reading import PAUSES, ReadFor, owned_batches, shared_hub, superseded, taken_by_others, with_level
+from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.reading import (
+    PAUSES,
+    ReadFor,
+    owned_batches,
+    shared_hub,
+    superseded,
+    taken_by_others,
+    with_level,
+)
 
 if TYPE_CHECKING:
     from leasehold.formats import BodyReader

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import threading
 
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import BatchResult, TableSpec, Totals
 from leasehold.sinks.staged import StagedBatch
-from leasehold.sinks.table import BatchResult, TableSpec, Totals
 from leasehold.spark.table.telling import say_all_rejected
 
 

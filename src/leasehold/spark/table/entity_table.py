@@ -5,9 +5,9 @@ Arrow. All other rules are in `leasehold.sinks`. Refuses rows that do not carry 
 at the plan: that the transform is row-wise, as a replay row by row needs it, is for whoever builds the query to see to.
 
 Concurrency: `apply` may be called by several threads and, on one database, by any number of processes at
-once, also for the same batch; `leasehold.sinks.sqlite` and `leasehold.sinks.postgres.sink` say what happens when one of
-them stops at any line. The DataFrame is evaluated, and the store asked, outside the database's lock: whoever is paused
-there holds up nobody, and finds out in its transaction whether it still counts.
+once, also for the same batch; `leasehold.sinks.sqlite.sink` and `leasehold.sinks.postgres.sink` say what happens when
+one of them stops at any line. The DataFrame is evaluated, and the store asked, outside the database's lock: whoever is
+paused there holds up nobody, and finds out in its transaction whether it still counts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,18 @@ from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice, Notices
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.batch import Batch, check_fence_names, check_names
-from leasehold.sinks.content import kind_of_order
-from leasehold.sinks.fence import Watermark
+from leasehold.sinks.rules.batch import Batch, check_fence_names, check_names
+from leasehold.sinks.rules.content import kind_of_order
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult, TableSpec, Totals
 from leasehold.sinks.staged import StagedBatch
-from leasehold.sinks.table import BatchResult, TableSpec, Totals
-from leasehold.spark.empty import no_rows
 from leasehold.spark.loop.batch import MetTable, MicroBatch
+from leasehold.spark.session.empty import no_rows
+from leasehold.spark.session.versions import check_release, schema_of, to_arrow
+from leasehold.spark.stream.foreach import run_of
+from leasehold.spark.stream.query_batches import QueryBatch, QueryBatches
+from leasehold.spark.stream.records import Records, check_records
+from leasehold.spark.stream.stream_tables import options_of
 from leasehold.spark.table.counting import Counting
 from leasehold.spark.table.expressions import (
     Prepared,
@@ -42,15 +47,10 @@ from leasehold.spark.table.expressions import (
     with_expression,
     with_rejected,
 )
-from leasehold.spark.table.foreach import run_of
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
-from leasehold.spark.table.query_batches import QueryBatch, QueryBatches
-from leasehold.spark.table.records import Records, check_records
 from leasehold.spark.table.staging import Beside, Staging, check_staging
-from leasehold.spark.table.stream_tables import options_of
 from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
-from leasehold.spark.versions import check_release, schema_of, to_arrow
 from leasehold.stores import OwnershipStore, open_store
 
 if TYPE_CHECKING:

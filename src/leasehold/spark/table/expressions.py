@@ -16,11 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from pyspark.sql import types as T  # noqa: N812 -- likewise
 
 from leasehold.errors import ConfigError, SchemaMismatch
-from leasehold.sinks.batch import Batch, find
-from leasehold.sinks.table import FENCE_COLUMNS, folded
-from leasehold.sinks.values import Column as Values
-from leasehold.sinks.values import as_json
-from leasehold.spark.versions import schema_of, types_named
+from leasehold.sinks.rules.batch import Batch, find
+from leasehold.sinks.rules.table import FENCE_COLUMNS, folded
+from leasehold.sinks.rules.values import Column as Values
+from leasehold.sinks.rules.values import as_json
+from leasehold.spark.session.versions import schema_of, types_named
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -16,9 +16,9 @@ from pyspark.sql.types import BinaryType, TimestampType
 
 from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
-from leasehold.sinks.batch import IDENTITY_COLUMNS, Identities
-from leasehold.sinks.table import check_deduplication
-from leasehold.spark.versions import schema_of, to_arrow
+from leasehold.sinks.rules.batch import IDENTITY_COLUMNS, Identities
+from leasehold.sinks.rules.table import check_deduplication
+from leasehold.spark.session.versions import schema_of, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -27,8 +27,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.errors import ConfigError, HubUnavailable, SchemaMismatch
 from leasehold.hubs import open_hub
 from leasehold.model import EARLIEST, EventPosition, PositionKind
+from leasehold.spark.session.versions import check_release, schema_of
 from leasehold.spark.table.entity_table import EntityTable
-from leasehold.spark.versions import check_release, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

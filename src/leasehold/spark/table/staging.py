@@ -24,10 +24,10 @@ import pyarrow as pa
 from leasehold.errors import ConfigError, LeaseholdError, SinkError
 from leasehold.model import EventRange
 from leasehold.sinks.base import Sink, Stager, StagesRows
-from leasehold.sinks.batch import Identities
+from leasehold.sinks.rules.batch import Identities
 from leasehold.sinks.staged import StagedBatch, new_token, receipt_of, shape_of
+from leasehold.spark.session.versions import arrow_schema, schema_of, to_arrow
 from leasehold.spark.table.expressions import Prepared, Reading
-from leasehold.spark.versions import arrow_schema, schema_of, to_arrow
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from leasehold.notices import Notice, TableApplied
 from leasehold.printable import printable
 from leasehold.sinks.base import LevelOf, Sink, StagesRows
-from leasehold.sinks.batch import Batch
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import BatchResult, TableSpec, counts_of
 from leasehold.sinks.staged import StagedBatch
-from leasehold.sinks.table import BatchResult, TableSpec, counts_of
 
 logger = logging.getLogger(__name__)
 

@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leasehold.errors import UsageError
-from leasehold.sinks import fence
-from leasehold.sinks.batch import Arrangement, Batch, arrange
-from leasehold.sinks.fence import Lane, Watermark
-from leasehold.sinks.table import BatchResult
+from leasehold.sinks.rules import fence
+from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
+from leasehold.sinks.rules.fence import Lane, Watermark
+from leasehold.sinks.rules.table import BatchResult
 
 _TRIES = 5
 """How often levels are raised anew, when another owner's come between."""

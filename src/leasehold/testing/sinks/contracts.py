@@ -42,9 +42,9 @@ from leasehold.errors import (
 )
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import AddsColumns, ComparesSchema, Sink, TableContents, TellsContents
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.table import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
 from leasehold.testing.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, batch, read, table_of
 
 Open = Callable[[TableSpec], Sink]

@@ -1,5 +1,5 @@
 """The contract of a sink that remembers what events are known by, as tests: at least one for each rule of
-`sinks.duplicates`.
+`sinks.rules.duplicates`.
 
 Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`; the sink's transactions
 implement `RemembersIdentities`.
@@ -18,11 +18,11 @@ import pytest
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Sink
-from leasehold.sinks.batch import Batch, Identities
-from leasehold.sinks.duplicates import FEWEST_FORGOTTEN
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.set_aside import KeepsRejected, RetryResult, Selection
-from leasehold.sinks.table import BatchResult, TableSpec
+from leasehold.sinks.beside.set_aside.contract import KeepsRejected, RetryResult, Selection
+from leasehold.sinks.rules.batch import Batch, Identities
+from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, batch, read
 from leasehold.testing.sinks.rejected import event
 

@@ -10,8 +10,8 @@ import pytest
 
 from leasehold.model import EventRange
 from leasehold.sinks.base import Sink
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import TableSpec
 
 HUB = "contract-hub"
 UPSERT = TableSpec(name="entities", pipeline="contract", keys=("entity",))

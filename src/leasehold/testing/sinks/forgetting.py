@@ -1,4 +1,4 @@
-"""The contract of a sink that forgets, as tests: at least one for each rule of `sinks.forgetting`.
+"""The contract of a sink that forgets, as tests: at least one for each rule of `sinks.beside.forgetting`.
 
 Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`; `open_table` gives sinks that
 implement `Forgets` and `KeepsRejected`.
@@ -14,10 +14,10 @@ import pytest
 
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.base import Sink
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.forgetting import Cleared, Forgets, Forgotten, Retention
-from leasehold.sinks.set_aside import RetryResult, Selection
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.beside.forgetting import Cleared, Forgets, Forgotten, Retention
+from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import TableSpec
 from leasehold.testing.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, batch
 from leasehold.testing.sinks.rejected import event, rows_of
 

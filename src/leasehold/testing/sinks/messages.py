@@ -15,9 +15,9 @@ import pytest
 
 from leasehold.errors import AlreadyInUse, ConfigError, UsageError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.messages import KeepsMessages, MessageChange, MessageName, MessageOutcome, SentAs
-from leasehold.sinks.messages.parking import ParkedMessage, ParksMessages
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.beside.messages.contract import KeepsMessages, MessageChange, MessageName, MessageOutcome, SentAs
+from leasehold.sinks.beside.messages.parking import ParkedMessage, ParksMessages
+from leasehold.sinks.rules.table import TableSpec
 from leasehold.testing.sinks.fixtures import UPSERT, Row, SinkFixtures, batch
 
 Open = Callable[[TableSpec], Sink]

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from leasehold.sinks.base import Sink
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.parking import KeepsParked, ParkedEvent, Parking
-from leasehold.sinks.parking.listing import ListsParked
-from leasehold.sinks.set_aside import EventId, ParkedAgain, ParksRejected, Selection
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.beside.parking.contract import KeepsParked
+from leasehold.sinks.beside.parking.listing import ListsParked
+from leasehold.sinks.beside.set_aside.contract import EventId, ParkedAgain, ParksRejected, Selection
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.parking import ParkedEvent, Parking
+from leasehold.sinks.rules.table import TableSpec
 from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, batch, read
 
 Open = Callable[[TableSpec], Sink]

@@ -1,4 +1,4 @@
-"""The contract of a sink that keeps rejected events, as tests: at least one for each rule of `sinks.set_aside`.
+"""The contract of a sink that keeps rejected events, as tests: at least one for each rule of `sinks.beside.set_aside`.
 
 Subclass it as `SinkContract`, with the fixtures `open_table` and `contents`; `open_table` gives sinks that implement
 `KeepsRejected`.
@@ -15,10 +15,10 @@ import pytest
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.set_aside import EventId, KeepsRejected, RejectedRows, RetryResult, Selection
-from leasehold.sinks.table import TableSpec
+from leasehold.sinks.beside.set_aside.contract import EventId, KeepsRejected, RejectedRows, RetryResult, Selection
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import TableSpec
 from leasehold.testing.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, batch, read
 
 Open = Callable[[TableSpec], Sink]

@@ -18,11 +18,11 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.model import EventRange
 from leasehold.sinks.base import KeepsStates, Sink
-from leasehold.sinks.batch import Batch
-from leasehold.sinks.fence import Watermark
-from leasehold.sinks.forgetting import Forgets
-from leasehold.sinks.set_aside import KeepsRejected
-from leasehold.sinks.table import BatchResult, TableSpec
+from leasehold.sinks.beside.forgetting import Forgets
+from leasehold.sinks.beside.set_aside.contract import KeepsRejected
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, batch, read, table_of
 from leasehold.testing.sinks.rejected import event
 

@@ -1,8 +1,8 @@
 """Messages of queues in Postgres: the tables `leasehold_message`, `leasehold_message_sent`, `…_entity` and `…_parked`.
 
 Owns their SQL (`parked` has what is done with parked messages); they are made as all tables that a schema shares are
-(`bookkeeping`). The rules are in `sinks.messages`. Every function here runs inside a transaction of the caller's;
-`read` in one that sees one moment.
+(`bookkeeping`). The rules are in `sinks.beside.messages`. Every function here runs inside a transaction of the
+caller's; `read` in one that sees one moment.
 
 Concurrency: any number of threads and processes apply and park messages at once. Those of one entity follow one
 another by the lock on its row of `leasehold_message_entity`, taken first; so a version that was compared stays until
@@ -20,12 +20,13 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from leasehold.sinks.messages import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs, rows
-from leasehold.sinks.ordering import Key
+from leasehold.sinks.beside.messages import rows
+from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import MESSAGE, MESSAGE_ENTITY, MESSAGE_PARKED, MESSAGE_SENT
 from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.rules.ordering import Key
 
 _OF_TABLE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
 _OF_ENTITY = f"{_OF_TABLE} AND key = %(key)s"

@@ -1,4 +1,4 @@
-"""Parked messages of queues in Postgres, `leasehold_message_parked`. The rules are in `sinks.messages.parking`.
+"""Parked messages of queues in Postgres, `leasehold_message_parked`. The rules are in `sinks.beside.messages.parking`.
 
 Owns the transactions in which a processor parks, tries and gives up messages. Who changes them has locked their entity,
 as whoever applies messages does; what is only read is judged anew in the transaction that changes something.
@@ -10,15 +10,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from leasehold.sinks.messages import MessageName, rows
-from leasehold.sinks.messages.parking import ParkedMessage
-from leasehold.sinks.ordering import Key
-from leasehold.sinks.parking import reading
+from leasehold.sinks.beside.messages import rows
+from leasehold.sinks.beside.messages.contract import MessageName
+from leasehold.sinks.beside.messages.parking import ParkedMessage
+from leasehold.sinks.beside.parking import reading
 from leasehold.sinks.postgres import messages, rejected
 from leasehold.sinks.postgres.catalog import kind_of_relation
 from leasehold.sinks.postgres.names import MESSAGE_PARKED
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.transaction import PostgresTransaction
+from leasehold.sinks.rules.ordering import Key
 
 _QUEUE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND queue = %(queue)s"
 

@@ -1,4 +1,4 @@
-"""What waits in the outbox in Postgres, for whoever sends it. See `sinks.outbox.Outbox`.
+"""What waits in the outbox in Postgres, for whoever sends it. See `sinks.beside.outbox.Outbox`.
 
 Owns the transactions in which it is read, and removed once it was sent: behind the lock of its partition's watermark.
 """
@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
-from leasehold.sinks.outbox import OutboxCounts, WaitingEvent, waiting_event
-from leasehold.sinks.outbox.listing import RefusedEvent, refused_event
+from leasehold.sinks.beside.outbox.contract import OutboxCounts, WaitingEvent, waiting_event
+from leasehold.sinks.beside.outbox.listing import RefusedEvent, refused_event
 from leasehold.sinks.postgres.names import OUTBOX
 from leasehold.sinks.postgres.outbox.table import MINE, counts, named
 from leasehold.sinks.postgres.transaction import PostgresTransaction

@@ -1,4 +1,4 @@
-"""The outbox in Postgres: the table `leasehold_outbox`. The rules are in `sinks.outbox`.
+"""The outbox in Postgres: the table `leasehold_outbox`. The rules are in `sinks.beside.outbox`.
 
 Owns the table, one for all entity tables of a schema, and what is done to it together with something else. Every
 function here runs inside a transaction of the caller's. Numbers are drawn under the lock of the partition's watermark,
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leasehold.sinks.outbox import EmittedEvent, OutboxCounts, text_of_properties
-from leasehold.sinks.parking.keys import text_of, texts_of
+from leasehold.sinks.beside.outbox.contract import OutboxCounts, text_of_properties
+from leasehold.sinks.beside.parking.keys import text_of, texts_of
 from leasehold.sinks.postgres.names import OUTBOX
 from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.rules.emitted import EmittedEvent
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS {outbox} (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

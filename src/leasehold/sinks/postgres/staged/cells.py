@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.sinks.batch import Batch, Kept, fence_of
-from leasehold.sinks.content import SetAside, bodies_of
 from leasehold.sinks.postgres.rejected import as_bytes
 from leasehold.sinks.postgres.rows import Readied, flat
 from leasehold.sinks.postgres.staged.table import COLUMNS
 from leasehold.sinks.postgres.types import is_boolean
-from leasehold.sinks.shape import stored_fields
-from leasehold.sinks.table import HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, TableSpec, folded, ordered_keys
-from leasehold.sinks.values import Kind, dumps, kind_of
+from leasehold.sinks.rules.batch import Batch, Kept, fence_of
+from leasehold.sinks.rules.columns import stored_fields
+from leasehold.sinks.rules.content import SetAside, bodies_of
+from leasehold.sinks.rules.table import HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, TableSpec, folded, ordered_keys
+from leasehold.sinks.rules.values import Kind, dumps, kind_of
 
 _PLAIN = (Kind.INTEGER, Kind.REAL, Kind.DECIMAL, Kind.DATE)
 """Kinds whose text has nothing that an array's text would have to quote."""

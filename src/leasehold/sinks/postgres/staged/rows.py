@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from leasehold.sinks.fence import Lane, Plan, Range
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import STAGED
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staged.cells import body_from
 from leasehold.sinks.postgres.staging import STAGE, Filled
-from leasehold.sinks.rejected import Rejected
+from leasehold.sinks.rules.fence import Lane, Plan, Range
+from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.staged import StagedBatch, StagedKept, StagedRowsGone, attempts_of
 
 _ORDER = "s.hub, s.partition, s.owner_level, s.sequence_number, s.aside, s.task, s.n"

@@ -21,13 +21,13 @@ from pyarrow import csv
 from leasehold.errors import AlreadyInUse, SinkError, SinkUnavailable, UsageError
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
-from leasehold.sinks.batch import Arrangement, Batch, arrange
 from leasehold.sinks.postgres.names import SHARED, STAGED, Names
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staged.cells import staged_piece, stored_columns
 from leasehold.sinks.postgres.staged.table import COLUMNS, RIGHTS
+from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
+from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.staged import StageReceipt, new_token, tallied
-from leasehold.sinks.table import TableSpec
 
 logger = logging.getLogger(__name__)
 

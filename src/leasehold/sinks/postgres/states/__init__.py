@@ -16,14 +16,14 @@ import pyarrow as pa
 from leasehold.errors import ConfigError
 from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.base import SpoiledState
-from leasehold.sinks.messages import rows
-from leasehold.sinks.ordering import Key
+from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout, compared
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import encode
-from leasehold.sinks.table import folded, ordered_keys
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.table import folded, ordered_keys
 
 
 def read(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:

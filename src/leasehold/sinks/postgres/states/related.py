@@ -1,4 +1,4 @@
-"""Rows of related tables in Postgres. The rules are in `sinks.related`.
+"""Rows of related tables in Postgres. The rules are in `sinks.beside.related`.
 
 Owns their SQL. Runs inside the transaction of a batch, behind the locks on watermarks and versions of entities. A row
 that somebody else has written and not committed is waited for, until the connection's `lock_timeout`.
@@ -15,22 +15,14 @@ import pyarrow as pa
 
 from leasehold.errors import UsageError
 from leasehold.postgres.troubles import is_the_rows
+from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.catalog import Relation, UniqueIndex, check_tables, kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.trial import show_definition, tried_row, undone
-from leasehold.sinks.related import (
-    EntityStep,
-    Gone,
-    RelatedTable,
-    Row,
-    check_names,
-    missing,
-    no_unique_index,
-    wrong_columns,
-)
+from leasehold.sinks.rules.related import EntityStep, Gone, Row
 
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _MISFIT = ("42804", "42846", "42883", "428C9")

@@ -1,4 +1,4 @@
-"""Versions of entities in Postgres: the table `leasehold_entity`. The rules are in `sinks.versions`.
+"""Versions of entities in Postgres: the table `leasehold_entity`. The rules are in `sinks.beside.versions`.
 
 Owns its SQL; it is made as all tables that a schema shares are (`bookkeeping`). Every function here runs inside a
 transaction of the caller's.
@@ -16,11 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from leasehold.sinks.parking.keys import text_of, texts_of
+from leasehold.sinks.beside.parking.keys import text_of, texts_of
+from leasehold.sinks.beside.versions import latest_of
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.names import ENTITY, PARKED
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.versions import Key, KnownEntity, OrderValue, latest_of
+from leasehold.sinks.rules.batch import KnownEntity, OrderValue
+from leasehold.sinks.rules.ordering import Key
 
 _OF_TABLE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
 _OF_KEYS = f"{_OF_TABLE} AND key = ANY(%(keys)s::text[])"

@@ -1,0 +1,53 @@
+"""Modules under the names that they had before: an import of a former name gets what is at the new place.
+
+Owns the table of former names, public ones alone. An import of one warns (`DeprecationWarning`), naming the new place.
+A former module is a module of its own that hands every name on; classes are the same objects under both names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+FORMER = {
+    "leasehold.entities": "leasehold.leases",
+    "leasehold.entities.answers": "leasehold.handlers",
+    "leasehold.entities.handled_table": "leasehold.handlers",
+    "leasehold.entities.handlers": "leasehold.handlers",
+    "leasehold.handled": "leasehold.handlers",
+    "leasehold.processor": "leasehold.processors.events",
+    "leasehold.queue_processor": "leasehold.processors.queues",
+    "leasehold.sinks.batch": "leasehold.sinks.rules.batch",
+    "leasehold.sinks.forgetting": "leasehold.sinks.beside.forgetting",
+    "leasehold.sinks.messages": "leasehold.sinks.beside.messages",
+    "leasehold.sinks.messages.parking": "leasehold.sinks.beside.messages.parking",
+    "leasehold.sinks.set_aside": "leasehold.sinks.beside.set_aside",
+    "leasehold.sinks.table": "leasehold.sinks.rules.table",
+}
+"""Former names of public modules, and where what they had is now."""
+
+
+class FormerNames(MetaPathFinder, Loader):
+    """Finds modules under their former names."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self, is_package=True) if fullname in FORMER else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        place = FORMER[module.__name__]
+        warnings.warn(f"{module.__name__} is {place} now", DeprecationWarning, stacklevel=2)
+        module.__getattr__ = partial(getattr, importlib.import_module(place))  # type: ignore[method-assign]
+
+
+def install() -> None:
+    """Make former names known to imports of this process. Called more than once, it does nothing."""
+    if not any(isinstance(finder, FormerNames) for finder in sys.meta_path):
+        sys.meta_path.append(FormerNames())

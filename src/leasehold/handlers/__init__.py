@@ -1,0 +1,68 @@
+"""Handlers of entities: functions that make of an entity's state and an event the entity's next state.
+
+The names below are imported when they are first used: a task of Spark that calls a handler needs few of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasehold.handlers.answers import Effects, Emit, Gone, Row
+    from leasehold.handlers.contract import (
+        Delete,
+        EntityEvent,
+        EntityHandler,
+        HandlerFailed,
+        Reject,
+        Retry,
+        Skip,
+        entity,
+    )
+    from leasehold.handlers.of_file import handled_processor, handled_table
+    from leasehold.handlers.table import HandledTable, Retries
+
+__all__ = [
+    "Delete",
+    "Effects",
+    "Emit",
+    "EntityEvent",
+    "EntityHandler",
+    "Gone",
+    "HandledTable",
+    "HandlerFailed",
+    "Reject",
+    "Retries",
+    "Retry",
+    "Row",
+    "Skip",
+    "entity",
+    "handled_processor",
+    "handled_table",
+]
+
+_HOMES = {
+    "Delete": "contract",
+    "Effects": "answers",
+    "Emit": "answers",
+    "EntityEvent": "contract",
+    "EntityHandler": "contract",
+    "Gone": "answers",
+    "HandledTable": "table",
+    "HandlerFailed": "contract",
+    "Reject": "contract",
+    "Retries": "table",
+    "Retry": "contract",
+    "Row": "answers",
+    "Skip": "contract",
+    "entity": "contract",
+    "handled_processor": "of_file",
+    "handled_table": "of_file",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

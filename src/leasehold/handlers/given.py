@@ -1,0 +1,69 @@
+"""From the events of a partition to what a handler is given of them.
+
+Owns the reading of bodies, and which of them cannot be given to a handler. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from leasehold.formats.bodies import BodyReader
+from leasehold.handlers.applying import Place
+from leasehold.handlers.contract import EntityEvent, EntityHandler, Key
+
+Given = tuple[Key, EntityEvent, str | None]
+"""The key of an event's entity, the event, and why it cannot be given to the handler: None if it can."""
+
+
+class Sent(Protocol):
+    """What is known of an event before its body is read."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def sequence_number(self) -> int: ...
+
+    @property
+    def enqueued_time(self) -> float: ...
+
+
+class SetAside(NamedTuple):
+    """An event that was rejected on its way here, and why; `enqueued_time` in seconds since 1970."""
+
+    body: bytes
+    sequence_number: int
+    enqueued_time: float
+    reason: str
+
+
+def given_events(
+    reader: BodyReader, handler: EntityHandler, place: Place, events: Sequence[Sent], deliveries: Iterable[int]
+) -> tuple[list[Given], pa.Table]:
+    """The events of one partition, each at the try that `deliveries` says, and their bodies' columns."""
+    read = reader.read(pa.array([event.body for event in events], pa.binary()))
+    rows = read.columns.to_pylist()
+    reasons = [None] * len(events) if read.reasons is None else read.reasons.to_pylist()
+    given: list[Given] = []
+    for event, row, reason, delivery in zip(events, rows, reasons, deliveries, strict=True):
+        key = tuple(row[name] for name in handler.keys)
+        if isinstance(event, SetAside):
+            reason = event.reason
+        elif reason is None and None in key:
+            reason = f"{handler.keys[key.index(None)]} is null, and names the entity"
+        one = EntityEvent(
+            key[0] if len(key) == 1 else key,
+            event.body,
+            row,
+            place.hub,
+            place.partition,
+            event.sequence_number,
+            event.enqueued_time,
+            place.owner_level,
+            delivery=delivery,
+        )
+        given.append((key, one, reason))
+    return given, read.columns

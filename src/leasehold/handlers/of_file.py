@@ -1,0 +1,197 @@
+"""From a pipeline file with a handler to the plain processor that runs it.
+
+Owns which keys of the file a handler goes with, and that a file means the same here as on Spark: what would need
+Spark (`sql`, `python`) is refused by its name here. Keys that only say how Spark reads are passed by.
+Nothing is read or written before the processor is started, but that the table is made or compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from leasehold.config import parse_duration
+from leasehold.errors import ConfigError
+from leasehold.formats.columns_text import read_columns
+from leasehold.handlers.applying import check_columns
+from leasehold.handlers.calling.limits import check_timeout
+from leasehold.handlers.calling.processes import named
+from leasehold.handlers.contract import EntityHandler
+from leasehold.handlers.exclusive import check_exclusive
+from leasehold.handlers.named_functions import function_at
+from leasehold.handlers.spread import check_spread
+from leasehold.handlers.table import HandledTable
+from leasehold.model import Positions
+from leasehold.pipeline_file import PipelineFile, naming, read_pipeline_file
+from leasehold.processors.events.delivery import DeliverySettings
+from leasehold.processors.events.event_processor import EventProcessor
+
+T = TypeVar("T")
+
+
+def handled_table(file: PipelineFile | Path | str, **more: Any) -> HandledTable:
+    """The table of a pipeline file with a handler; `more` are further arguments of `HandledTable`, such as `retries`.
+
+    Raises `ConfigError` that names file and key.
+    """
+    return made_of(HandledTable, _read(file), **more)
+
+
+def made_of(make: Callable[..., T], file: PipelineFile, *, on_spark: bool = False, **more: Any) -> T:
+    """What `make`, which takes the arguments of `HandledTable`, makes of a file. Raises `ConfigError`.
+
+    On Spark its `schema` is None where a transform makes the columns: they are known when Spark has looked at it.
+    """
+    handler, schema, state = _checked(file, on_spark=on_spark)
+    sink = file.sink
+    given = {
+        "table": sink.table,
+        "pipeline": file.name,
+        "schema": schema,
+        "rescue": None if schema is None else file.transform.rescue,
+        "timestamps": file.transform.timestamps,
+        "state": state,
+        "consumer_group": file.source.consumer_group,
+        "on_failure": sink.on_failure,
+        "handler_timeout": _timeout(file),
+        "hand_over_timeout": file.ownership.settings().hand_over_timeout,
+        "spread": sink.spread,
+        "sequence_by": sink.sequence_by,
+        "late": sink.late,
+        "exclusive": _lease_store(file),
+        "related": sink.related,
+        "outbox": file.outbox_url,
+        "schema_evolution": sink.schema_evolution,
+    }
+    with naming(f"{file.path}: sink."):
+        return make(handler, file.sink_url, **given, **more)
+
+
+def handled_processor(
+    file: PipelineFile | Path | str, *, table: HandledTable | None = None, **more: Any
+) -> EventProcessor:
+    """The plain processor of a pipeline file with a handler: hub, stores, start and settings are the file's.
+
+    `table` is what `handled_table` gives for the file, and by default made of it. `more` are further arguments of
+    `EventProcessor`, such as `name`, `notices` and `checkpoint`. Raises `ConfigError` that names file and key.
+    """
+    file = _read(file)
+    table = table or handled_table(file)
+    stores = None if file.ownership.partitions is not None else file.ownership_url, file.checkpoint_url
+    given: dict[str, Any] = {
+        "consumer_group": file.source.consumer_group,
+        "partitions": file.ownership.partitions,
+        "start": Positions.parse(file.source.starting_position, "source.starting_position"),
+        "ownership": file.ownership.settings(),
+        "delivery": DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss),
+        "pipeline": file.name,
+        "table": None if file.checkpoint_url is None else table.sink,
+    }
+    calls = {"on_partition_start": table.on_partition_start, "on_partition_stop": table.on_partition_stop}
+    made = EventProcessor(file.hub_url, stores, table.on_events, **{**calls, **given, **more})
+    table.level_of = made.recorded_owner_level
+    return made
+
+
+def is_transformed(file: PipelineFile) -> bool:
+    """Whether a handler is given what a transform makes of events, which takes Spark."""
+    return (file.transform.sql, file.transform.python) != (None, None)
+
+
+def check_handler(file: PipelineFile, *, on_spark: bool = False) -> str:
+    """Look at the handler of a file and its columns, and at nothing else. Its name. Raises `ConfigError`."""
+    handler, _, _ = _checked(file, on_spark=on_spark)
+    return handler.function.__name__
+
+
+def _read(file: PipelineFile | Path | str) -> PipelineFile:
+    return file if isinstance(file, PipelineFile) else read_pipeline_file(Path(file))
+
+
+def _lease_store(file: PipelineFile) -> str | None:
+    """Where entities are leased: the ownership's store. Raises `ConfigError`."""
+    if not file.sink.exclusive:
+        return None
+    url = file.ownership_url
+    if url is None or file.ownership.partitions is not None:
+        raise ConfigError(
+            "exclusive", True, "entities are leased in the ownership's store, and the file names none", "Name one"
+        )
+    return url
+
+
+def _timeout(file: PipelineFile) -> float | None:
+    stated = file.sink.handler_timeout
+    return None if stated is None else parse_duration(stated, "handler_timeout")
+
+
+def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandler, str | None, str]:
+    """The handler of a file, the columns of its events, where the file has them, and of its states.
+
+    Raises `ConfigError`.
+    """
+    sink, transform = file.sink, file.transform
+    if sink.handler is None or sink.state is None:
+        raise ConfigError(
+            f"{file.path}: sink.handler",
+            None,
+            "the plain processor runs pipelines with a handler",
+            'Name one, handler = "module:function", and state, or run the file on Spark: leasehold run',
+        )
+    needs_spark = {
+        "transform.sql": transform.sql,
+        "transform.python": transform.python,
+    }
+    transformed = on_spark and is_transformed(file)
+    with naming(f"{file.path}: "):
+        if file.source.deduplicate_by is not None:
+            raise ConfigError(
+                "source.deduplicate_by",
+                file.source.deduplicate_by,
+                "it is for tables that no handler fills",
+                "Leave it out: the handler may keep in its state which events it has had",
+            )
+        for key, value in needs_spark.items():
+            if value is not None and not on_spark:
+                raise ConfigError(
+                    key,
+                    value,
+                    "it takes Spark, and this is a process without",
+                    "Run it on Spark: leasehold run. Or leave it out: the handler is given the fields of schema, and "
+                    "may do the same",
+                )
+        if transform.schema_ is None and not transformed:
+            raise ConfigError(
+                "transform.schema",
+                None,
+                "a handler is given the fields of the JSON body",
+                'Name them: schema = "order_id STRING, amount DECIMAL(12,2)"',
+            )
+        _, handler = function_at(sink.handler, file.folder, "sink.handler", "orders:order")
+        if not isinstance(handler, EntityHandler):
+            raise ConfigError(
+                "sink.handler",
+                sink.handler,
+                f"a handler, and this is a {type(handler).__name__}",
+                'Put @entity(keys=["order_id"]) above the function: from leasehold.handlers.contract import entity',
+            )
+        if handler.keys != sink.keys:
+            raise ConfigError(
+                "sink.keys",
+                ", ".join(sink.keys),
+                f"the handler {sink.handler} is for the keys {', '.join(handler.keys)}",
+                "Name the same keys, in the same order, in both",
+            )
+        schema = None if transformed else transform.schema_
+        columns = None if schema is None else read_columns(schema, "transform.schema")
+        state = read_columns(sink.state, "sink.state")
+    with naming(f"{file.path}: sink."):
+        if columns is not None:
+            check_columns(handler, columns, state)
+        check_spread(sink.spread, sink.sequence_by, sink.late, columns)
+        check_exclusive(_lease_store(file), spread=sink.spread, on_failure=sink.on_failure)
+        if (timeout := _timeout(file)) is not None:
+            check_timeout(timeout, file.ownership.settings().hand_over_timeout)
+            named(handler)
+    return handler, schema, sink.state

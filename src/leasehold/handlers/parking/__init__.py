@@ -1,0 +1,1 @@
+"""Parked events of a handled table: what waits, until when, and who tries it again."""

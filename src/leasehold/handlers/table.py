@@ -1,0 +1,375 @@
+"""An entity table that a handler fills, in the plain processor, in one transaction with the watermarks.
+
+    orders = HandledTable(order, "sqlite:///entities.db", table="orders", pipeline="orders",
+                          schema="order_id STRING, amount DECIMAL(12,2)", state="order_id STRING, total DECIMAL(12,2)")
+    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders.on_events,
+                   on_partition_start=orders.on_partition_start, table=orders.sink).run()
+
+Owns why an event takes effect once, though its handler may be called more often:
+
+1. Before an owner's first batch reads any state, it raises the watermark's owner level to its own. From then on no
+   former owner commits; a later owner may, and then this owner's commit is refused.
+2. Events at or below the watermark are not computed, states are read after it, and the commit moves it: what was
+   computed from a state is committed only if no other owner has written since.
+3. What Leasehold writes or forgets beside (rejected events that are tried again, parked ones, `forget`, a reset) raises
+   the watermark's count of changes. A commit that finds another count, or another place, than those that the states
+   were read under commits nothing, and the batch is computed again. What a person writes in SQL is not seen.
+4. An event whose handler raises is parked in the commit that moves the watermark past it (`parking`, and
+   `sinks.beside.parking`). The owner of its partition tries it again, with a batch and also when nothing comes, in
+   commits of their own by the same rules (`parking.trying`). A new owner finds what the former has parked, once it has
+   raised the level; and what owners of a hub that is read no more have left.
+5. What a handler emits is put into the outbox by the same commit, and sent by a thread beside (`outbox`).
+6. Related rows are written by the same commit. Where the database refuses those of an event, or the state it leaves,
+   nothing is committed, and the batch is computed again as if the handler had raised for that event
+   (`sinks.beside.related`).
+
+One thread works on a partition at a time (the processor's), any number of partitions at once. When an owner stops for a
+minute, or for good, at any line before a commit, nothing has happened: another owner's commit makes its own refused;
+after a commit, its events come again and are passed by, and parked events that were applied are there no more. With
+the policy `wait` a handler that raises fails its batch behind the last event that succeeded, and the processor tries
+again, with pauses. An entity's events in two partitions are refused by the sink (`KeyFromTwoPartitions`), unless the
+table is `spread`: then processes may compute one entity at the same time, and a commit computes those again, under
+their lock, that another one has changed meanwhile (`spread`, `sinks.beside.versions`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from leasehold.clock import Clock, SystemClock
+from leasehold.errors import UsageError
+from leasehold.formats.bodies import BodyReader
+from leasehold.formats.columns_text import read_columns
+from leasehold.handlers.applying import check_columns, check_related, kept_by, row_batch, with_fence
+from leasehold.handlers.calling.calls import HandlerCalls
+from leasehold.handlers.calling.raised import hung
+from leasehold.handlers.columns import columns_of
+from leasehold.handlers.contract import Computed, EntityEvent, EntityHandler, Key, compute, key_of
+from leasehold.handlers.exclusive import ExclusiveEntities, exclusive_entities
+from leasehold.handlers.given import Sent, given_events
+from leasehold.handlers.known_partition import KnownPartition
+from leasehold.handlers.outbox import sender_of
+from leasehold.handlers.parking.guests import GuestPlace
+from leasehold.handlers.parking.left_behind import LeftPlace
+from leasehold.handlers.parking.policy import Retries, check_policy, parked
+from leasehold.handlers.parking.trying import TriesParked
+from leasehold.handlers.spread import Compute, SpreadComputed, check_spread, spread_entities
+from leasehold.handlers.telling import failed, say_parked, unavailable
+from leasehold.sinks import TableSpec, open_sink
+from leasehold.sinks.base import LevelOf, Sink
+from leasehold.sinks.rules.batch import Batch, Versioned
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.parking import ParkedEvent, Parking
+from leasehold.sinks.rules.table import BatchResult
+from leasehold.stores import LeaseStore
+
+if TYPE_CHECKING:
+    from leasehold.processors.events.delivery import EventBatch
+    from leasehold.processors.events.partition_client import PartitionContext
+    from leasehold.processors.events.stopping import StopReason
+
+__all__ = ["HandledTable", "Retries"]
+
+
+class HandledTable(TriesParked):
+    """The states of entities in a table, and the handler that computes them.
+
+    handler         what `entity` has made of a function
+    url             of the sink: `sqlite:///PATH` or `postgresql://…`
+    table           the table's name; `<table>_rejected` has what was rejected
+    pipeline        the pipeline that the table belongs to
+    schema          the columns of an event's JSON body, as `order_id STRING, amount DECIMAL(12,2)`; read by the strict
+                    rules: a body that does not fit is rejected. None: a subclass tells what reads bodies before the
+                    first event
+    state           the table's columns, in the same way; the keys among them
+    consumer_group  the watermarks are kept for this reader of the hub
+    level_of        from a hub and a partition to the owner level in its ownership record: give the processor's
+                    `recorded_owner_level`, which tells a store that was wiped from a former owner
+    base            what a relative path in `url` is relative to; default: the working directory
+    on_failure      what becomes of an event whose handler raises: `park` (default), `discard` (set aside at once) or
+                    `wait` (its partition waits for it)
+    retries         how often it is tried, and when
+    spread          an entity's events may be in several partitions
+    sequence_by     with `spread`, the column of `schema` that grows with each event of an entity
+    exclusive       with `spread`, where entities are leased while they are called for: a store's URL, or a `LeaseStore`
+    late            what becomes of an event that comes after a later one: `apply` (default) or `reject`
+    outbox          URL of the hub, or queue, to which events are sent that the handler emits
+    handler_timeout seconds that a call may take; default: as long as it does. The handler is called in processes of its
+                    own then, which import it from its module
+    hand_over_timeout  that of the processor's `OwnershipSettings`: calls that hang take a third of it in a batch
+    related         the tables beside this one of which the handler may write rows
+    clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
+    schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there
+    rescue          one more field of `event.row`, with the fields of a body that `schema` does not know, as JSON text
+    timestamps      "truncate": times in bodies that are finer than a microsecond are cut; default: `exact`, rejected
+
+    Give the processor `on_partition_start` too: without it the events that a former owner has parked are tried again
+    only when an event comes. And `on_partition_stop`: without it what was emitted last may wait until the next owner
+    comes. Raises `ConfigError`, also for a sink that keeps no states.
+    """
+
+    def __init__(
+        self,
+        handler: EntityHandler,
+        url: str,
+        *,
+        table: str,
+        pipeline: str,
+        schema: str | None,
+        state: str,
+        consumer_group: str = "$Default",
+        level_of: LevelOf | None = None,
+        base: Path | None = None,
+        on_failure: str = "park",
+        retries: Retries | None = None,
+        spread: bool = False,
+        sequence_by: str | None = None,
+        late: str = "apply",
+        exclusive: str | LeaseStore | ExclusiveEntities | None = None,
+        outbox: str | None = None,
+        handler_timeout: float | None = None,
+        hand_over_timeout: float = 30.0,
+        related: Sequence[str] = (),
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        schema_evolution: str | None = None,
+        rescue: str | None = None,
+        timestamps: str = "exact",
+    ) -> None:
+        check_policy(on_failure)
+        beside = on_failure == "park" and not spread
+        self._handler, self._calls = handler, HandlerCalls(handler, handler_timeout, hand_over_timeout, beside=beside)
+        self._on_failure, self._retries = on_failure, retries or Retries()
+        self._clock, self._rng = clock or SystemClock(), rng or Random()
+        self._state = read_columns(state, "state")
+        self._columns = columns_of(self._state)
+        self.level_of = level_of
+        reader = None
+        if schema is not None:
+            reader = BodyReader(read_columns(schema, "schema"), rescue=rescue, timestamps=timestamps)
+        check_spread(spread, sequence_by, late, None if reader is None else reader.schema)
+        if reader is not None:
+            self._read_by(reader)
+        self._exclusive = exclusive_entities(exclusive, f"{pipeline}/{table}", spread=spread, on_failure=on_failure)
+        spec = TableSpec(
+            name=table,
+            pipeline=pipeline,
+            consumer_group=consumer_group,
+            keys=handler.keys,
+            sequence_by=sequence_by,
+            spread=spread,
+            schema_evolution=schema_evolution,
+        )
+        self.sink: Sink = open_sink(url, spec, base=base)
+        self._states, self._parks = kept_by(self.sink, url)
+        self.sink.check(with_fence(self._state))
+        self._related = check_related(self.sink, related)
+        self._states.check_states(referred=bool(related))
+        self._parks.check_parked()
+        self._sender = sender_of(self.sink, outbox, base=base, clock=self._clock, rng=self._rng)
+        self._spread = spread_entities(
+            *(self.sink, self._state, self._columns, sequence_by, late, self._clock), exclusive=exclusive is not None
+        )
+        self._known: dict[tuple[str, str], KnownPartition] = {}
+
+    def on_partition_start(self, context: PartitionContext) -> None:
+        """The `on_partition_start` of a processor: what a former owner has parked is tried again when it is due."""
+        context.call_again(0.0)
+
+    def on_partition_stop(self, context: PartitionContext, reason: StopReason) -> None:
+        """The `on_partition_stop` of a processor: what was emitted is sent before the partition is given up."""
+        known = self._known.get((context.hub, context.partition))
+        for lane in [(context.hub, context.partition), *(() if known is None else known.left.lanes)]:
+            self._calls.leave(*lane)
+        if self._sender is not None:
+            self._sender.leave(context)
+
+    def close(self) -> None:
+        """End what sends and what calls, and close the sink. After the processor has ended; it may be used again."""
+        self._calls.close()
+        if self._exclusive is not None:
+            self._exclusive.close()
+        if self._sender is not None:
+            self._sender.close()
+        self.sink.close()
+
+    def on_events(self, batch: EventBatch, context: PartitionContext) -> None:
+        """The `on_events` of a processor: call the handler for each event, commit what it comes to, try parked events.
+
+        An empty batch is for the parked events alone. Raises `HandlerUnavailable`, with nothing of the batch committed,
+        if most entities fail alike; with the policy `wait` `HandlerFailed`, with what came before the event committed.
+        """
+        if not self._is_owner(batch):
+            if batch:  # Nothing of it may be applied: the sink drops the range, or says that levels went back.
+                self._apply(Computed(), batch, batch.first, batch.last + 1)
+            return
+        if self._sender is not None:
+            self._sender.goes_on(context)
+        known = self._of(batch)
+        known.limit = self._calls.limit()
+        try:
+            if batch:
+                self._take(batch, context)
+            self._try_parked(batch, context)
+            if self._exclusive is not None and self._sender is not None:
+                self._sender.emitted(batch.hub, batch.partition)  # a guest's commit may have
+        finally:
+            if self._exclusive is not None:
+                self._exclusive.give_up(known.leases)
+
+    def _read_by(self, reader: BodyReader) -> None:
+        check_columns(self._handler, reader.schema, self._state)
+        self._reader = reader
+
+    def _is_owner(self, batch: EventBatch) -> bool:
+        """Rule 1. False if a later owner has been here."""
+        known = self._known.get((batch.hub, batch.partition))
+        if known is None or known.owner_level != batch.owner_level:
+            try:
+                self.sink.raise_owner_levels(batch.hub, {batch.partition: batch.owner_level})
+            except UsageError:
+                return False
+            self._known[batch.hub, batch.partition] = KnownPartition(batch.owner_level)
+            self._calls.leave(batch.hub, batch.partition)
+        return True
+
+    def _take(self, batch: EventBatch, context: PartitionContext) -> None:
+        known = self._of(batch)
+        begin = known.end if known.context is context else context.start
+        known.nothing_refused()
+        again = 0
+        while True:
+            mark = self._watermark(batch)
+            waiting = self._waiting(batch, mark)
+            done = self._compute(batch, mark, again)
+            if self._on_failure != "wait" and (failure := known.outcomes.outage(done.calls)) is not None:
+                raise unavailable(self._handler, batch.partition, failure, done)
+            end = batch.last + 1 if done.failed is None else done.failed.sequence_number
+            parking = self._parking(batch, done)
+            if end <= begin:
+                break
+            result = self._apply(done, batch, begin, end, mark, parking)
+            known.note_refused(done, result.violations)
+            if not (result.violations or result.outdated):
+                break
+            again += result.outdated
+        known.context, known.end = context, max(begin, end)
+        if self._spread is None:
+            first = {one.key: known.busy.not_before(one.key, one.next_at) for one in reversed(parking.put)}
+            known.waiting = {**first, **waiting}
+        elif not done.held:
+            known.waiting = {**waiting}
+        if done.held and self._on_failure != "wait":
+            say_parked(batch.partition, done)
+        if done.failed is not None:
+            known.tried = done.failed.sequence_number, done.failed.delivery
+            raise failed(self._handler, done)
+
+    def _compute(self, batch: EventBatch, mark: Watermark, again: int) -> Computed:
+        known = self._of(batch)
+        new = [event for event in batch if event.sequence_number > mark.sequence_number]
+        number, tries = known.tried
+        deliveries = [1 + again + (tries if event.sequence_number == number else 0) for event in new]
+        return self._computed(batch, new, deliveries, waiting=known.waiting or (), goes_on=self._on_failure != "wait")
+
+    def _computed(
+        self,
+        batch: EventBatch,
+        events: Sequence[Sent],
+        deliveries: Iterable[int],
+        *,
+        goes_on: bool,
+        waiting: Iterable[Key] = (),
+        parked: bool = False,
+    ) -> Computed:
+        given, columns = given_events(self._reader, self._handler, batch, events, deliveries)
+        before = {one.sequence_number for one in events if isinstance(one, ParkedEvent) and hung(one.error)}
+        call = self._calling(batch, before, goes_on=goes_on)
+        if self._spread is not None:
+            known = self._of(batch)
+            lease = None
+            if self._exclusive is not None:
+                lease = self._exclusive.taking(known.leases, known.busy, self._clock, self._rng, waits=not parked)
+            return self._spread.computed(given, columns, call, parked=parked, lease=lease)
+        keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
+        states = self._states.read_states(self._state, keys)
+        return call(states, given, self._columns, waiting=set(waiting))
+
+    def _calling(self, batch: EventBatch, before: Collection[int] = (), *, goes_on: bool) -> Compute:
+        known = self._of(batch)
+        handler = self._calls.within(known.limit, before, partial(self._goes_on, known))
+        if self._exclusive is not None:
+            handler = self._exclusive.within(handler, known.leases)
+        return partial(
+            compute,
+            handler,
+            goes_on=goes_on,
+            deliveries=1 if self._on_failure == "discard" else self._retries.deliveries,
+            emits=self._sender is not None,
+            related=self._related,
+            refused=known.refused,
+            by_steps=known.by_steps,
+        )
+
+    def _goes_on(self, known: KnownPartition, event: EntityEvent, first: bool) -> None:
+        """The call for this event has not ended: the event is parked, and its answer asked for after a while."""
+        key, now = key_of(event), self._clock.wall()
+        if first:
+            known.busy.note([key], [key], now, 0.0)
+        known.busy.note([key], (), now, self._rng.random())
+
+    def _parking(self, batch: EventBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:
+        """What becomes of events that wait; `tried` are those that have been parked before."""
+        put, removed = parked(done.held, tried, self._retries, self._clock.wall(), self._rng.random)
+        guest = isinstance(batch, GuestPlace)
+        return Parking(batch.hub, batch.partition, put, removed, retried=bool(tried), by_guest=guest)
+
+    def _apply(
+        self,
+        done: Computed,
+        batch: EventBatch,
+        begin: int,
+        end: int,
+        read_under: Watermark | None = None,
+        parking: Parking | None = None,
+    ) -> BatchResult:
+        """Commit the changes with the watermark, together, or learn that they are to be computed again: rules 3, 6."""
+        if isinstance(batch, GuestPlace) or (batch.hub, batch.partition) in self._known:
+            self._of(batch).waiting = None  # until it is known what was committed
+        made = row_batch(self._handler, self._state, batch, done, begin, end)
+        under = None if read_under is None else {(batch.hub, batch.partition): read_under}
+        made = replace(made, read_under=under, parking=parking)
+        if isinstance(done, SpreadComputed):
+            made = replace(made, versioned=self._versioned(done, made, batch, end))
+        result = self.sink.apply(made, _outranked if isinstance(batch, LeftPlace) else self.level_of)
+        if self._sender is not None and done.emitted:
+            self._sender.emitted(batch.hub, batch.partition)
+        return result
+
+    def _versioned(self, done: SpreadComputed, made: Batch, batch: EventBatch, end: int) -> Versioned:
+        """What `done` was computed from, and how it is computed again, in place, where that has changed."""
+        assert self._spread is not None
+        (its,) = made.ranges or ()
+        goes_on = self._on_failure != "wait"
+
+        parked = made.parking is None or made.parking.retried
+
+        def anew() -> Batch:
+            if parked:
+                return made
+            again = row_batch(self._handler, self._state, batch, done, its.begin, its.end)
+            return replace(again, parking=self._parking(batch, done))
+
+        call = self._calling(batch, goes_on=goes_on)
+        return self._spread.versioned(done, end, anew, call, goes_on=goes_on, parked=parked)
+
+
+def _outranked(hub: str, partition: str) -> int:
+    """Of a partition of another hub: where a higher level has been, its owner is there."""
+    return sys.maxsize

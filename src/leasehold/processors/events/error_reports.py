@@ -1,0 +1,97 @@
+"""Errors on their way to whoever wants to hear of them.
+
+Owns one thread that calls `on_error`, one error after another, so that a slow one delays neither renewals nor
+handlers. Promises that reporting never waits, and that what was reported before the end is delivered before it.
+Keeps the latest `MOST` if they come faster than they are heard. What comes again and again in the same words is logged
+once in `TOLD_AGAIN`, and of a store or hub, which is asked several times a second, also delivered once in that time.
+What a handler raises is delivered each time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from leasehold.clock import Clock
+from leasehold.errors import HubError, StoreError, is_transient
+from leasehold.processors.events.leaving import is_quiet, means_to_leave
+
+logger = logging.getLogger(__name__)
+
+OnError = Callable[[BaseException, "str | None"], object]
+"""Takes an error and the partition that it is about: None for the hub, the stores, or the balancing."""
+
+MOST = 1_000
+TOLD_AGAIN = 300.0
+"""Seconds until an error is told again that is reported in the same words about the same partition."""
+
+
+class ErrorReports:
+    """Logs errors, and hands them to `on_error` in a thread of its own. `leave` hears if one is to end the program."""
+
+    def __init__(
+        self, on_error: OnError | None, clock: Clock, leave: Callable[[BaseException], None] = lambda error: None
+    ) -> None:
+        self._on_error = on_error
+        self._leave = leave
+        self._clock = clock
+        self._told: dict[tuple[str | None, str], float] = {}
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[BaseException, str | None]] = deque(maxlen=MOST)
+        self._ended = False
+        self.thread = threading.Thread(target=self._run, name="leasehold-errors")
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        if self._on_error is not None:
+            self.thread.start()
+
+    def report(self, error: BaseException, partition: str | None = None, *, logged: bool = False) -> None:
+        """Log an error, unless somebody has, and have it delivered, if it is time for it. Never waits."""
+        said, service = f"{type(error).__name__}: {error}", isinstance(error, StoreError | HubError)
+        with self._changed:
+            news = self._is_news(said, partition)
+            if self._on_error is not None and (news or not service):
+                self._waiting.append((error, partition))
+                self._changed.notify_all()
+        if is_quiet(error):
+            logger.info("nobody reads the standard output any more: stopping")
+        elif news and not logged:
+            about = "the processor" if partition is None else f"partition {partition}"
+            traced = not (is_transient(error) or service)  # those say it all themselves
+            logger.warning("%s: %s", about, said, exc_info=error if traced else None)
+
+    def _is_news(self, said: str, partition: str | None) -> bool:
+        """Whether this has not been told lately; the `MOST` latest are known. Under the lock."""
+        now = self._clock.monotonic()
+        at = self._told.pop((partition, said), None)
+        news = at is None or now >= at + TOLD_AGAIN
+        self._told[partition, said] = now if at is None or news else at
+        if len(self._told) > MOST:
+            del self._told[next(iter(self._told))]
+        return news
+
+    def close(self) -> None:
+        """Deliver what has been reported, and end."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        if self.thread.ident is not None and self.thread is not threading.current_thread():
+            self.thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._ended)
+                if not self._waiting:
+                    return
+                error, partition = self._waiting.popleft()
+            assert self._on_error is not None
+            try:
+                self._on_error(error, partition)
+            except BaseException as failure:
+                logger.exception("on_error failed on %r", error)
+                if means_to_leave(failure):
+                    self._leave(failure)

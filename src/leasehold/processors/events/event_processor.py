@@ -1,0 +1,397 @@
+"""The plain processor: this process's share of a hub's events, for use without Spark.
+
+Owns the threads, and which partition has which. Promises that handlers of one partition run one after another, from
+start handler to stop handler, also when the partition is lost and comes back; that a partition ends in one order
+(drain, stop handler, checkpoint, relinquish); that no handler is interrupted, and none delays a renewal; and that
+`stop` returns True only when every thread that calls anything of yours has ended. Refuses to give up a partition under
+a handler that runs, with one exception: a handler that has not returned for the stall timeout counts as hung.
+
+    dispatch thread   renews, claims, relinquishes (`dispatch`, `partition_manager`); calls nothing of yours but
+                      subscribers of `notices` and the function for start positions
+    oversight         begins the work on what is held, looks after hung handlers, ends everything (`oversight`)
+    pump              one for each partition held: your handlers (with `next_partition_client` it is your own thread)
+    fetching          one for each partition held: the events ahead of the handler
+    hub watch         looks for new events, for all partitions at once
+    errors            calls `on_error`
+
+If the process stops for a minute, all of them do, and what is held is not trusted when it goes on: see `partition_work`
+for the handlers, `partition_manager` for the rest. If one thread alone hangs for a minute
+- the dispatch thread (in a store): trust runs out, pumps stop at their next look, and handlers may go on without trust;
+- the oversight (it calls nothing that waits but at the end): partitions that come are begun late; from the stall
+  timeout on nothing is renewed any more;
+- a pump (in your handler): its partition waits; it stays held and trusted until the stall timeout;
+- a fetching thread or the hub watch (in the hub): handlers find nothing to do;
+- the errors: what is reported waits, and so does the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from random import Random
+from types import TracebackType
+
+from leasehold.clock import Clock, SystemClock
+from leasehold.config import OwnershipSettings
+from leasehold.errors import ConfigError, LeaseholdError, UsageError
+from leasehold.hubs import Hub
+from leasehold.model import EARLIEST, Checkpoint, OwnerId, Ownership
+from leasehold.notices import CycleFailed, HandOverAsked, Notices, OwnershipClaimed, OwnershipLost, StartDelayed
+from leasehold.ownership.dispatch import DispatchThread
+from leasehold.ownership.naming import unnamed
+from leasehold.ownership.partition_manager import PartitionManager
+from leasehold.ownership.starting import KnowsWatermarks, check_levels
+from leasehold.processors.events.arguments import (
+    Start,
+    Stores,
+    check_handler,
+    handlers_of,
+    opened_hub,
+    policy_of,
+    positions_of,
+    stores_of,
+)
+from leasehold.processors.events.cancelling import Cancellation
+from leasehold.processors.events.checkpointer import CheckpointPolicy
+from leasehold.processors.events.delivery import DeliverySettings
+from leasehold.processors.events.error_reports import ErrorReports, OnError
+from leasehold.processors.events.hub_watch import HubWatch
+from leasehold.processors.events.leaving import as_exit
+from leasehold.processors.events.oversight import Oversight
+from leasehold.processors.events.partition_client import PartitionClient
+from leasehold.processors.events.partition_work import PartitionWork
+from leasehold.processors.events.pump import OnEvent, OnEvents, OnStart, OnStop
+from leasehold.processors.events.shared import Shared
+from leasehold.processors.events.signals import Attention, Calls, terminating
+from leasehold.stores.stand_ins import FixedShare, NoCheckpoints
+from leasehold.waiting import INSTANCE, sentence, when_there
+
+logger = logging.getLogger(__name__)
+
+
+class EventProcessor:
+    """Processes the events of a hub together with all other processors of its consumer group.
+
+    `hub` is a hub or its URL; `stores` a store for ownership and checkpoints, or a pair, each a store or its URL. With
+    (OWNERSHIP, None) nothing is remembered: each acquisition begins at `start`, and there are no checkpoints.
+    Give `on_events` for batches or `on_event` for one event at a time; without either, take partitions with
+    `next_partition_client`.
+
+    on_events           called with an `EventBatch` and a `PartitionContext`
+    on_event            called with an `Event` and a `PartitionContext`
+    on_partition_start  called with the context before the first events of a partition, and again after a failure
+    on_partition_stop   called with the context and a `StopReason` after the last ones
+    on_error            called with an error and the partition that it is about: None for the hub, the stores, the
+                        balancing. One call at a time; what a store or hub says again in the same words is told
+                        once in five minutes
+    consumer_group      who reads together
+    partitions          a fixed share in place of balancing: these partition ids, and no ownership store. `stores` is
+                        one for checkpoints, or (None, CHECKPOINTS). A later start with the same share takes it over
+    name                of this instance, and of no other that runs; a new one of the name takes the old one's
+                        partitions at once. Default: host, process id and a random number, so that no two are alike
+    start               where to begin if the group has no checkpoint yet: default earliest
+    checkpoint          the policy: `every(events=…, seconds=…)` (once a second is the default with handlers),
+                        `EACH_BATCH`, `ON_STOP`, or `MANUAL` (without handlers: always)
+    ownership           how partitions are held, and how many at most
+    delivery            batches, prefetch, and what happens after failures
+    pipeline            what this instance works for: two that name different ones do not share a group
+    table               the table that the handlers write to, with a watermark for each partition, such as a sink of
+                        Leasehold. `start` asks it whether the stores still know what it knows, before anything is
+                        claimed, and a claim that finds no checkpoint goes on behind what it holds: a store that was
+                        wiped does not make the group a new one
+    patience            how many seconds to wait here for a hub that is given as a URL and is away, which is said once,
+                        in the log and as a notice. Stores that are away are waited for as long as it runs
+    notices             where notices go; default: its own, which is `processor.notices`
+    clock, rng          the time, and a `random.Random` for jitter; default: the system's clock, and a new one
+
+    Use it as a context manager, or call `run`, or `start` and `stop`. A processor runs once. Handlers of different
+    partitions run at the same time.
+    """
+
+    def __init__(
+        self,
+        hub: Hub | str,
+        stores: Stores,
+        on_events: OnEvents | None = None,
+        *,
+        on_event: OnEvent | None = None,
+        on_partition_start: OnStart | None = None,
+        on_partition_stop: OnStop | None = None,
+        on_error: OnError | None = None,
+        consumer_group: str = "$Default",
+        partitions: Collection[str] | None = None,
+        name: str = "",
+        start: Start = EARLIEST,
+        checkpoint: CheckpointPolicy | None = None,
+        ownership: OwnershipSettings | None = None,
+        delivery: DeliverySettings | None = None,
+        pipeline: str = "",
+        table: KnowsWatermarks | None = None,
+        patience: float = INSTANCE,
+        notices: Notices | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self._handlers = handlers_of(on_events, on_event, on_partition_start, on_partition_stop)
+        check_handler("on_error", on_error, "an error and a partition")
+        positions = positions_of(start)
+        self._settings = ownership or OwnershipSettings()
+        self._delivery = delivery or DeliverySettings()
+        self._clock = clock or SystemClock()
+        self.notices = notices or Notices()
+        self._errors = ErrorReports(on_error, self._clock, lambda error: self._oversight.leave(error))
+        rng = rng or Random()
+        share: FixedShare | None = None
+        if partitions is not None:
+            share = FixedShare(partitions, self._errors.report, clock=self._clock, rng=rng)
+        self._ownership, self._checkpoints = stores_of(stores, self._settings.request_timeout, share)
+        self._share = share
+        kept = not isinstance(self._checkpoints, NoCheckpoints)
+        policy = policy_of(checkpoint, pulls=self._handlers is None, kept=kept)
+        if table is not None and not kept:
+            rule = "there is no checkpoint store to compare it with"
+            raise ConfigError("table", None, rule, "Name one, or leave it out")
+        self._opened: Hub | None = None
+        self._table, self._patience = table, patience
+        if isinstance(hub, str):
+            self._hub, self._group = when_there(
+                partial(opened_hub, hub, consumer_group), patience=patience, say=self._say_delayed, clock=self._clock
+            )
+            self._opened = self._hub
+        else:
+            self._hub, self._group = hub, hub.consumer_group(consumer_group)
+        self._manager = PartitionManager(
+            self._hub,
+            self._group,
+            self._ownership,
+            self._checkpoints,
+            owner_id=OwnerId(name or unnamed()),
+            settings=self._settings,
+            positions=positions,
+            clock=self._clock,
+            rng=rng,
+            notices=self.notices,
+            pipeline=pipeline,
+            table=table,
+            share=None if share is None else share.left,
+            reads_here=True,
+        )
+        self._dispatch = DispatchThread(self._manager, clock=self._clock)
+        self._watch = HubWatch(self._hub, self._delivery, self._errors.report)
+        self._attention = Attention()
+        self._shared = Shared(
+            hub=self._hub,
+            group_name=self._group.name,
+            manager=self._manager,
+            watch=self._watch,
+            delivery=self._delivery,
+            policy=policy,
+            clock=self._clock,
+            report=self._errors.report,
+            closed=self._attention.ask,
+        )
+        self._lock = threading.RLock()  # a signal handler may stop in the thread that is about to start or stop
+        self._calls = Calls()
+        self._unsubscribe: list[Callable[[], None]] = []
+        self._started = False
+        self._oversight = Oversight(
+            self._shared,
+            self._handlers,
+            stall_timeout=self._settings.stall_timeout,
+            attention=self._attention,
+            begin=self._begin,
+            close=self._close,
+        )
+
+    @property
+    def owner_id(self) -> OwnerId:
+        """The unique name of this instance."""
+        return self._manager.owner_id
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """The partitions held and trusted at this moment, with their owner levels."""
+        try:
+            return {partition: hold.owner_level for partition, hold in self._manager.held().items()}
+        except UsageError:
+            return {}
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started, and not everything has ended yet."""
+        return self._started and not self._oversight.ended
+
+    def start(self) -> None:
+        """Start the threads, and return.
+
+        Raises `UsageError` if it was started or stopped before. With a `table`, `OwnerLevelWentBack`, `EventsMissing`
+        where stores and table do not belong together, `StoreUnavailable` if they cannot be asked within `patience`.
+        """
+        if self._table is not None:
+            watermarks = partial(self._table.watermarks, self._hub.identity)
+            when_there(
+                partial(check_levels, self._group, self._checkpoints, watermarks),
+                patience=self._patience,
+                say=self._say_delayed,
+                clock=self._clock,
+            )
+        with self._calls.entered(), self._lock:
+            if self._stopped_first():
+                raise UsageError("it was stopped before it was started: make another one")
+            if self._started:
+                raise UsageError("a processor runs once: make another one to start again")
+            try:
+                self._started = True
+                self._oversight.start()
+            except BaseException:  # Ctrl-C: what has begun ends in order
+                self._oversight.abandon()
+                raise
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop: begin nothing more, and wait for everything to end, at most `timeout` seconds. Returns whether it has.
+
+        Each partition ends in order: drain, stop handler, checkpoint, relinquish. If the time is over before a
+        handler has returned, its partition stays held, and the ending goes on in the background; call `stop` again
+        to wait on. Others who ask for it meanwhile wait for the hand-over timeout, as for any other.
+
+        From inside a handler it only asks, and returns False. Without a `timeout` it does so too in the thread that was
+        the last to receive from a partition client which is still open, and in a signal handler that has interrupted
+        `start`, `stop` or `next_partition_client`: the caller himself is what it would wait for.
+        """
+        with self._calls.entered(), self._lock:
+            self._oversight.stop()
+            if not self._started:
+                return True
+            ours = threading.current_thread() in (self._errors.thread, *self._oversight.threads)
+            pulled = self._oversight.is_pulled_by(threading.get_ident())
+        if ours or (timeout is None and (pulled or self._calls.here)):
+            return False
+        return self._oversight.wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has been stopped and all has ended, at most `timeout` seconds. Returns whether it has.
+
+        Raises the `UsageError` that kept this instance from working, if there was one; and what one of your functions
+        has raised to end the program, once all has ended: `SystemExit`, also where one of them prints and nobody reads
+        the standard output any more.
+        """
+        if not self._started:
+            raise UsageError("start it first, or call run")
+        ended = self._oversight.wait(timeout)
+        if self._oversight.failure is not None:
+            raise self._oversight.failure
+        if ended and self._oversight.leaving is not None:
+            raise as_exit(self._oversight.leaving) from None
+        return ended
+
+    def run(self) -> None:
+        """Start, and wait until `stop` is called, or Ctrl-C is pressed, or the process is asked to end (SIGTERM).
+
+        Then everything is ended in order before it returns, which it does at once if `stop` was called before. A second
+        SIGTERM ends the process at once.
+        Raises the `UsageError` that kept this instance from working, if there was one, or that there is no handler;
+        and, as `wait` does, what one of your functions has raised to end the program.
+        """
+        if self._handlers is None:
+            raise UsageError(
+                "nobody would read what this processor claims: run() needs on_events or on_event. Without a handler, "
+                "call start() and take partitions with next_partition_client()"
+            )
+        asked: list[int] = []
+        begun = False
+        try:
+            with terminating(asked):
+                self.start()
+                begun = True
+                while not asked and not self.wait(0.2):
+                    pass
+        except KeyboardInterrupt:
+            begun = True
+            logger.info("interrupted: stopping")
+        except UsageError:
+            if not self._stopped_first():
+                raise
+            logger.info("stopped before it was started")
+        finally:
+            if begun:
+                self.stop()
+        if self._started:
+            self.wait()
+
+    def next_partition_client(
+        self, timeout: float | None = None, *, cancel: Cancellation | None = None
+    ) -> PartitionClient | None:
+        """The next partition to work on, for a processor without handlers. Waits for one, at most `timeout` seconds.
+
+        None when the time is over, or `cancel` is called, or the processor is stopped. Several threads may call it.
+        Raises the `UsageError` that keeps this instance from working, if there is one.
+        """
+        if self._handlers is not None:
+            raise UsageError(
+                "this processor has handlers: leave out on_events and on_event to take partitions yourself"
+            )
+        with self._calls.entered():
+            return self._oversight.take(timeout, cancel)
+
+    def __iter__(self) -> Iterator[PartitionClient]:
+        """The partitions to work on, as they come, until the processor is stopped; see `next_partition_client`."""
+        while (client := self.next_partition_client()) is not None:
+            yield client
+
+    def recorded_owner_level(self, hub: str, partition: str) -> int | None:
+        """The owner level in a partition's ownership record, None if there is none.
+
+        Hand this function to a sink's `apply`, so that it can tell a late batch from a store that was wiped.
+        """
+        records: Sequence[Ownership | Checkpoint] = (
+            self._ownership.list_ownership(self._group).records
+            if self._share is None
+            else self._checkpoints.list_checkpoints(self._group)  # whoever comes after a fixed share is seen there
+        )
+        levels = (record.owner_level for record in records if record.partition == partition)
+        return next(levels, None) if hub == self._hub.identity else None
+
+    def __enter__(self) -> EventProcessor:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _stopped_first(self) -> bool:
+        return self._oversight.stopping and not self._started
+
+    def _begin(self) -> None:
+        """Start the other threads."""
+        look = self._oversight.look_again
+        kinds = (OwnershipClaimed, OwnershipLost, HandOverAsked)
+        self._unsubscribe = [self.notices.subscribe(look, kind) for kind in kinds]
+        self._unsubscribe.append(self.notices.subscribe(self._report_cycle, CycleFailed))
+        self._errors.start()
+        self._watch.start()
+        self._dispatch.start()
+
+    def _close(self, fetching: Sequence[PartitionWork]) -> None:
+        """Relinquish what is left, and end the other threads."""
+        self._dispatch.stop(2 * self._settings.request_timeout)
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        until = self._clock.monotonic() + self._settings.request_timeout  # together: each may hang in the hub
+        self._watch.close(self._settings.request_timeout)
+        for work in fetching:
+            work.join(max(0.0, until - self._clock.monotonic()))
+        self._errors.close()
+        if self._opened is not None:
+            self._opened.close()
+
+    def _report_cycle(self, notice: CycleFailed) -> None:
+        self._errors.report(notice.error, logged=True)
+        self._attention.ask()
+
+    def _say_delayed(self, error: LeaseholdError, patience: float) -> None:
+        logger.warning("%s", sentence(error, patience))
+        self.notices.publish(StartDelayed(error, patience))

@@ -1,0 +1,204 @@
+"""The thread that carries one partition's events to its handler, from the start handler to the stop handler.
+
+Owns the processing tasks of one partition at one owner level: a task is what lies between a start handler and its
+stop handler. Promises that handlers of a partition are called by one thread, one after another; that a handler which
+runs is never interrupted; that a task which fails is reported and started again after a pause, until `restarts` gives
+up; and that every ending takes the steps of `stopping`, in their order. A transient error (`is_transient`) raised by a
+handler is retried for as long as the partition is held. One that means to end the program (`leaving`) is not: `leave`
+is told, and the partition is given up with it.
+
+Concurrency: renewals are the dispatch thread's, so that a handler may take its time. If this thread stops for a
+minute, others go on, and the partition stays held as long as the process renews it; if the process does, see
+`partition_work`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leasehold.errors import DataLoss, EndWentBack, is_transient
+from leasehold.logs import about
+from leasehold.model import Event
+from leasehold.notices import BatchDone, BatchRetried
+from leasehold.processors.events.checkpointer import Place
+from leasehold.processors.events.delivery import DeliverySettings, EventBatch
+from leasehold.processors.events.hub_watch import Report
+from leasehold.processors.events.leaving import means_to_leave
+from leasehold.processors.events.partition_client import PartitionContext
+from leasehold.processors.events.partition_work import PartitionWork, described
+from leasehold.processors.events.restarts import Restarts
+from leasehold.processors.events.stopping import EndingStep, StopReason, steps
+
+logger = logging.getLogger(__name__)
+
+OnEvents = Callable[[EventBatch, PartitionContext], object]
+OnEvent = Callable[[Event, PartitionContext], object]
+OnStart = Callable[[PartitionContext], object]
+OnStop = Callable[[PartitionContext, StopReason], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handlers:
+    """What is called for a partition; one of `on_events` and `on_event` is there."""
+
+    on_events: OnEvents | None = None
+    on_event: OnEvent | None = None
+    on_start: OnStart | None = None
+    on_stop: OnStop | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a task came to its end; `started` says whether its start handler returned."""
+
+    reason: StopReason
+    started: bool
+    error: BaseException | None = None
+
+
+class Pump:
+    """Runs the tasks of one partition, until there is a reason to stop or to give it up."""
+
+    def __init__(
+        self,
+        work: PartitionWork,
+        handlers: Handlers,
+        settings: DeliverySettings,
+        report: Report,
+        leave: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        self._work = work
+        self._leave = leave
+        self._context = PartitionContext(work)
+        self._handlers = handlers
+        self._report = report
+        self._restarts = Restarts(settings.attempts, settings.restart_backoff, settings.longest_backoff)
+
+    def run(self) -> None:
+        """What the thread does."""
+        with about(partition=self._work.partition):
+            self._run_to_the_end()
+
+    def _run_to_the_end(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            logger.exception("the work on partition %s failed in an unexpected way", self._work.partition)
+            self._report(error, self._work.partition)
+            self._work.drain()
+            self._work.let_go(described(error))
+        finally:
+            self._work.end()
+
+    def _run(self) -> None:
+        while True:
+            ended = self._task()
+            pause = None
+            if ended.error is not None:
+                self._report(ended.error, self._work.partition)
+                final = isinstance(ended.error, DataLoss | EndWentBack) or ended.error is self._work.unrecordable
+                if means_to_leave(ended.error):
+                    self._leave(ended.error)
+                    final = True
+                if ended.reason is StopReason.FAILED and not final:
+                    pause = self._restarts.failed(self._work.reached, transient=is_transient(ended.error))
+            self._end(ended, again=pause is not None)
+            if pause is None:
+                return
+            self._work.tell(BatchRetried(type(ended.error).__name__, self._work.partition))
+            reason = self._work.pause(pause)
+            if reason is not None:
+                self._end(_Ended(reason, started=False))
+                return
+            self._work.restart()
+
+    def _task(self) -> _Ended:
+        if (reason := self._work.stop_reason) is not None:
+            return _Ended(reason, started=False)
+        started = False
+        try:
+            if self._handlers.on_start is not None:
+                self._handlers.on_start(self._context)
+            started = True
+            return _Ended(self._deliver(), started)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, its partition is to be stopped
+            return _Ended(self._work.stop_reason or StopReason.FAILED, started, error)
+
+    def _deliver(self) -> StopReason:
+        while (batch := self._work.receive(self._patience())) is not None:
+            if batch:
+                with about(batch=f"{batch.partition}/{batch.first}-{batch.last}"):
+                    self._hand_out(batch)
+            else:
+                self._call_idle(batch)
+            self._work.checkpoint_if_due()
+        assert self._work.stop_reason is not None
+        return self._work.stop_reason
+
+    def _call_idle(self, nothing: EventBatch) -> None:
+        """The call with an empty batch that was asked for, if it is due."""
+        if self._handlers.on_events is not None and self._context.until_call() == 0.0:
+            self._context.called()
+            self._handlers.on_events(nothing, self._context)
+
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do though nothing comes, None if there is not."""
+        call = None if self._handlers.on_events is None else self._context.until_call()
+        both = (self._work.until_checkpoint(), call)
+        return min((each for each in both if each is not None), default=None)
+
+    def _hand_out(self, batch: EventBatch) -> None:
+        started = self._work.now
+        self._call(batch)
+        self._work.tell(BatchDone(len(batch), {"handle": self._work.now - started}))
+
+    def _call(self, batch: EventBatch) -> None:
+        if self._handlers.on_events is not None:
+            self._context.called()
+            self._handlers.on_events(batch, self._context)
+            self._work.processed(
+                Place(batch.last, batch.last_offset, {}, batch.last_enqueued), len(batch), batch_ended=True
+            )
+            return
+        assert self._handlers.on_event is not None
+        last = batch.last
+        for event in batch:
+            if not self._work.goes_on():
+                return
+            self._handlers.on_event(event, self._context)
+            number = event.sequence_number
+            self._work.processed(Place(number, event.offset, {}, event.enqueued_time), 1, batch_ended=number == last)
+            self._work.checkpoint_if_due()
+
+    def _end(self, ended: _Ended, *, again: bool = False) -> None:
+        """Take the steps of the ending. A stop handler that raises leaves out the checkpoint."""
+        work, told = self._work, True
+        for step in steps(ended.reason, started=ended.started, again=again):
+            match step:
+                case EndingStep.DRAIN:
+                    work.drain()
+                case EndingStep.STOP_HANDLER:
+                    told = self._tell(ended.reason)
+                case EndingStep.CHECKPOINT if told:
+                    work.record_owed()
+                case EndingStep.RELINQUISH:
+                    gave_up = ended.reason is StopReason.FAILED and ended.error is not None
+                    work.let_go(described(ended.error) if gave_up and ended.error else "")
+                case _:
+                    logger.warning("partition %s: no checkpoint, since the stop handler failed", work.partition)
+
+    def _tell(self, reason: StopReason) -> bool:
+        """Call the stop handler. Returns whether it returned."""
+        if self._handlers.on_stop is None:
+            return True
+        self._work.touch()
+        try:
+            self._handlers.on_stop(self._context, reason)
+        except BaseException as error:  # noqa: BLE001 - as above: the steps after it are to be taken
+            self._report(error, self._work.partition)
+            if means_to_leave(error):
+                self._leave(error)
+            return False
+        return True

@@ -1,0 +1,31 @@
+"""What the partitions of one processor have in common.
+
+Owns the value that each partition's work is made with. Nothing in it belongs to one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leasehold.clock import Clock
+from leasehold.hubs.base import Hub
+from leasehold.ownership.partition_manager import PartitionManager
+from leasehold.processors.events.checkpointer import CheckpointPolicy
+from leasehold.processors.events.delivery import DeliverySettings
+from leasehold.processors.events.hub_watch import HubWatch, Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all partitions of a processor share. `closed` is called when the work on one has ended."""
+
+    hub: Hub
+    group_name: str
+    manager: PartitionManager
+    watch: HubWatch
+    delivery: DeliverySettings
+    policy: CheckpointPolicy
+    clock: Clock
+    report: Report
+    closed: Callable[[], None]

@@ -1,0 +1,312 @@
+"""One worker's turn at an entity: its lease, the messages in hand, and those that are parked in the sink.
+
+Owns the order: a parked message comes before all later ones of its entity. It is tried where it stands in the order, if
+it is due; if it is not, what is behind it is parked too (`park`), or waits. Other rules are in `room` and
+`sinks.beside.messages.parking`.
+
+Who may be doing what at the same time: any number of processes at any line here with the same entity; the lease keeps
+most of them out, the sink's transactions all. What happens when this thread stops for a minute (or for good):
+
+    lease taken     it is renewed by the process's thread; a process that is paused loses it, and sees so in `work`
+    tried           see `work`
+    parked          the message is in the sink, and still in the queue: it comes again, and is found parked
+    noted           the same; once it is deferred, whoever works on the entity asks for it by its number
+    lease given back `kept_leases` gives it up soon; another holder reads what was committed
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from leasehold.clock import Clock
+from leasehold.errors import LeaseholdError, may_pass
+from leasehold.processors.queues.content import ContentReader, Unfit, lease_key_of
+from leasehold.processors.queues.kept_leases import KeptLeases
+from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result, Start
+from leasehold.processors.queues.parked import message_of, parked_of
+from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, pause
+from leasehold.processors.queues.work import Hold, Work
+from leasehold.queues.base import QueueMessage
+from leasehold.sinks.beside.messages.parking import ParkedMessage, ParkedMessages
+
+logger = logging.getLogger(__name__)
+
+Report = Callable[[Start, HeldMessage | None, Result], None]
+"""Told of each try; of one at a parked message, or at an entity for its sake, without a message in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Deferred messages that are in hand now, and those of the notes whose message is in the queue no more."""
+
+    held: tuple[HeldMessage, ...] = ()
+    gone: tuple[ParkedMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unnoted:
+    """Deferred messages, some of which may be noted by nobody."""
+
+    messages: tuple[QueueMessage, ...]
+
+
+Fetch = Callable[[Start, Sequence[ParkedMessage]], Fetched]
+"""Receives deferred messages; what somebody else has at hand is in neither part of the answer."""
+
+_KNOWN = 1_000
+"""Parked messages of an entity that are looked through for one."""
+_KEEPS = (BusyPolicy.PARK, BusyPolicy.DEFER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One turn, and whom it reports to."""
+
+    start: Start
+    lease: Hold
+    report: Report
+    fetch: Fetch
+    stopping: Callable[[], bool]
+
+
+class Turns:
+    """What workers share. Used from any thread. `parking` is None for a sink that keeps no parked messages."""
+
+    def __init__(
+        self,
+        queue: str,
+        work: Work,
+        reader: ContentReader,
+        parking: ParkedMessages | None,
+        *,
+        settings: QueueDelivery,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._queue, self._work, self._reader, self._parking = queue, work, reader, parking
+        self._settings, self._clock, self._rng = settings, clock, rng
+
+    def due(self, at_most: int) -> Mapping[str, tuple[Any, ...]]:
+        """Entities whose parked messages are due, by the keys of their leases; none while the sink is away."""
+        assert self._parking is not None
+        try:
+            return {lease_key_of(key): key for key in self._parking.due(self._queue, at_most)}
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            return {}
+
+    def take(
+        self, start: Start, leases: KeptLeases, report: Report, fetch: Fetch, stopping: Callable[[], bool]
+    ) -> None:
+        """Under the entity's lease, work through the messages until one does not go on, and report each that was tried.
+
+        Raises what no waiting mends, such as a table that has been altered.
+        """
+        first = start.held[0] if start.held else None
+        try:
+            lease = leases.take(start.key, start.ahead)
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            report(start, first, Result(Ending.AWAY, description=str(error)))
+            return
+        if lease is None:
+            self._busy(start, report)
+            return
+        try:
+            turn = _Turn(start, lease, report, fetch, stopping)
+            if self._through_held(turn) and start.parked is not None:
+                self._through_parked(turn, start.parked, before=None)
+        finally:
+            leases.give_back(lease)
+
+    def _through_held(self, turn: _Turn) -> bool:
+        """Try the messages in hand, in their order; whether none of them is left."""
+        rest = turn.start.held
+        while rest:
+            if turn.stopping() or not rest[0].trusted(self._clock.monotonic()):
+                return False
+            results = self._work.tried_together(rest, turn.lease, turn.stopping)
+            for held, result in zip(rest, results, strict=False):
+                ended = self._ended(turn, held, result)
+                turn.report(turn.start, held, ended)
+                if not ended.goes_on:
+                    return False
+            rest = rest[len(results) :]
+        return True
+
+    def note(self, messages: Sequence[QueueMessage], stopping: Callable[[], bool]) -> list[QueueMessage]:
+        """Note deferred messages that nobody has noted; return those that are done. None while the sink is away."""
+        try:
+            return self._noted(messages, stopping)
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            return []
+
+    def _noted(self, messages: Sequence[QueueMessage], stopping: Callable[[], bool]) -> list[QueueMessage]:
+        assert self._parking is not None
+        done = []
+        for message in messages:
+            if stopping():
+                break
+            content = self._reader.read(message)
+            if isinstance(content, Unfit):
+                number, why = message.sequence_number, content.description
+                logger.warning("message %d is deferred, and stays so: %s", number, why)
+                continue
+            known = self._parking.first(self._queue, content.key, _KNOWN)
+            if not any(each.name.identity == message.identity for each in known):
+                parked = replace(parked_of(message, self._work.name_of(message), content.key), body=None)
+                if not self._parking.park(replace(parked, deliveries=message.delivery_count)):
+                    done.append(message)
+        return done
+
+    def _busy(self, start: Start, report: Report) -> None:
+        if self._settings.busy in _KEEPS:
+            for held in start.held:
+                result = self._parked(held, Result(Ending.BUSY))
+                report(start, held, result)
+                if not result.goes_on:
+                    break
+        elif start.held:
+            report(start, start.held[0], Result(Ending.BUSY))
+        if start.parked is not None:
+            report(start, None, Result(Ending.BUSY))
+
+    def _ended(self, turn: _Turn, held: HeldMessage, result: Result) -> Result:
+        """What becomes of a message in hand that was tried; parked ones of its entity that are before it come first."""
+        if result.ending is Ending.BEHIND and self._through_parked(turn, held.content.key, before=held):
+            result = self._work.tried(held, turn.lease)
+        if self._settings.busy in _KEEPS and result.ending in (Ending.BEHIND, Ending.FAILED):
+            result = self._parked(held, result)
+        if self._parking is not None and self._is_last(held, result):
+            try:  # it may have come again; the queue's dead letters have it now
+                self._parking.remove(self._parked_of(held))
+            except LeaseholdError as error:
+                if not may_pass(error):
+                    raise
+                return Result(Ending.AWAY, description=str(error))
+        return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
+
+    def _is_last(self, held: HeldMessage, result: Result) -> bool:
+        """Whether a message is going to be dead-lettered."""
+        failed = result.ending is Ending.FAILED and held.delivery >= self._settings.max_deliveries
+        return failed or result.ending is Ending.REJECTED
+
+    def _parked_of(self, held: HeldMessage) -> ParkedMessage:
+        message = held.message
+        parked = parked_of(message, self._work.name_of(message), held.content.key)
+        return replace(parked, body=None) if self._settings.busy is BusyPolicy.DEFER else parked
+
+    def _parked(self, held: HeldMessage, result: Result) -> Result:
+        """Park a message in hand. One that has failed for the last time is left to be dead-lettered."""
+        if self._is_last(held, result):
+            return result
+        failed = result.ending is Ending.FAILED
+        parked = replace(self._parked_of(held), deliveries=held.delivery if failed else held.delivery - 1)
+        ending = Ending.PARKED if self._settings.busy is BusyPolicy.PARK else Ending.DEFERRED
+        assert self._parking is not None
+        try:
+            if failed:
+                result = self._put_after(self._parking, parked, result)
+                return replace(result, ending=ending) if result.ending is Ending.FAILED else result
+            return Result(ending if self._parking.park(parked) else Ending.REPEATED)
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            return Result(Ending.AWAY, description=str(error))
+
+    def _put_after(self, parking: ParkedMessages, parked: ParkedMessage, result: Result) -> Result:
+        """Keep a message after a try that failed, which `deliveries` counts; the result says for how long."""
+        wait = pause(self._settings, parked.deliveries, self._rng) if result.after is None else result.after
+        kept = parking.park(replace(parked, next_at=self._clock.wall() + wait, error=result.description))
+        return replace(result, after=wait) if kept else Result(Ending.REPEATED)
+
+    def _through_parked(self, turn: _Turn, key: tuple[Any, ...], *, before: HeldMessage | None) -> bool:
+        """Try the entity's parked messages that come `before`, in their order; whether none of them is left."""
+        if self._parking is None:
+            return False
+        try:
+            while found := self._parking.first(self._queue, key, self._settings.at_once):
+                some = [each for each in found if before is None or each.place < before.place]
+                if not all(self._tried_each(turn, self._parking, some)):
+                    return False
+                if len(some) < len(found):
+                    return True
+        except LeaseholdError as error:
+            if not may_pass(error):
+                raise
+            turn.report(turn.start, None, Result(Ending.AWAY, description=str(error)))
+            return False
+        return True
+
+    def _tried_each(self, turn: _Turn, parking: ParkedMessages, found: Sequence[ParkedMessage]) -> Iterator[bool]:
+        """Try parked messages one after the other; of each, whether the next one may follow."""
+        fetched: dict[str, HeldMessage] = {}
+        for place, parked in enumerate(found):
+            if turn.stopping() or parked.next_at > self._clock.wall():
+                yield False
+                return
+            held = None
+            if parked.body is None:
+                if parked.name.identity not in fetched:
+                    some = [each for each in found[place:] if each.body is None]
+                    answer = turn.fetch(turn.start, some[:1] if parked.error else some)
+                    fetched |= {each.message.identity: each for each in answer.held}
+                    for gone in answer.gone:
+                        logger.warning("message %d is in the queue no more", gone.name.sequence_number)
+                        parking.remove(gone)
+                    if parked in answer.gone:
+                        continue
+                held = fetched.get(parked.name.identity)
+                if held is None or not held.trusted(self._clock.monotonic()):
+                    yield False  # somebody else has it at hand, or it is not deferred yet
+                    return
+                result = self._tried_deferred(turn, parking, parked, held)
+            else:
+                result = self._tried_parked(parking, parked, turn.lease)
+            turn.report(turn.start, held, result)
+            yield result.goes_on and result.ending is not Ending.DEFERRED
+
+    def _tried_deferred(self, turn: _Turn, parking: ParkedMessages, parked: ParkedMessage, held: HeldMessage) -> Result:
+        """One try at a deferred message, which is in hand now; its note is removed with its effect."""
+        result = self._work.tried(held, turn.lease)
+        if result.ending is Ending.REPEATED or self._is_last(held, result):
+            parking.remove(parked)
+        elif result.ending is Ending.FAILED:
+            result = self._put_after(parking, replace(parked, deliveries=held.delivery), result)
+            return replace(result, ending=Ending.DEFERRED) if result.ending is Ending.FAILED else result
+        return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
+
+    def _tried_parked(self, parking: ParkedMessages, parked: ParkedMessage, lease: Hold) -> Result:
+        """One try at a parked message; what has become of it is in the sink then."""
+        message = message_of(parked)
+        content = self._reader.read(message)
+        if isinstance(content, Unfit):
+            return self._set_aside(parking, parked, f"{content.reason}: {content.description}")
+        if content.key != parked.key:
+            return self._set_aside(parking, parked, f"it was parked for {parked.key}, and is of {content.key} now")
+        delivery = parked.deliveries + 1
+        result = self._work.tried_message(message, content, delivery, lease)
+        if result.ending is Ending.REPEATED:
+            parking.remove(parked)
+        elif result.ending is Ending.REJECTED:
+            return self._set_aside(parking, parked, f"{result.reason}: {result.description}")
+        elif result.ending is Ending.FAILED:
+            if delivery >= self._settings.max_deliveries:
+                return self._set_aside(parking, parked, f"{FAILED_REASON}: {result.description}")
+            return self._put_after(parking, replace(parked, deliveries=delivery), result)
+        return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
+
+    def _set_aside(self, parking: ParkedMessages, parked: ParkedMessage, reason: str) -> Result:
+        name = parked.name
+        if not parking.set_aside(parked, reason):
+            return Result(Ending.REPEATED)
+        logger.warning("message %d of %r is a rejected row: %s", name.sequence_number, parked.key, reason)
+        return Result(Ending.SET_ASIDE, description=reason)

@@ -1,0 +1,98 @@
+"""What a batch changes beside the rows of its table, in the same transaction: for every sink with transactions alike.
+
+Owns what is asked of a transaction for it, by the protocol of each part: versions of entities, what producers have sent
+twice, rows of related tables, parked events, the outbox. Raises `UsageError` where the database keeps no such thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from leasehold.errors import UsageError
+from leasehold.sinks.beside.outbox.contract import TakesEvents
+from leasehold.sinks.beside.parking.contract import ParksEvents
+from leasehold.sinks.beside.related import WritesSteps
+from leasehold.sinks.beside.versions import VersionsEntities
+from leasehold.sinks.rules import duplicates, fence
+from leasehold.sinks.rules.batch import Batch, Identities
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.related import Related
+from leasehold.sinks.transactions import RemembersIdentities
+
+P = TypeVar("P")
+
+
+class BesideRows:
+    """A transaction on `table`, as what keeps something beside its rows."""
+
+    def __init__(self, transaction: object, table: str) -> None:
+        self._transaction, self._table = transaction, table
+
+    def of_last_versions(self, batch: Batch) -> Batch | None:
+        """The batch, computed anew where entities have moved since it read them; None to do so outside. `versions`."""
+        versions = self._as(VersionsEntities, "keeps no versions of entities")  # type: ignore[type-abstract]
+        its = batch.versioned
+        if its is None:
+            return batch
+        now = versions.lock_entities(its.read)
+        moved = [key for key, version in its.read.items() if now[key] != version]
+        if moved and its.again is not None:
+            anew = its.again(versions.known_entities(its.schema, moved))
+            if anew is None or anew.versioned is None:
+                return None
+            batch, its = anew, anew.versioned
+        versions.raise_versions(its.read, its.latest)
+        return batch
+
+    def judge_duplicates(self, identities: Identities, plan: fence.Plan, now: float) -> duplicates.Verdict:
+        """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for.
+
+        `now` is the sink's clock, in seconds since 1970.
+        """
+        memory = self._as(RemembersIdentities, "keeps no memory of duplicates. Leave out deduplicate_by")  # type: ignore[type-abstract]
+        events = duplicates.admitted(identities, plan)
+        known = memory.known_identities({one.identity for one in events})
+        reached = memory.identities_reached() if events else None
+        verdict = duplicates.judge(events, known, identities.window, reached, int(now * 1_000_000))
+        memory.remember_identities(verdict.remembered)
+        if events:
+            if verdict.reached != reached:
+                memory.identities_reach(verdict.reached)
+            memory.forget_identities(verdict.forget_before, verdict.forget_at_most)
+        return verdict
+
+    def relate(self, related: Related) -> dict[int, str]:
+        """Rules 2 and 3 of `related`: what the database refuses, by the number of the event."""
+        writes = self._as(WritesSteps, "writes no related tables")  # type: ignore[type-abstract]
+        violations: dict[int, str] = {}
+        undone = set()
+        for step in related.steps:
+            if step.key not in undone and (reason := writes.write_step(related.schema, step)) is not None:
+                violations[step.number] = reason
+                undone.add(step.key)
+        return violations
+
+    def has_what_was_tried(self, parking: Parking) -> bool:
+        """Rule 3 of `parking`: whether the events that were tried again are parked still."""
+        its = parking.tried
+        return not its or self._parks().are_parked(parking.hub, parking.partition, its)
+
+    def park(self, parking: Parking, now: float) -> None:
+        """Change parked events."""
+        self._parks().park(parking, now)
+
+    def emit(self, events: Sequence[EmittedEvent], plan: fence.Plan, now: float) -> None:
+        """Put into the outbox what events of admitted ranges have emitted."""
+        takes = self._as(TakesEvents, "keeps no outbox")  # type: ignore[type-abstract]
+        admitted = {each.range.lane for each in plan.admitted}
+        takes.emit([one for one in events if (one.hub, one.partition) in admitted], now)
+
+    def _parks(self) -> ParksEvents:
+        return self._as(ParksEvents, "parks no events")  # type: ignore[type-abstract]
+
+    def _as(self, protocol: type[P], otherwise: str) -> P:
+        if not isinstance(self._transaction, protocol):
+            raise UsageError(f"the database of the table {self._table} {otherwise}")
+        return self._transaction

@@ -1,0 +1,19 @@
+"""Messages of a queue, beside a table: which are done, and those that wait."""
+
+from leasehold.sinks.beside.messages.contract import (
+    KeepsMessages,
+    KnownOfMessage,
+    MessageChange,
+    MessageName,
+    MessageOutcome,
+    SentAs,
+)
+
+__all__ = [
+    "KeepsMessages",
+    "KnownOfMessage",
+    "MessageChange",
+    "MessageName",
+    "MessageOutcome",
+    "SentAs",
+]

@@ -1,0 +1,1 @@
+"""The outbox: events that handlers emit, kept until they are sent."""

@@ -1,0 +1,145 @@
+"""What a sink promises of its outbox: events that handlers emit, kept until they are sent.
+
+Owns the contract. A sink with it has an `outbox`, and its transaction implements `TakesEvents`.
+
+1. An event is put into the outbox by the batch that applies what emitted it (`Batch.outbox`), in its transaction, with
+   the partition it came from, its cause and its place among what the cause emits. A batch whose range is refused, or
+   that is outdated, puts nothing; so a batch that emits says which watermarks it was computed under
+   (`Batch.read_under`).
+2. The events of one partition are numbered in the order in which they took effect, and no number is ever given twice.
+   That is the order to send them in.
+3. An event is removed by who has sent it, under the lock of its partition's watermark and only if no higher owner level
+   has been there. A former owner removes nothing: the next one sends what is left, and decides.
+4. One that its receiver refuses for good is marked with the reason, stays, and is passed by from then on.
+5. A reset leaves the outbox as it is: what was committed is sent, and what is emitted again has the same id. It is
+   removed with what is forgotten of its entity.
+
+Any number of threads and processes may read one partition's events at once. Who stops between reading and removing has
+changed nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from leasehold.sinks.rules.emitted import EmittedEvent
+
+__all__ = ["KeepsOutbox", "Outbox", "OutboxCounts", "TakesEvents", "WaitingEvent"]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEvent:
+    """An event of the outbox, under its number. `id` names it for good, and is the same however often it is sent.
+
+    `unfit` says why it is none that can be sent: somebody else has written it, or what was there has been spoiled.
+    """
+
+    number: int
+    id: str
+    body: bytes
+    key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    unfit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxCounts:
+    """How many events wait to be sent, since when the first of them (seconds since 1970), and how many were refused."""
+
+    waiting: int = 0
+    since: float | None = None
+    refused: int = 0
+
+
+class Outbox(Protocol):
+    """The outbox of one entity table. `check` comes first."""
+
+    def check(self) -> None:
+        """Make what is missing."""
+        ...
+
+    def waiting(self, hub: str, partition: str, at_most: int, size: int) -> list[WaitingEvent]:
+        """The first events that wait of this partition, in order: so many, and no more once their bodies have `size`
+        bytes. At least one, if there is one."""
+        ...
+
+    def lanes(self) -> list[tuple[str, str]]:
+        """The hubs and partitions of which events wait."""
+        ...
+
+    def remove(self, hub: str, partition: str, owner_level: int, numbers: Collection[int]) -> bool:
+        """Remove what was sent: rule 3. False, with nothing changed, if a higher level has been there."""
+        ...
+
+    def refuse(self, hub: str, partition: str, owner_level: int, number: int, reason: str) -> bool:
+        """Mark what its receiver refuses for good: rule 4. False as `remove`."""
+        ...
+
+    def counts(self) -> OutboxCounts:
+        """How much is there. Makes nothing."""
+        ...
+
+
+@runtime_checkable
+class KeepsOutbox(Protocol):
+    """What a sink may do beside: keep events until they are sent."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the table."""
+        ...
+
+
+@runtime_checkable
+class TakesEvents(Protocol):
+    """What a transaction may do beside, under the lock of the partitions' watermarks."""
+
+    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
+        """Put events into the outbox, in this order: rule 2."""
+        ...
+
+
+def id_of(hub: str, partition: str, sequence_number: int, place: int) -> str:
+    """What names an emitted event for good: its cause, and its place among what the cause has emitted."""
+    return f"{hub}/{partition}/{sequence_number}/{place}"
+
+
+def text_of_properties(properties: Mapping[str, str]) -> str:
+    """Properties as they are kept: a JSON object."""
+    return json.dumps(dict(properties), ensure_ascii=False)
+
+
+def waiting_event(
+    number: int, hub: str, partition: str, cause: int, place: int, key: object, body: object, properties: object
+) -> WaitingEvent:
+    """An event as it was kept, whoever has written it: texts may come as UTF-8. Raises nothing."""
+    name = id_of(hub, partition, cause, place)
+    try:
+        return WaitingEvent(number, name, _bytes(body), None if key is None else _text(key), _properties(properties))
+    except (ValueError, RecursionError) as error:
+        why = "its properties are nested too deep" if isinstance(error, RecursionError) else str(error)
+        return WaitingEvent(number, name, b"", unfit=f"the outbox holds what no handler has emitted: {why}")
+
+
+def _properties(kept: object) -> Mapping[str, str]:
+    found = json.loads(_text(kept))
+    if not isinstance(found, dict):
+        raise ValueError("its properties are no JSON object")
+    return {_text(name): _text(value) for name, value in found.items()}
+
+
+def _text(value: object) -> str:
+    found = value.decode() if isinstance(value, bytes) else value
+    if not isinstance(found, str):
+        raise ValueError("a key or a property is no text")
+    found.encode()  # half a surrogate pair has no UTF-8
+    return found
+
+
+def _bytes(body: object) -> bytes:
+    if not isinstance(body, bytes):
+        raise ValueError("its body is no bytes")
+    return body

@@ -1,0 +1,1 @@
+"""Parked events: those whose handler has raised, and those of the same entity behind them."""

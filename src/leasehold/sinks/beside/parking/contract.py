@@ -1,0 +1,77 @@
+"""What a sink keeps of parked events: those whose handler has raised, and those of the same entity behind them.
+
+Owns the contract. A sink with it implements `KeepsParked`.
+
+1. An event is parked by the batch that moves the watermark past it, in the same transaction, with all that its handler
+   is given.
+2. Parked events are changed by batches alone (`Batch.parking`), under the lock of the watermark row and at its level,
+   and by persons (a reset, `forget`). A batch whose range is refused changes none of them. One that says which
+   watermark it read them under (`Batch.read_under`) finds out whether anybody else has changed them since: whoever
+   does so moves that watermark, or its count of changes.
+3. A batch that tries parked events again (`Parking.retried`) has an empty range, where the watermark stands: so it is
+   fenced like every other. Its rows and rejected events are those of parked events, and are written in the transaction
+   that removes them: none takes effect twice, and none is lost.
+   The commit finds every one of them there, or is outdated: somebody else has applied it, or removed it.
+4. The holder of an entity's lease may try parked events of a partition that another process owns (`Parking.by_guest`),
+   at the owner level and under the watermark that are there. It changes nothing that the owner's batch at hand was
+   computed from, but for its own entity, whose version tells; so no change is counted, and that batch goes through.
+5. A reset removes the parked events that will be read again, those above the place that it sets, and leaves the others.
+   They are gone with a table that was dropped and is reset.
+
+Any number of threads and processes may bring batches of one partition at once: they follow one another by its watermark
+row. Who stops between reading parked events and the commit has done nothing; its commit is refused, or outdated, once
+another owner has been there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol, runtime_checkable
+
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.parking import ParkedEvent, Parking
+
+__all__ = ["KeepsParked", "ParksEvents"]
+
+
+@runtime_checkable
+class KeepsParked(Protocol):
+    """What a sink may do beside: keep parked events. `check_parked` comes first."""
+
+    def check_parked(self) -> None:
+        """Make what is missing."""
+        ...
+
+    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
+        """The entities of this partition that have parked events, each with the `next_at` of its first one.
+
+        Infinite if that is of another partition: `versions`, rule 4.
+        """
+        ...
+
+    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
+        """The first so many parked events of these entities of this partition, in their order.
+
+        None that waits behind another partition's.
+        """
+        ...
+
+
+@runtime_checkable
+class ParksEvents(Protocol):
+    """What a transaction may do beside, under the lock of the partitions' watermarks."""
+
+    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
+        """Whether all these events of a partition are parked."""
+        ...
+
+    def park(self, parking: Parking, now: float) -> None:
+        """Change parked events.
+
+        One of parked events (`retried`) is a change outside of batches, and counted, unless a guest makes it.
+        """
+        ...
+
+    def unpark_above(self, marks: Mapping[tuple[str, str], int]) -> None:
+        """Remove the parked events of these partitions above these sequence numbers: rule 5."""
+        ...

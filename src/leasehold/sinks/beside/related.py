@@ -1,0 +1,103 @@
+"""Rows of related tables, which a handler writes with its entity's state, in the batch's one transaction.
+
+Owns the contract, and what a handler says of such rows. A sink with it implements `RelatesTables`.
+
+1. A related table is in the same schema (Postgres) or file (SQLite) as the entity table. Somebody else makes it, with
+   whatever constraints; a `Row` needs a unique index, or the primary key, on just its keys.
+2. What events make of their entities is written event by event in the order of the batch: a state before its rows, and
+   its deletion behind them. So rows may refer to their entity, and one event may make room for the next one.
+3. An event whose rows, or whose deletion, the database refuses is undone, with the later ones of its entity. All others
+   are tried, and then nothing of the batch is applied: `BatchResult.violations` says which events those are, and why.
+   Who has brought the batch computes it again without them. So it is with an entity's state that the database refuses;
+   of that alone, it names the last of its events, and given all states in between (`Computed.by_steps`) the right one.
+4. Nobody but the batches of the entity's partition need write these rows; who does so beside waits for their
+   transaction, and they for it. Two that wait for each other over a unique value are a deadlock, which the server ends
+   by undoing one, and that one is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from leasehold.errors import ConfigError
+from leasehold.sinks.rules.related import EntityStep, Gone, Row
+from leasehold.sinks.rules.table import TableSpec, folded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RelatedTable", "RelatesTables", "ShowsRelated", "WritesSteps"]
+
+
+@runtime_checkable
+class RelatesTables(Protocol):
+    """What a sink may do beside `KeepsStates`: write rows of related tables."""
+
+    def check_related(self, tables: Collection[str]) -> None:
+        """Refuse what is no table that may be written to. Raises `ConfigError`, `UsageError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedTable:
+    """What a handler may write to: the columns that it may give, and those that name a row (`Row.keys`), in each way.
+
+    `missing` are the rights on the table that this user has not, of SELECT, INSERT, UPDATE and DELETE.
+    """
+
+    columns: tuple[str, ...]
+    keys: tuple[tuple[str, ...], ...]
+    missing: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class ShowsRelated(Protocol):
+    """What a sink may do beside `RelatesTables`: say what its handler may write to, before it does."""
+
+    def related_table(self, name: str) -> RelatedTable:
+        """The table of this name. Raises what `check_related` raises."""
+        ...
+
+
+@runtime_checkable
+class WritesSteps(Protocol):
+    """What a transaction may do beside, after `fit`."""
+
+    def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
+        """Write what an event makes of its entity, or nothing of it: then why the database refuses it."""
+        ...
+
+
+def check_names(spec: TableSpec, tables: Collection[str]) -> None:
+    """Refuse names that are no related tables'. Raises `ConfigError`."""
+    for name in tables:
+        taken = folded(name).startswith(("leasehold_", "sqlite_"))
+        if taken or folded(name) in (folded(spec.name), folded(spec.rejected)):
+            raise ConfigError(
+                "related",
+                name,
+                "it is a table of Leasehold's own, or the handler's",
+                "Name other tables, which are there",
+            )
+
+
+def missing(spec: TableSpec, name: str) -> ConfigError:
+    """The error for a related table that is not there."""
+    return ConfigError(
+        "related", name, f"there is no such table beside {spec.name}", "Make it; Leasehold makes no related tables"
+    )
+
+
+def wrong_columns(row: Row | Gone, strangers: Collection[str], columns: Iterable[str]) -> str:
+    """What is wrong with a row that has other columns than its table."""
+    return f"{row.table} has no column {', '.join(strangers)}; it has {', '.join(columns)}"
+
+
+def no_unique_index(row: Row) -> str:
+    """What is wrong with a row whose keys nothing makes unique."""
+    keys = ", ".join(row.keys)
+    return (
+        f"{row.table} has no unique index on just {keys}: CREATE UNIQUE INDEX ON it, or give Row the keys that it has"
+    )

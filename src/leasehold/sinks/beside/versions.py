@@ -1,0 +1,81 @@
+"""Entities whose events are in several partitions: each has a version, which every commit about it raises.
+
+Owns the contract of a table with `TableSpec.spread`. A sink with it implements `KeepsVersions`.
+
+1. `read_entities` gives an entity's version, and its state and whether it has parked events as of that version or
+   later. A batch that was computed from these says which versions it has read (`Batch.versioned`).
+2. Its transaction locks the watermark row of its partition, then the versions of all its keys, in the order of their
+   texts, and compares. For the keys whose version has moved it asks for the batch anew (`Versioned.again`), with what
+   is known of them under the lock, so from the last state there is. Then it writes, and raises all these versions.
+3. `latest` of an entity is the highest value of `sequence_by` that has taken effect: what is lower comes late.
+4. Events of an entity are parked in one order over all partitions, that of their commits: those of one commit by
+   sequence number. `parked_entities` and `parked_events` leave out what waits behind another partition's event. An
+   entity that has parked events is changed by the owner of the first of them alone: all others park behind it. So a
+   batch of parked events compares nothing (`again` is None). Where entities are leased, the holder changes it, and
+   compares (`parking`, rule 4): `first_parked` tells it whose event is the first.
+
+So what takes effect is what one commit after the other would have made of it, however many processes compute from one
+state at once. No commit waits for another one in a circle: watermarks first, by hub and partition, then versions by
+key. A process that stops after it has read has done nothing, and its keys move on; one that stops in its transaction,
+or in a handler that `again` calls, holds up those who want its keys until the server ends it (Postgres), or all
+writers until their time-outs (SQLite). Killed there, it has done nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from leasehold.sinks.rules.batch import KnownEntity, OrderValue
+from leasehold.sinks.rules.ordering import Key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from leasehold.sinks.rules.fence import Lane
+
+__all__ = ["KeepsVersions", "VersionsEntities", "latest_of"]
+
+
+def latest_of(kept: object) -> OrderValue | None:
+    """What was kept as `latest`, as JSON; None where it says nothing, also what nobody here has written."""
+    try:
+        value = json.loads(kept) if isinstance(kept, str | bytes) else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, int | float | str) and value == value else None
+
+
+@runtime_checkable
+class KeepsVersions(Protocol):
+    """What a sink may do beside `KeepsStates` and `KeepsParked`. `check_entities` comes first."""
+
+    def check_entities(self) -> None:
+        """Make what is missing."""
+        ...
+
+    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """What is known of each of these: rule 1."""
+        ...
+
+    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
+        """Of those that have parked events, the hub and partition of the first one, and its `next_at`."""
+        ...
+
+
+@runtime_checkable
+class VersionsEntities(Protocol):
+    """What a transaction may do beside, under the lock of the batch's watermarks."""
+
+    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
+        """The versions of these, which nobody else changes until the transaction ends."""
+        ...
+
+    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """What is known of these, which are locked."""
+        ...
+
+    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
+        """Raise the versions of these, which are locked, and note what is the latest of those that have one."""
+        ...

@@ -1,0 +1,368 @@
+"""A batch as it arrives, and the order in which its rows are applied.
+
+Owns the reading of the fence's columns. Promises one order, whatever order the rows arrive in: by hub and
+partition (as text), owner level, sequence number; rows of one event keep the order they came in, and rows
+that the caller could not parse come after those of the same event that it could. Refuses rows that do not
+say which event they come from, and those of other events than the batch has read. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from leasehold.errors import SchemaMismatch, StaleBatch
+from leasehold.model import EventRange
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.rules.fence import Lane, Plan, Range, Watermark
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.related import Related
+from leasehold.sinks.rules.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
+from leasehold.sinks.rules.values import Column, Kind, kind_of
+
+REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")
+"""The columns of rows that the caller could not parse; whatever else the source gave may come with them."""
+
+
+IDENTITY_COLUMNS = ("hub", "partition", "sequenceNumber", "identity", "enqueuedTime")
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """What the events of a batch are known by to their producers: one row an event, with `IDENTITY_COLUMNS`.
+
+    `expression` is what gave them, as text; of two events that are at most `window` seconds apart the second is dropped
+    (`duplicates`).
+    """
+
+    rows: pa.Table
+    expression: str
+    window: float
+
+
+OrderValue = int | float | str
+"""A value of `sequence_by`, as it is compared (`values.order_values`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEntity:
+    """What is known of an entity; `version` 0 if it has never been seen. `waits` says that it has parked events."""
+
+    version: int = 0
+    latest: OrderValue | None = None
+    state: Mapping[str, Any] | None = None
+    waits: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:  # many go between processes, and a dataclass by itself is slow to pickle
+        return KnownEntity, (self.version, self.latest, self.state, self.waits)
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """What a batch of a spread table was computed from, and what its events leave.
+
+    schema   of the states
+    read     the version of each key that its events are about
+    latest   of those that events have taken effect for, the highest value of `sequence_by`, also of earlier ones
+    again    from what is known of the keys that have moved to the batch anew, of the same ranges; or to None if it
+             has to be computed outside of the transaction. It may be called several times
+    """
+
+    schema: pa.Schema
+    read: Mapping[Key, int]
+    latest: Mapping[Key, OrderValue]
+    again: Callable[[Mapping[Key, KnownEntity]], Batch | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows with the columns to store and those of the fence, and what goes with them.
+
+    `sequence_by` and `delete` have one value a row. `rejected` has the columns `REJECTED_COLUMNS`. `ranges` are what
+    was read whole to make the rows, also where a transform has left none of them; without, the ranges go from the
+    first to the last row of each partition and owner level. `identities` are what its events are known by, so that one
+    that a producer has sent twice is applied once. `read_under` are the watermarks from before those rows of the
+    table were read that the batch was computed from: if one has moved since, it is outdated (`fence`, rule 10).
+    `parking` is what becomes of parked events with it; of one partition, whose range is the only one. `versioned` is
+    what a batch of a spread table was computed from; all its rows are of one partition. `related` is what its events
+    make of related tables; `rows` has the states that are left of their entities.
+    `outbox` are the events that handlers have emitted for it, in order; it comes with `read_under`
+    (`sinks.beside.outbox`).
+    Without `ranges`, `times` has by partition the number of the last event read, and when it was enqueued.
+    """
+
+    rows: pa.Table
+    rejected: pa.Table | None = None
+    sequence_by: Column | None = None
+    delete: Column | None = None
+    ranges: Sequence[EventRange] | None = None
+    identities: Identities | None = None
+    read_under: Mapping[Lane, Watermark] | None = None
+    parking: Parking | None = None
+    versioned: Versioned | None = None
+    outbox: Sequence[EmittedEvent] = ()
+    related: Related | None = None
+    times: Mapping[Lane, tuple[int, float]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The ordered rows `[begin, end)` come from one partition under one owner level. A whole range may have none.
+
+    `parked` says that they are of parked events, which were read before the range.
+    """
+
+    range: Range
+    begin: int
+    end: int
+    parked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The rows of a batch in order: `source[i]` is where the i-th is, `numbers[i]` its sequence number.
+
+    Rows that the caller could not parse have sources from the number of the other rows on.
+    """
+
+    source: pa.Array
+    numbers: Sequence[int]
+    stretches: tuple[Stretch, ...]
+
+    def admitted(self, plan: Plan) -> Kept:
+        """The rows that `plan`, made for the ranges of this arrangement, lets through."""
+        by_range = {stretch.range: stretch for stretch in self.stretches}
+        pieces: list[pa.Array] = [self.source.slice(0, 0)]
+        lanes: list[Lane] = []
+        numbers: list[int] = []
+        replayed = 0
+        for admission in plan.admitted:
+            stretch = by_range[admission.range]
+            begin = stretch.begin
+            if not stretch.parked:
+                begin = bisect_right(self.numbers, admission.after, stretch.begin, stretch.end)
+            replayed += begin - stretch.begin
+            pieces.append(self.source.slice(begin, stretch.end - begin))
+            lanes += [admission.range.lane] * (stretch.end - begin)
+            numbers += self.numbers[begin : stretch.end]
+        return Kept(pa.concat_arrays(pieces), lanes, numbers, replayed)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The rows that are new, in order, each with its partition and sequence number."""
+
+    source: pa.Array
+    lanes: list[Lane]
+    numbers: list[int]
+    replayed: int
+
+    def without(self, dropped: Collection[tuple[str, str, int]]) -> Kept:
+        """These rows but for those of the events `dropped`: hub, partition and sequence number."""
+        if not dropped:
+            return self
+        left = [
+            place
+            for place, (lane, number) in enumerate(zip(self.lanes, self.numbers, strict=True))
+            if (*lane, number) not in dropped
+        ]
+        return Kept(
+            self.source.take(pa.array(left, pa.int64())),
+            [self.lanes[place] for place in left],
+            [self.numbers[place] for place in left],
+            self.replayed,
+        )
+
+
+def arrange(batch: Batch) -> Arrangement:
+    """Put the rows in order.
+
+    Raises `SchemaMismatch` for rows that do not say where they come from, `StaleBatch` for rows outside `batch.ranges`.
+    """
+    fence = fence_of(batch.rows, "the DataFrame")
+    if batch.rejected is not None:
+        _check_rejected(batch.rejected)
+        fence = pa.concat_tables([fence, fence_of(batch.rejected, "the DataFrame of rejected events")])
+    made_of_rows = _in_order(fence)
+    if batch.parking is not None and batch.parking.retried:
+        return _parked(made_of_rows, batch.ranges or ())
+    if batch.ranges is not None:
+        return _within(made_of_rows, batch.ranges)
+    return replace(made_of_rows, stretches=timed(made_of_rows.stretches, batch.times or {}))
+
+
+def timed(stretches: Iterable[Stretch], times: Mapping[Lane, tuple[int, float]]) -> tuple[Stretch, ...]:
+    """The same stretches; where one ends with the event of its partition in `times`, its range has that one's time."""
+    found = []
+    for one in stretches:
+        number, at = times.get(one.range.lane, (None, None))
+        found.append(replace(one, range=replace(one.range, enqueued_time=at)) if number == one.range.last else one)
+    return tuple(found)
+
+
+def _in_order(fence: pa.Table) -> Arrangement:
+    """The rows in order, and the ranges that they make."""
+    if not fence.num_rows:
+        return Arrangement(pa.array([], pa.uint64()), (), ())
+    # One small number for hub, partition and level makes the sort, and finding the stretches, a matter of integers.
+    code: Column = pa.array([0] * fence.num_rows, pa.int64())
+    ranks: list[list[object]] = []
+    for name in (HUB, PARTITION, OWNER_LEVEL):
+        distinct = pc.unique(fence[name])
+        distinct = distinct.take(pc.sort_indices(distinct))
+        ranks.append(distinct.to_pylist())
+        code = pc.add(pc.multiply(code, len(distinct)), pc.index_in(fence[name], distinct).cast(pa.int64()))
+    keys = pa.table({"code": code, "number": fence[SEQUENCE_NUMBER]})
+    source = pc.sort_indices(keys, [("code", "ascending"), ("number", "ascending")])  # stable
+    ordered = keys.take(source)
+    codes, numbers = ordered["code"].to_pylist(), ordered["number"].to_pylist()
+    stretches = []
+    for each in sorted(set(codes)):
+        begin, end = bisect_left(codes, each), bisect_right(codes, each)
+        rest, level = divmod(each, len(ranks[2]))
+        hub, partition = divmod(rest, len(ranks[1]))
+        # The ranks hold what the columns hold: text, text and an integer.
+        range_ = Range(ranks[0][hub], ranks[1][partition], ranks[2][level], numbers[begin], numbers[end - 1])
+        stretches.append(Stretch(range_, begin, end))
+    return Arrangement(source, numbers, tuple(stretches))
+
+
+def _within(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangement:
+    """The same rows, each in the first of the given ranges that has its event."""
+    numbers = made_of_rows.numbers
+    left = {_place(stretch.range): (stretch.begin, stretch.end) for stretch in made_of_rows.stretches}
+    stretches = []
+    for each in sorted({Range.read_whole(one) for one in ranges}):
+        start, stop = left.get(_place(each), (0, 0))
+        begin = bisect_left(numbers, each.first, start, stop)
+        end = bisect_right(numbers, each.last, begin, stop)
+        if begin > start:
+            raise _stale(each, numbers[start:begin], ranges)
+        left[_place(each)] = (end, stop)
+        stretches.append(Stretch(each, begin, end))
+    for stretch in made_of_rows.stretches:
+        begin, end = left[_place(stretch.range)]
+        if begin < end:
+            raise _stale(stretch.range, numbers[begin:end], ranges)
+    return Arrangement(made_of_rows.source, numbers, tuple(stretches))
+
+
+def _parked(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangement:
+    """The same rows, of parked events: they lie before the one range of their partition, which is empty."""
+    (it,) = map(Range.read_whole, ranges)
+    for stretch in made_of_rows.stretches:
+        if _place(stretch.range) != _place(it) or stretch.range.last >= it.first:
+            raise _stale(stretch.range, made_of_rows.numbers[stretch.begin : stretch.end], ranges)
+    count = len(made_of_rows.numbers)
+    return Arrangement(made_of_rows.source, made_of_rows.numbers, (Stretch(it, 0, count, parked=True),))
+
+
+def _place(it: Range) -> tuple[Lane, int]:
+    return it.lane, it.owner_level
+
+
+def _stale(it: Range, numbers: Sequence[int], ranges: Iterable[EventRange]) -> StaleBatch:
+    mine = [each for each in ranges if (each.hub, each.partition) == it.lane]
+    read = ", ".join(f"[{each.begin}, {each.end}) at level {each.owner_level}" for each in sorted(mine)[:5])
+    return StaleBatch(
+        f"the DataFrame holds rows of other events than this batch's: {len(numbers)} of partition {it.partition}, from "
+        f"event {numbers[0]} to {numbers[-1]}, read at owner level {it.owner_level}. Of this partition the batch has "
+        f"read {read or 'nothing'}. Nothing of it was applied. Make the DataFrame anew from batch.events of this very "
+        "batch: one that was kept from an earlier batch, or cached, gives the earlier batch's events again"
+    )
+
+
+def find(schema: pa.Schema, name: str) -> str | None:
+    """The column of this name as the schema writes it; names are compared as SQLite does."""
+    return next((each for each in schema.names if folded(each) == folded(name)), None)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a DataFrame that has a column twice, before anything tries to convert it."""
+    if twice := repeated(names):
+        raise SchemaMismatch(
+            f"the DataFrame has the column {twice[0]} twice, and SQLite makes no difference between capital and "
+            "small letters. Drop one of them, or give it another name with withColumnRenamed or an alias"
+        )
+
+
+def check_fence_names(names: Sequence[str]) -> None:
+    """Refuse a DataFrame that lacks columns of the fence."""
+    there = {folded(name) for name in names}
+    if missing := [name for name in FENCE_COLUMNS if folded(name) not in there]:
+        others = [name for name in names if folded(name) not in map(folded, FENCE_COLUMNS)] or ["…"]
+        shown = ", ".join(f'"{name}"' for name in (*others[:3], *FENCE_COLUMNS))
+        raise SchemaMismatch(
+            f"the DataFrame has no column {', '.join(missing)}. An entity table needs to know which event a row "
+            "comes from, to apply it exactly once; the source gives the columns, so carry them through every "
+            f"projection: .select({shown})"
+        )
+
+
+def fence_of(table: pa.Table, what: str) -> pa.Table:
+    """The columns of the fence, by their names. Raises `SchemaMismatch` that says `what` lacks them."""
+    check_names(table.schema.names)
+    check_fence_names(table.schema.names)
+    columns = {}
+    for name in FENCE_COLUMNS:
+        column = table[find(table.schema, name)]
+        wanted = Kind.TEXT if name in (HUB, PARTITION) else Kind.INTEGER
+        if kind_of(column.type) is not wanted or types.is_boolean(column.type):
+            raise SchemaMismatch(
+                f"{what}: {name} is of type {column.type}, and has to be {_wanted(wanted)} as the source gives it"
+            )
+        if column.null_count:
+            raise SchemaMismatch(
+                f"{what}: {name} is null in {column.null_count} rows, so it cannot be told which events they come "
+                "from. Is there an outer join? The transform has to keep the columns of the source as they are"
+            )
+        columns[name] = column.cast(pa.string() if wanted is Kind.TEXT else pa.int64())
+    _check_values(columns, what)
+    return pa.table(columns)
+
+
+def _check_values(columns: Mapping[str, Column], what: str) -> None:
+    """Refuse values that no hub and no store gives: the watermark of such a partition or level would be nobody's."""
+    for name in (HUB, PARTITION):
+        if pc.any(pc.equal(pc.utf8_trim_whitespace(columns[name]), "")).as_py():
+            raise SchemaMismatch(
+                f"{what}: {name} is empty in some rows, so it cannot be told which events they come from. The "
+                "transform has to keep the columns of the source as they are"
+            )
+    for name, first in ((SEQUENCE_NUMBER, "the first event of a hub is 0"), (OWNER_LEVEL, "levels begin at 0")):
+        lowest = pc.min(columns[name]).as_py()
+        if lowest is not None and lowest < 0:
+            raise SchemaMismatch(
+                f"{what} has the {name} {lowest}: {first}. "
+                "The transform has to keep the columns of the source as they are"
+            )
+
+
+def _wanted(kind: Kind) -> str:
+    return "a string" if kind is Kind.TEXT else "a long"
+
+
+def _check_rejected(table: pa.Table) -> None:
+    missing = [name for name in REJECTED_COLUMNS if find(table.schema, name) is None]
+    if missing:
+        raise SchemaMismatch(
+            f"the DataFrame of rejected events has no column {', '.join(missing)}; it needs "
+            f"{', '.join(REJECTED_COLUMNS)}"
+        )
+    for name, kinds in (("body", (Kind.BLOB, Kind.TEXT, Kind.NOTHING)), ("reason", (Kind.TEXT,))):
+        type_ = table[find(table.schema, name)].type
+        if kind_of(type_) not in kinds:
+            raise SchemaMismatch(f"the DataFrame of rejected events: {name} is of type {type_}, not {kinds[0]}")
+    for field in table.schema:
+        if kind_of(field.type) is None:
+            raise SchemaMismatch(
+                f"the DataFrame of rejected events: {field.name} is of type {field.type}, which cannot be kept: cast "
+                "it to a string, or leave it out"
+            )

@@ -1,0 +1,64 @@
+"""Which columns of a DataFrame are stored, and which ones a table may be given.
+
+Owns the rules that hold in every database, and the words of what is wrong. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from leasehold.errors import SchemaMismatch
+from leasehold.sinks.rules.batch import check_fence_names, check_names
+from leasehold.sinks.rules.table import ADD, FENCE_COLUMNS, TableSpec, folded
+from leasehold.sinks.rules.values import kind_of
+
+
+def quoted(name: str) -> str:
+    """The name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.Field]:
+    """The columns to store, after a check of those that need no table to be found wrong."""
+    check_names(schema.names)
+    check_fence_names(schema.names)
+    kept = {folded(name) for name in spec.keep}
+    fence = {folded(name) for name in FENCE_COLUMNS}
+    fields = [field for field in schema if folded(field.name) in kept or folded(field.name) not in fence]
+    there = {folded(field.name) for field in fields}
+    wrong = [
+        (name, "is a key, and the DataFrame has no such column") for name in spec.keys if folded(name) not in there
+    ]
+    wrong += [(each.name, _unstorable(each.type, database)) for each in fields if kind_of(each.type) is None]
+    if not fields:
+        wrong.append(("(all)", f"there is nothing to store besides {', '.join(FENCE_COLUMNS)}: select more columns"))
+    refuse_columns(spec, wrong)
+    return fields
+
+
+def _unstorable(type_: pa.DataType, database: str) -> str:
+    return f"is of type {type_}, which {database} cannot hold: cast it to a string or a number, or leave it out"
+
+
+def refuse_columns(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:
+    """Raise `SchemaMismatch` that says all that is wrong, by column. Nothing wrong: nothing happens."""
+    lines = [f"  {name}: {what}" for name, what in wrong]
+    if lines:
+        raise SchemaMismatch("\n".join([f"the DataFrame does not fit the table {spec.name}:", *lines]))
+
+
+def addable(spec: TableSpec, fields: Iterable[pa.Field], there: Iterable[str]) -> list[pa.Field]:
+    """The columns that `schema_evolution` adds beside those that are there. No key: what is there has none."""
+    others = {folded(name) for name in (*there, *spec.keys)}
+    return [field for field in fields if folded(field.name) not in others] if spec.schema_evolution == ADD else []
+
+
+def how_to_add(spec: TableSpec, column: str, declared: str) -> str:
+    """What is wrong with a column that the table has not, and what to do."""
+    asked = "" if spec.schema_evolution == ADD else f', set schema_evolution = "{ADD}"'
+    return (
+        f"is not in the table: leave it out{asked}, or ALTER TABLE {quoted(spec.name)} ADD COLUMN {quoted(column)} "
+        f"{declared}"
+    )

@@ -1,0 +1,126 @@
+"""The rows of a batch that are to be written, in their order, and which of them are the last ones of their keys.
+
+Owns the way from Arrow to the tuples that a statement binds: each row is converted when it is asked for, and those that
+nobody asks for never are. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.values import stored
+
+_AS_STORED = (
+    *(types.is_string, types.is_large_string, types.is_binary, types.is_large_binary),
+    *(types.is_integer, types.is_boolean),
+)
+"""Types whose values are stored as they are: what is equal in Arrow is equal in the table, and the other way round."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRows:
+    """What is left when rows are written one after the other: the last row of each key, in the order of the keys.
+
+    `deleted` has one row of each key that is deleted on the way, or at the end.
+    """
+
+    last: pa.Array
+    deleted: pa.Array
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of the columns that are bound, all of which can be stored, with what decides about them.
+
+    `key_columns` are the places of the key columns. `deletes` says which rows are deletes, None if none is.
+    """
+
+    data: pa.Table
+    key_columns: tuple[int, ...]
+    deletes: Sequence[bool] | None
+    lanes: Sequence[Lane]
+    numbers: Sequence[int]
+
+    def __len__(self) -> int:
+        return int(self.data.num_rows)
+
+    def some(self, indices: Sequence[int]) -> Rows:
+        """These rows alone."""
+        return Rows(
+            self.data.take(pa.array(indices, pa.int64())),
+            self.key_columns,
+            None if self.deletes is None else [self.deletes[index] for index in indices],
+            [self.lanes[index] for index in indices],
+            [self.numbers[index] for index in indices],
+        )
+
+    @cached_property
+    def values(self) -> list[tuple[Any, ...]]:
+        """What is bound for each row."""
+        return _tuples(self.data)
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        """The key of each row."""
+        return _tuples(self.data.select(list(self.key_columns)))
+
+    def values_of(self, indices: pa.Array) -> list[tuple[Any, ...]]:
+        """What is bound for these rows."""
+        return _tuples(self.data.take(indices))
+
+    def keys_of(self, indices: pa.Array) -> list[Key]:
+        """The keys of these rows."""
+        return _tuples(self.data.select(list(self.key_columns)).take(indices))
+
+    def last_of_keys(self, *, one_lane: bool) -> LastRows | None:
+        """The last row of each key. None where the rows have to be looked at one after the other.
+
+        That is so if `one_lane` and a key comes from two partitions, and where a key is not stored as it is in Arrow.
+        """
+        keys = [self.data.column(place) for place in self.key_columns]
+        if not len(self) or not all(any(is_one(key.type) for is_one in _AS_STORED) for key in keys):
+            return None
+        ids = {lane: number for number, lane in enumerate(dict.fromkeys(self.lanes))}
+        lanes = pa.array([ids[lane] for lane in self.lanes], pa.int64())
+        gone = pa.array([False] * len(self) if self.deletes is None else self.deletes, pa.bool_())
+        places = pa.array(range(len(self)), pa.int64())
+        rows = pa.table({"key": _numbered(keys), "place": places, "lane": lanes, "gone": gone})
+        groups = rows.group_by("key", use_threads=False).aggregate(
+            [("place", "max"), ("lane", "min"), ("lane", "max"), ("gone", "any")]
+        )
+        if one_lane and not groups["lane_min"].equals(groups["lane_max"]):
+            return None
+        last = groups["place_max"]
+        named = pa.table({str(number): key.take(last) for number, key in enumerate(keys)})
+        groups = groups.take(pc.sort_indices(named, [(name, "ascending") for name in named.schema.names]))
+        return LastRows(groups["place_max"], groups.filter(groups["gone_any"])["place_max"])
+
+    def remembered(self, left: LastRows) -> Iterator[tuple[object, ...]]:
+        """What to note of each key, where its last row is not chosen by a value."""
+        for key, index in zip(self.keys_of(left.last), left.last.to_pylist(), strict=True):
+            deleted = int(self.deletes is not None and self.deletes[index])
+            yield (*key, *self.lanes[index], self.numbers[index], None, deleted)
+
+
+def _tuples(data: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(stored(column) for column in data.columns), strict=True))
+
+
+def _numbered(columns: Sequence[Any]) -> Any:
+    """One number for each distinct combination of the columns' values, so many times as it is there."""
+    codes = None
+    for column in columns:
+        encoded = pc.dictionary_encode(column).combine_chunks()
+        numbers = encoded.indices.cast(pa.int64())
+        codes = numbers if codes is None else pc.add(pc.multiply(codes, len(encoded.dictionary)), numbers)
+        codes = pc.dictionary_encode(codes).indices.cast(pa.int64())  # small again: no product overflows
+    return codes

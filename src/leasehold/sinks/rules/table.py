@@ -1,0 +1,288 @@
+"""What an entity table is asked to be, and what became of a batch, as frozen values.
+
+Owns the settings of a table and their rules, checked when they are made, the names of the columns that
+carry the fence, and the account of a batch. Nothing here does I/O. Rows are rows of the batch: an event
+that was exploded into three rows counts three times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from leasehold.config import check_number
+from leasehold.errors import ConfigError
+
+HUB = "hub"
+PARTITION = "partition"
+SEQUENCE_NUMBER = "sequenceNumber"
+OWNER_LEVEL = "ownerLevel"
+FENCE_COLUMNS = (HUB, PARTITION, SEQUENCE_NUMBER, OWNER_LEVEL)
+"""The columns that say which event a row comes from and under which ownership it was read."""
+
+MODES = ("upsert", "append")
+ADD = "add"
+_ASCII = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+
+
+def folded(name: str) -> str:
+    """The name as SQLite compares it: ASCII letters in lower case, all others as they are."""
+    return name.translate(_ASCII)
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Those names that are there more than once, however they are capitalised."""
+    seen: set[str] = set()
+    return [name for name in names if folded(name) in seen or seen.add(folded(name))]  # type: ignore[func-returns-value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """An entity table and the pipeline that fills it.
+
+    name            of the table; `<name>_rejected` is made beside it
+    pipeline        the pipeline that the table belongs to, for good
+    consumer_group  the watermarks are kept for this reader of the hub
+    mode            `upsert` keeps the last event of each key, `append` every event
+    keys            the columns that name an entity (`upsert` only, and then at least one)
+    keep            which of the fence's columns are stored as well
+    sequence_by     what the values of `Batch.sequence_by` are, as text: the table remembers it, and refuses another
+    spread          a key may come from several partitions, and batches say which versions of their entities they have
+                    read (`versions`); `sequence_by` then says which events come late, and decides no more
+    schema_evolution  `add` adds columns that the table has not; by default such a schema is refused
+    handled         its rows are what a handler has made of events: one that is read again would count twice
+    """
+
+    name: str
+    pipeline: str
+    consumer_group: str = "$Default"
+    mode: str = "upsert"
+    keys: Sequence[str] = ()
+    keep: Sequence[str] = ()
+    sequence_by: str | None = None
+    spread: bool = False
+    schema_evolution: str | None = None
+    handled: bool = False
+
+    def __post_init__(self) -> None:
+        for setting, value in (("table", self.name), ("pipeline", self.pipeline)):
+            _check_name(setting, value)
+        _check_name("consumer_group", self.consumer_group)
+        if folded(self.name).startswith(("leasehold_", "sqlite_")):
+            raise ConfigError(
+                "table", self.name, "names that begin with leasehold_ or sqlite_ are taken", "Choose another name"
+            )
+        if self.mode not in MODES:
+            raise ConfigError("mode", self.mode, f"one of {', '.join(MODES)}", "upsert is the default")
+        if self.schema_evolution not in (None, ADD):
+            raise ConfigError(
+                "schema_evolution", self.schema_evolution, f"{ADD!r}, or nothing", "Without it a new column is refused"
+            )
+        for setting, names in (("keys", self.keys), ("keep", self.keep)):
+            if isinstance(names, str):
+                raise ConfigError(setting, names, "a list of column names", f"Write {setting}=({names!r},)")
+            for name in names:
+                _check_name(setting, name)
+            if twice := repeated(names):
+                raise ConfigError(setting, tuple(names), f"{twice[0]} is named twice", "Name each column once")
+            object.__setattr__(self, setting, tuple(names))
+        if self.sequence_by is not None:
+            _check_name("sequence_by", self.sequence_by)
+            object.__setattr__(self, "sequence_by", _spaced(self.sequence_by))
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        if self.mode == "upsert" and not self.keys:
+            raise ConfigError(
+                "keys",
+                tuple(self.keys),
+                "mode upsert needs the columns that name an entity",
+                'For example keys=("tail_number",); or mode="append" to keep every event',
+            )
+        if self.mode == "append" and self.keys:
+            raise ConfigError(
+                "keys",
+                self.keys,
+                "mode append keeps every event and knows no keys",
+                'Leave keys out, or use mode="upsert"',
+            )
+        if self.spread and (self.sequence_by is None or not self.keys):
+            raise ConfigError(
+                "spread",
+                self.spread,
+                "of an entity's events in several partitions, only sequence_by says which is later",
+                'Give keys, and sequence_by="version", or whatever grows with each event of an entity',
+            )
+        fence = {folded(name) for name in FENCE_COLUMNS}
+        kept = {folded(name) for name in self.keep}
+        if strangers := [name for name in self.keep if folded(name) not in fence]:
+            raise ConfigError(
+                "keep",
+                self.keep,
+                f"{strangers[0]} is none of {', '.join(FENCE_COLUMNS)}",
+                "All other columns are stored anyway",
+            )
+        if dropped := [name for name in self.keys if folded(name) in fence - kept]:
+            raise ConfigError(
+                "keys",
+                self.keys,
+                f"{dropped[0]} is not stored unless asked for",
+                f'Add keep=("{dropped[0]}",)',
+            )
+
+    @property
+    def order(self) -> str:
+        """What the table remembers of what orders its rows; empty if it is their place in the partition."""
+        return f"{self.sequence_by} (spread)" if self.spread else self.sequence_by or ""
+
+    @property
+    def rejected(self) -> str:
+        """The name of the table of rejected events."""
+        return f"{self.name}_rejected"
+
+    @property
+    def memory(self) -> str | None:
+        """The name of the memory of keys, None for a table without keys."""
+        return f"leasehold_key_{self.name}" if self.keys else None
+
+    @property
+    def identities(self) -> str:
+        """The name of the memory of events' identities (`duplicates`)."""
+        return f"leasehold_identity_{self.name}"
+
+
+def check_deduplication(by: str | None, seconds: float | None) -> None:
+    """Refuse one of `deduplicate_by` and `deduplicate_for` without the other. Raises `ConfigError`."""
+    if by is not None and not by.strip():
+        raise ConfigError("deduplicate_by", by, "a Spark SQL expression", "Leave it out if there is none")
+    if by is None and seconds is not None:
+        raise ConfigError("deduplicate_by", None, "deduplicate_for is given, and nothing to tell by", "Give both")
+    if by is not None and seconds is None:
+        raise ConfigError(
+            "deduplicate_for", None, "for how long an event is remembered has to be said", 'For example "10m"'
+        )
+    if seconds is not None:
+        check_number("deduplicate_for", seconds, above=0, rule="a time above zero", remedy='For example "10m"')
+
+
+def ordered_keys(spec: TableSpec) -> tuple[str, ...]:
+    """The key columns in one order, however the spec writes them."""
+    return tuple(sorted(spec.keys, key=folded))
+
+
+_QUOTED_OR_SPACE = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)|\s+""", re.DOTALL)
+
+
+def _spaced(expression: str) -> str:
+    """The expression with single spaces wherever it has white space outside of quotes."""
+    return _QUOTED_OR_SPACE.sub(lambda found: found[1] or " ", expression).strip()
+
+
+def _check_name(field: str, value: object) -> None:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ConfigError(field, value, "a text that is not empty", "Give it a name")
+    check_utf8(field, value)
+
+
+def check_utf8(field: str, text: str) -> None:
+    """Refuse text that no database can keep. Raises `ConfigError`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(field, text, "text that can be written as UTF-8", "It holds half a surrogate pair") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRange:
+    """Rows that were dropped because a later owner's batch had been there first: a zombie's.
+
+    `rows` may be 0: a transform had left none of a range that was read whole.
+    """
+
+    hub: str
+    partition: str
+    owner_level: int
+    watermark_level: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What became of the rows of one batch.
+
+    applied     written or deleted
+    replayed    dropped: at or below the watermark, so applied before
+    refused     dropped: read under an owner level below the watermark's
+    superseded  dropped: older by `sequence_by` than what is known of their key
+    rejected    set aside in the table of rejected events, with a reason
+    duplicates  events dropped, each with its rows: a producer has sent them before
+    untimely    events applied of which nobody knows for sure whether they were sent before: enqueued at no time, in the
+                future, or longer ago than what is remembered (`sinks.rules.duplicates`)
+    outdated    nothing was applied: the batch was computed from rows that may have changed since. Compute it again
+    violations  nothing was applied: the database refuses what events make of related rows (`related`), or a state of a
+                handler. By sequence number, of a state that of its last event, why
+    seconds     how long parts of the transaction took: `stage` (rows brought into the database's form, and in Postgres
+                into a temporary table) and `merge` (written); locks, watermarks and the commit are in neither
+    """
+
+    applied: int = 0
+    replayed: int = 0
+    refused: tuple[RefusedRange, ...] = ()
+    superseded: int = 0
+    rejected: int = 0
+    duplicates: int = 0
+    untimely: int = 0
+    outdated: bool = False
+    violations: Mapping[int, str] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def refused_rows(self) -> int:
+        """How many rows the refused ranges had."""
+        return sum(each.rows for each in self.refused)
+
+    @property
+    def only_rejects(self) -> bool:
+        """Whether there were rows, and each of them was rejected: the transform or the schema may be wrong."""
+        return bool(self.rejected) and not (self.applied or self.replayed or self.refused or self.superseded)
+
+
+def counts_of(result: BatchResult) -> dict[str, int]:
+    """How many rows, and of duplicates and untimely ones events, each thing came of."""
+    return {
+        "applied": result.applied,
+        "replayed": result.replayed,
+        "refused": result.refused_rows,
+        "superseded": result.superseded,
+        "rejected": result.rejected,
+        "duplicates": result.duplicates,
+        "untimely": result.untimely,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The sum of all batch results so far; `refused` counts rows."""
+
+    batches: int = 0
+    applied: int = 0
+    replayed: int = 0
+    refused: int = 0
+    superseded: int = 0
+    rejected: int = 0
+    duplicates: int = 0
+    untimely: int = 0
+
+    def plus(self, result: BatchResult) -> Totals:
+        """These totals with one more batch."""
+        return Totals(
+            self.batches + 1,
+            self.applied + result.applied,
+            self.replayed + result.replayed,
+            self.refused + result.refused_rows,
+            self.superseded + result.superseded,
+            self.rejected + result.rejected,
+            self.duplicates + result.duplicates,
+            self.untimely + result.untimely,
+        )

@@ -1,0 +1,49 @@
+"""A look at a table in SQLite with nothing made or changed: what `ComparesSchema` asks of a sink.
+
+Owns the way back: all that writing would check is checked in a transaction that is rolled back, so that a user who may
+not write is found out too. Where there is no file, none is made; then the schema is compared with an empty database.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from leasehold.errors import SinkError
+from leasehold.sinks.rules.remembered_order import check_spec
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.rejected_rows import Begin
+from leasehold.sinks.sqlite.shape import exists, fit
+
+
+class _Undone(Exception):
+    """Rolls the transaction back."""
+
+
+def compare(
+    path: Path,
+    spec: TableSpec,
+    begin: Begin,
+    schema: pa.Schema | None,
+) -> tuple[bool, tuple[str, ...]]:
+    """See `ComparesSchema` and `AddsColumns`: both answers. `begin` opens a transaction of the sink."""
+    if not path.exists():
+        if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+            raise SinkError(f"{path} cannot be made: {path.parent} is no folder that this user may write to")
+        if schema is not None:
+            with closing(sqlite3.connect(":memory:")) as connection:
+                fit(connection, spec, schema)
+        return False, ()
+    there, added = False, tuple[str, ...]()
+    with suppress(_Undone), begin() as transaction:
+        check_spec(transaction.recorded_order(), spec)
+        there = exists(transaction.connection, spec.name)
+        if schema is not None:
+            transaction.layout(schema)
+            added = transaction.added
+        raise _Undone
+    return there, added

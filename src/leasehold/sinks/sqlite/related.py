@@ -1,0 +1,167 @@
+"""Rows of related tables in SQLite. The rules are in `sinks.beside.related`.
+
+Owns their SQL. Runs inside the transaction of a batch, which locks the database from its first statement.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError
+from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
+from leasehold.sinks.rules.columns import quoted
+from leasehold.sinks.rules.related import EntityStep, Gone, Row
+from leasehold.sinks.rules.table import TableSpec, folded
+from leasehold.sinks.rules.values import convert
+from leasehold.sinks.sqlite import states
+from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
+from leasehold.sinks.sqlite.shape import Layout
+
+
+def check(connection: sqlite3.Connection, spec: TableSpec, tables: Collection[str]) -> None:
+    """See `RelatesTables`."""
+    check_names(spec, tables)
+    for name in tables:
+        query = "SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
+        if (found := connection.execute(query, (name,)).fetchone()) is None:
+            raise missing(spec, name)
+        if found[0] == "view":
+            raise ConfigError("related", name, "it is a view", "Name a table")
+
+
+def shown(connection: sqlite3.Connection, spec: TableSpec, name: str) -> RelatedTable:
+    """See `ShowsRelated`."""
+    check(connection, spec, [name])
+    columns = _columns(connection, name)
+    given = tuple(one for one, computed in columns.items() if not computed)
+    found = RelatedTable(given, tuple(tuple(sorted(keys)) for keys in _unique(connection, name)))
+    for statement, places in _explained(name, found):
+        try:
+            connection.execute(f"EXPLAIN {statement}", [None] * places)
+        except sqlite3.OperationalError as error:
+            raise SchemaMismatch(
+                f"SQLite cannot write to the table {name} as it is: {error}. Correct its indexes or triggers"
+            ) from error
+    return found
+
+
+def _explained(name: str, found: RelatedTable) -> Iterator[tuple[str, int]]:
+    """Statements that need all that writing to the table runs, and how many values are bound in each."""
+    names = [*map(quoted, found.columns)]
+    insert = f"INSERT INTO {quoted(name)} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    for keys in found.keys[:1]:
+        sets = ", ".join(f"{column} = excluded.{column}" for column in names)
+        insert += f" ON CONFLICT ({', '.join(map(quoted, keys))}) DO UPDATE SET {sets}"
+    yield insert, len(names)
+    yield f"DELETE FROM {quoted(name)}", 0
+
+
+class Steps:
+    """Writes what events make of their entities, in one transaction. What is known of a table holds that long."""
+
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:
+        self._connection, self._spec = connection, spec
+        self._columns: dict[str, dict[str, bool]] = {}
+        self._unique: dict[str, list[set[str]]] = {}
+        self._sent: list[tuple[str | None, int]] = []
+
+    def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
+        """See `WritesSteps`."""
+        execute = self._connection.execute
+        execute("SAVEPOINT leasehold_step")
+        self._sent = [(layout.upsert, len(layout.columns)), (layout.delete, len(layout.keys))]
+        try:
+            if step.changes and step.state is not None:
+                states.write(self._connection, self._spec, schema, layout, step.key, step.state)
+            for row in step.rows:
+                self._write(row)
+            if step.changes and step.state is None:
+                states.write(self._connection, self._spec, schema, layout, step.key, None)
+        except (*ROW_ERRORS, UsageError) as error:
+            if isinstance(error, sqlite3.Error) and not is_the_rows(self._connection, error, self._sent):
+                raise
+            if not self._connection.in_transaction:
+                raise SinkError(
+                    f"a table related to {self._spec.name} ended the transaction of the batch: {error}. Nothing of it "
+                    "was applied. Let its triggers RAISE(ABORT) and its constraints not say ON CONFLICT ROLLBACK"
+                ) from error
+            execute("ROLLBACK TO leasehold_step")
+            execute("RELEASE leasehold_step")
+            return str(error)
+        execute("RELEASE leasehold_step")
+        return None
+
+    def _write(self, row: Row | Gone) -> None:
+        columns = self._columns_of(row.table)
+        there = {folded(name) for name in columns}
+        if strangers := [name for name in row.values if folded(name) not in there]:
+            raise UsageError(wrong_columns(row, strangers, columns))
+        values = [_bound(row.table, name, value) for name, value in row.values.items()]
+        if isinstance(row, Gone):
+            terms = " AND ".join(f"{quoted(name)} = ?" for name in row.values)
+            self._execute(f"DELETE FROM {quoted(row.table)} WHERE {terms}", values)
+            return
+        own = {folded(name) for name, computed in columns.items() if computed}
+        if taken := [name for name in row.values if folded(name) in own]:
+            raise UsageError(f"{row.table} computes {', '.join(taken)} by itself: leave it out")
+        if {folded(name) for name in row.keys} not in self._unique_of(row.table):
+            raise UsageError(no_unique_index(row))
+        others = [quoted(name) for name in row.values if name not in row.keys]
+        sets = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
+        self._execute(
+            f"INSERT INTO {quoted(row.table)} ({', '.join(map(quoted, row.values))}) "
+            f"VALUES ({', '.join('?' * len(values))}) ON CONFLICT ({', '.join(map(quoted, row.keys))}) DO {sets}",
+            values,
+        )
+
+    def _execute(self, statement: str, values: list[Any]) -> None:
+        self._sent.append((statement, len(values)))
+        self._connection.execute(statement, values)
+
+    def _columns_of(self, table: str) -> dict[str, bool]:
+        """The names of its columns, and whether the table computes them."""
+        if table not in self._columns:
+            found = _columns(self._connection, table)
+            if not found:
+                raise UsageError(str(missing(self._spec, table)))
+            self._columns[table] = found
+        return self._columns[table]
+
+    def _unique_of(self, table: str) -> list[set[str]]:
+        if table not in self._unique:
+            self._unique[table] = _unique(self._connection, table)
+        return self._unique[table]
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:
+    """The names of its columns, and whether the table computes them."""
+    found = connection.execute("SELECT name, hidden > 1 FROM pragma_table_xinfo(?)", (table,)).fetchall()
+    return {str(name): bool(computed) for name, computed in found}
+
+
+def _unique(connection: sqlite3.Connection, table: str) -> list[set[str]]:
+    """The columns, folded, that name a row of it."""
+    execute = connection.execute
+    keys = {folded(name) for (name,) in execute("SELECT name FROM pragma_table_info(?) WHERE pk", (table,))}
+    found = [keys] if keys else []
+    for (index,) in execute(
+        'SELECT name FROM pragma_index_list(?) WHERE "unique" AND NOT partial', (table,)
+    ).fetchall():
+        names = {folded(str(name)) for (name,) in execute("SELECT name FROM pragma_index_info(?)", (index,))}
+        if names not in found:
+            found.append(names)
+    return found
+
+
+def _bound(table: str, name: str, value: Any) -> Any:
+    try:
+        column = convert(pa.array([value]))
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise UsageError(f"{table}.{name}: {error}") from error
+    if column.problems:
+        raise UsageError(f"{table}.{name} {column.problems[0]}")
+    return column.values[0]

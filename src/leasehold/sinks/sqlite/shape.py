@@ -1,0 +1,240 @@
+"""The shape of an entity table: what it has to be for a DataFrame, and the statements that write to it.
+
+Owns CREATE TABLE for a table that is missing and the comparison with one that is there. Promises that a
+DataFrame which passes can be written: every statement has been prepared once. All that is wrong with it is
+said at once, column by column, before anything is written. Alters a table only where `schema_evolution` is `add`, and
+then by columns alone that take NULL: writers that do not know them go on as before.
+
+Names are quoted, values are bound. A table's own `ON CONFLICT IGNORE` and `RAISE(IGNORE)` stay in force:
+what they drop, the table's maker wanted dropped.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyarrow import types
+
+from leasehold.errors import SchemaMismatch
+from leasehold.sinks.rules.columns import addable, how_to_add, quoted, refuse_columns, stored_fields
+from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
+from leasehold.sinks.rules.values import Kind, kind_of
+from leasehold.sinks.sqlite.rules import sees_each_row
+
+_EXACT_DIGITS = 15  # SQLite keeps this many decimal digits of a number exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How to write rows: `columns` are to be bound for `upsert`, in this order, and the keys for `delete`.
+
+    `keys` are the positions in `columns` of the key columns, in the order of the memory of keys. `added` are the names
+    and types of the columns that the table had not before. `last_alone` says that of several rows of a key the last one
+    may be written alone: no rule of the table could see the others.
+    """
+
+    columns: tuple[str, ...]
+    keys: tuple[int, ...]
+    upsert: str
+    delete: str | None
+    added: tuple[str, ...] = ()
+    last_alone: bool = False
+
+
+def exists(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether there is a table or view of this name."""
+    query = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
+    return connection.execute(query, (name,)).fetchone() is not None
+
+
+def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> Layout:
+    """Check `schema` against the table, which is made, or given what it lacks. Raises `SchemaMismatch`."""
+    added: tuple[str, ...] = ()
+    fields = stored_fields(spec, schema, "SQLite")
+    kind = connection.execute(
+        "SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')", (spec.name,)
+    ).fetchone()
+    if kind is None:
+        connection.execute(_create(spec, fields))
+    elif kind[0] == "view":
+        raise SchemaMismatch(f"{spec.name} is a view. Name a table, or one that does not exist: it will be made")
+    else:
+        added = _add(connection, spec, fields)
+        _compare(connection, spec, fields)
+    layout = _layout(spec, fields)
+    for statement, values in ((layout.upsert, layout.columns), (layout.delete, layout.keys)):
+        if statement:
+            try:
+                connection.execute(f"EXPLAIN {statement}", [None] * len(values))
+            except sqlite3.OperationalError as error:
+                raise SchemaMismatch(
+                    f"SQLite cannot write to the table {spec.name} as it is: {error}. Correct its indexes or triggers"
+                ) from error
+    return replace(layout, added=added, last_alone=bool(spec.keys) and not sees_each_row(connection, spec))
+
+
+def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
+    wrong = []
+    parts = []
+    keys = {folded(name) for name in spec.keys}
+    for field in fields:
+        kind = kind_of(field.type)
+        if kind is None or kind is Kind.NOTHING:
+            wrong.append((field.name, "has no type to make a column of: cast the null, or make the table yourself"))
+            continue
+        parts.append(f"{quoted(field.name)} {kind.declared}{' NOT NULL' if folded(field.name) in keys else ''}")
+    refuse_columns(spec, wrong)
+    if spec.keys:
+        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, spec.keys))})")
+    return f"CREATE TABLE {quoted(spec.name)} ({', '.join(parts)})"
+
+
+def _add(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[pa.Field]) -> tuple[str, ...]:
+    """Add the columns that are missing, if that is wanted. The caller has locked the database."""
+    kinds = [(field.name, kind_of(field.type)) for field in addable(spec, fields, _columns(connection, spec.name)[0])]
+    added = tuple(f"{quoted(name)} {kind.declared}" for name, kind in kinds if kind not in (None, Kind.NOTHING))
+    for column in added:
+        connection.execute(f"ALTER TABLE {quoted(spec.name)} ADD COLUMN {column}")
+    return added
+
+
+@dataclass(frozen=True, slots=True)
+class _TableColumn:
+    name: str
+    declared: str
+    required: bool
+    generated: bool
+
+
+def _compare(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[pa.Field]) -> None:
+    columns, strict = _columns(connection, spec.name)
+    wrong = []
+    for field in fields:
+        column = columns.get(folded(field.name))
+        if column is None:
+            kind = kind_of(field.type) or Kind.NOTHING
+            wrong.append((field.name, how_to_add(spec, field.name, kind.declared)))
+        elif column.generated:
+            wrong.append((field.name, "is computed by the table itself: leave it out"))
+        elif not fits(field.type, column.declared, strict=strict):
+            wrong.append(
+                (
+                    field.name,
+                    f"is of type {field.type}, and the table declares it {column.declared or 'without a type'}: "
+                    "cast it to what the table holds",
+                )
+            )
+    given = {folded(field.name) for field in fields}
+    wrong += [
+        (column.name, "is NOT NULL and has no default in the table, and the DataFrame does not have it: add it")
+        for name, column in columns.items()
+        if column.required and name not in given
+    ]
+    if spec.keys and (problem := _key_problem(connection, spec)):
+        wrong.append((", ".join(spec.keys), problem))
+    refuse_columns(spec, wrong)
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> tuple[dict[str, _TableColumn], bool]:
+    """The table's columns by folded name, and whether it is STRICT."""
+    rows = connection.execute(
+        'SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?)', (table,)
+    ).fetchall()
+    key = [name for name, _, _, _, position, _ in rows if position]
+    indexed = connection.execute("SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'", (table,)).fetchone()
+    numbered = key[0] if len(key) == 1 and not indexed else None  # SQLite numbers its rows: it has a default
+    columns = {
+        folded(name): _TableColumn(
+            name, declared, bool(not_null) and default is None and name != numbered and hidden < 2, hidden in (2, 3)
+        )
+        for name, declared, not_null, default, _, hidden in rows
+    }
+    listed = connection.execute("SELECT strict FROM pragma_table_list WHERE name = ? COLLATE NOCASE", (table,))
+    return columns, any(strict for (strict,) in listed)
+
+
+def _key_problem(connection: sqlite3.Connection, spec: TableSpec) -> str | None:
+    """What keeps the key columns from being what the table knows a row by."""
+    wanted = {folded(name) for name in spec.keys}
+    columns = connection.execute("SELECT name FROM pragma_table_info(?) WHERE pk", (spec.name,)).fetchall()
+    others = None
+    for index, unique, partial in connection.execute(
+        'SELECT name, "unique", partial FROM pragma_index_list(?)', (spec.name,)
+    ).fetchall():
+        parts = connection.execute("SELECT name, coll FROM pragma_index_xinfo(?) WHERE key", (index,)).fetchall()
+        if unique and not partial and {folded(name or "") for name, _ in parts} == wanted:
+            others = {coll for _, coll in parts} - {"BINARY"}
+            if not others:
+                return None
+    if others:
+        how = ", ".join(sorted(others))
+        return f"the table compares these keys by {how}, and keys have to be compared as they are (BINARY)"
+    if {folded(name) for (name,) in columns} == wanted:
+        return None  # the number of the row itself, which has no index
+    made = f"CREATE UNIQUE INDEX … ON {quoted(spec.name)} ({', '.join(map(quoted, spec.keys))})"
+    return f"neither the primary key nor a unique index is on exactly these columns: correct keys, or {made}"
+
+
+def fits(type_: pa.DataType, declared: str, *, strict: bool = False) -> bool:
+    """Whether a column declared so stores values of this type as they are, by SQLite's rules of affinity."""
+    kind = kind_of(type_)
+    affinity = _affinity(declared, strict=strict)
+    if kind is None:
+        return False
+    if kind is Kind.NOTHING or affinity == "ANY":
+        return True
+    if affinity == "BLOB":
+        return kind is Kind.BLOB or not strict
+    if kind is Kind.INTEGER:
+        small = types.is_boolean(type_) or type_.bit_width < 64
+        return affinity in ("INTEGER", "NUMERIC") or (affinity == "REAL" and small)
+    if kind is Kind.REAL:
+        return affinity in ("REAL", "NUMERIC")
+    if kind is Kind.DECIMAL:
+        exact = type_.precision <= _EXACT_DIGITS
+        return affinity == "TEXT" or (exact and affinity in ("NUMERIC", "REAL"))
+    if affinity == "TEXT":
+        return kind is not Kind.BLOB
+    # Text that is no number stays text in a NUMERIC column, which is what these names make.
+    named = {Kind.DATE: ("DATE", "TIME"), Kind.TIMESTAMP: ("DATE", "TIME"), Kind.JSON: ("JSON",)}
+    return affinity == "NUMERIC" and any(word in declared.upper() for word in named.get(kind, ()))
+
+
+def _affinity(declared: str, *, strict: bool) -> str:
+    """The rules of https://sqlite.org/datatype3.html, in their order."""
+    name = declared.upper()
+    if strict and name == "ANY":
+        return "ANY"
+    for words, affinity in (
+        (("INT",), "INTEGER"),
+        (("CHAR", "CLOB", "TEXT"), "TEXT"),
+        (("BLOB",), "BLOB"),
+        (("REAL", "FLOA", "DOUB"), "REAL"),
+    ):
+        if any(word in name for word in words):
+            return affinity
+    return "NUMERIC" if name else "BLOB"
+
+
+def _layout(spec: TableSpec, fields: Sequence[pa.Field]) -> Layout:
+    names = tuple(field.name for field in fields)
+    bound = ", ".join("?" * len(names))
+    # The alias, since a table may be called excluded.
+    insert = f"INSERT INTO {quoted(spec.name)} AS leasehold_row ({', '.join(map(quoted, names))}) VALUES ({bound})"
+    if not spec.keys:
+        return Layout(names, (), insert, None)
+    keys = ordered_keys(spec)
+    places = {folded(name): index for index, name in enumerate(names)}
+    key_places = tuple(places[folded(key)] for key in keys)
+    targets = [f"{quoted(name)} = excluded.{quoted(name)}" for i, name in enumerate(names) if i not in key_places]
+    update = f"UPDATE SET {', '.join(targets)}" if targets else "NOTHING"
+    condition = " AND ".join(f"{quoted(key)} = ?" for key in keys)
+    return Layout(
+        names,
+        key_places,
+        f"{insert} ON CONFLICT ({', '.join(map(quoted, keys))}) DO {update}",
+        f"DELETE FROM {quoted(spec.name)} WHERE {condition}",
+    )

@@ -1,0 +1,289 @@
+"""An entity table in a SQLite file: one transaction a batch, together with the watermarks that fence it.
+
+Owns the transaction and the order of what happens in it. Promises that a batch is applied whole or not at
+all, that no event is applied twice or left out, whichever owner brings the batch and however often, and that what
+`apply` returned for is on disk. Works on Arrow tables and knows nothing of Spark.
+
+Concurrency: any number of threads and processes may apply batches to one table at once, also the same
+batch. BEGIN IMMEDIATE makes them follow one another, so the second writer finds the first writer's
+watermarks. A process that is paused inside a transaction keeps the others waiting, for at most `timeout`
+seconds, after which they raise `SinkUnavailable`; when it goes on, it commits what no other writer could have
+overtaken. One that is paused before its transaction finds out in it: its events are at or below the
+watermark, or its level is. One that is killed at any line before COMMIT has done nothing, and the next
+owner's batch starts where the watermark says; killed after COMMIT, its batch comes again and is dropped.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from leasehold.backends import local_file_of
+from leasehold.clock import Clock
+from leasehold.errors import SinkError, SinkUnavailable
+from leasehold.sinks.base import Sink, TableContents
+from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
+from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.beside.messages.parking import ParkedMessages
+from leasehold.sinks.beside.messages.rows import fenced
+from leasehold.sinks.beside.outbox.contract import Outbox
+from leasehold.sinks.beside.parking.listing import ParkedRow
+from leasehold.sinks.beside.related import RelatedTable
+from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, Selection, SetAsideCounts
+from leasehold.sinks.rules.batch import KnownEntity
+from leasehold.sinks.rules.columns import quoted
+from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.parking import ParkedEvent
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite import (
+    bookkeeping,
+    forgetting,
+    messages,
+    outbox,
+    parked,
+    parked_messages,
+    parked_rows,
+    rejected,
+    related,
+    states,
+    versions,
+)
+from leasehold.sinks.sqlite.contents import contents_of_file, set_aside_in_file
+from leasehold.sinks.sqlite.looking import compare
+from leasehold.sinks.sqlite.rejected_rows import SqliteRejectedRows
+from leasehold.sinks.sqlite.shape import exists
+from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
+from leasehold.sinks.transactional import TransactionalSink
+from leasehold.sqlite_file import DatabaseFile, primary_code
+
+
+def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> Sink:
+    """Open `sqlite:///PATH`, relative to `base` unless it is absolute."""
+    return SqliteSink(local_file_of(url, base, "url"), spec, timeout=timeout)
+
+
+class SqliteSink(TransactionalSink["SqliteTransaction"]):
+    """The entity table of `spec` in the SQLite file at `path`; file and table are made when they are missing.
+
+    `timeout` is the longest to wait for another writer, in seconds. Every method may raise `SinkUnavailable`,
+    and `AlreadyInUse` when the table belongs to another pipeline or was made with another mode or keys.
+    """
+
+    def __init__(self, path: Path, spec: TableSpec, *, timeout: float = 10.0, clock: Clock | None = None) -> None:
+        super().__init__(spec, str(path), clock)
+        self._path = path
+        self._timeout = timeout
+        self._file = DatabaseFile(
+            path,
+            schema=bookkeeping.SCHEMA,
+            unavailable=SinkUnavailable,
+            broken=SinkError,
+            create=True,
+            timeout=timeout,
+            setup=parked_rows.prepare,
+        )
+        self._checked: WeakKeyDictionary[sqlite3.Connection, Checked] = WeakKeyDictionary()  # each thread has its own
+
+    def compare(self, schema: pa.Schema | None) -> bool:
+        """As `check`, with nothing made or changed. Whether the table is there."""
+        return compare(self._path, self.spec, self._claimed, schema)[0]
+
+    def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
+        """See `AddsColumns`."""
+        return compare(self._path, self.spec, self._claimed, schema)[1]
+
+    def row_count(self) -> int:
+        """How many rows the table has; 0 if it has not been made yet."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            if not exists(connection, self.spec.name):
+                return 0
+            (count,) = connection.execute(f"SELECT count(*) FROM {quoted(self.spec.name)}").fetchone()
+        return int(count)
+
+    def contents(self) -> TableContents:
+        """How much the table holds. Makes nothing, not even the file."""
+        with self._explained(), self._inner():
+            return contents_of_file(self._path, self.spec, self._timeout)
+
+    def set_aside_counts(self) -> SetAsideCounts:
+        """See `TellsSetAside`."""
+        with self._explained(), self._inner():
+            return set_aside_in_file(self._path, self.spec, self._timeout)
+
+    def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
+        """See `Forgets`."""
+        with self._claimed() as transaction:
+            bookkeeping.count_change(transaction.connection, self.spec)
+            return forgetting.forget(transaction.connection, self.spec, key)
+
+    def clear(
+        self, retention: Retention, now: float, after: tuple[object, ...] | None = None, at_most: int = AT_A_TIME
+    ) -> Cleared:
+        """See `Forgets`."""
+        with self._claimed() as transaction:
+            return forgetting.clear(transaction.connection, self.spec, retention, now, after, at_most)
+
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return states.read(connection, self.spec, schema, keys)
+
+    def check_states(self, *, referred: bool = False) -> None:
+        """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            states.check(connection, self.spec)
+
+    def check_parked(self) -> None:
+        """See `KeepsParked`."""
+        with self._claimed() as transaction:
+            parked.check(transaction.connection)
+
+    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
+        """See `KeepsParked`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return parked.entities(connection, self.spec, (hub, partition))
+
+    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
+        """See `KeepsParked`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return parked.events(connection, self.spec, (hub, partition), keys, at_most)
+
+    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
+        """See `ListsParked`."""
+        with self._claimed() as transaction:
+            return parked_rows.rows(transaction.connection, self.spec, selection, limit, after)
+
+    def hurry_parked(self, events: Collection[EventId]) -> int:
+        """See `ListsParked`."""
+        with self._claimed() as transaction:
+            return parked_rows.hurry(transaction.connection, self.spec, events)
+
+    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
+        """See `ListsParked`."""
+        with self._claimed() as transaction:
+            now = rejected.time_text(self._clock.wall())
+            return parked_rows.drop(transaction.connection, self.spec, events, reason, now)
+
+    def check_entities(self) -> None:
+        """See `KeepsVersions`."""
+        with self._claimed() as transaction:
+            versions.check(transaction.connection)
+
+    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """See `KeepsVersions`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return versions.known(connection, self.spec, schema, keys)
+
+    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
+        """See `KeepsVersions`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return parked.firsts(connection, self.spec, keys)
+
+    def check_related(self, tables: Collection[str]) -> None:
+        """See `RelatesTables`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            related.check(connection, self.spec, tables)
+
+    def related_table(self, name: str) -> RelatedTable:
+        """See `ShowsRelated`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return related.shown(connection, self.spec, name)
+
+    def check_messages(self, schema: pa.Schema) -> None:
+        """See `KeepsMessages`."""
+        self.check(fenced(schema))
+        with self._claimed() as transaction:
+            messages.check(transaction.connection, self.spec)
+
+    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
+        """See `KeepsMessages`."""
+        return self.read_messages(schema, key, [message])[0]
+
+    def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
+        """See `KeepsMessages`."""
+        with self._explained(), self._file.reading() as connection, self._inner():
+            return messages.read(connection, self.spec, schema, key, named, self._clock.wall())
+
+    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
+        """See `KeepsMessages`."""
+        return self.apply_messages(schema, [change], remember)[0]
+
+    def apply_messages(
+        self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float
+    ) -> list[MessageOutcome]:
+        """See `KeepsMessages`."""
+        with self._claimed() as transaction:
+            layout, now = transaction.layout(fenced(schema)), self._clock.wall()
+            return messages.apply(transaction.connection, self.spec, schema, layout, changes, now, remember)
+
+    @property
+    def parked_messages(self) -> ParkedMessages:
+        """See `ParksMessages`."""
+        return parked_messages.SqliteParkedMessages(self.spec, self._changing, self._looking, self._clock.wall)
+
+    @property
+    def rejected_rows(self) -> RejectedRows:
+        """The rejected rows of the table, to be listed, tried again or dropped."""
+        return SqliteRejectedRows(self.spec, self._claimed, self._clock.wall)
+
+    @property
+    def outbox(self) -> Outbox:
+        """See `KeepsOutbox`."""
+        return outbox.SqliteOutbox(self.spec, self._changing, self._looking)
+
+    def close(self) -> None:
+        """Close this thread's connection. The sink may be used again afterwards."""
+        self._checked.clear()
+        self._fitted = None
+        self._file.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        with self._claimed() as transaction:
+            yield transaction.connection
+
+    @contextmanager
+    def _looking(self) -> Iterator[sqlite3.Connection]:
+        with self._explained(), self._file.reading() as connection, self._inner():
+            yield connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[SqliteTransaction]:
+        with self._explained(), self._file.writing() as connection, self._inner():
+            yield SqliteTransaction(connection, self.spec, self._checked.get(connection))
+
+    def _committed(self, transaction: SqliteTransaction) -> None:
+        self._log_added(transaction.added)
+        if transaction.checked is not None:
+            self._checked[transaction.connection] = transaction.checked
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What SQLite says of the file or at COMMIT, in the sink's words; a locked file is the file's to tell."""
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise SinkError(
+                f"the table {self.spec.name} refused the batch when it was committed: {error}. Nothing of it was "
+                "applied. Make its foreign keys immediate: those that are DEFERRABLE INITIALLY DEFERRED cannot tell "
+                "which event is wrong"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise SinkError(f"{self._path}: {error}") from error
+
+    @contextmanager
+    def _inner(self) -> Iterator[None]:
+        """An error in the SQL itself, such as a trigger on a table that is gone: trying again will not help."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_ERROR:
+                raise
+            raise SinkError(f"{self._path}: the table {self.spec.name} cannot be written: {error}") from error

@@ -1,0 +1,220 @@
+"""One transaction on an entity table in SQLite, which locks the whole database. See `TableTransaction`.
+
+Owns the way from a batch to its rows, and to what is kept beside them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
+from leasehold.sinks.rules.columns import quoted
+from leasehold.sinks.rules.content import content_of
+from leasehold.sinks.rules.duplicates import Memory
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.rules.fence import Lane, Plan, Watermark
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.related import EntityStep
+from leasehold.sinks.rules.remembered_order import TableOrder
+from leasehold.sinks.rules.row_by_row import Written
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite import (
+    bookkeeping,
+    forgetting,
+    identities,
+    messages,
+    outbox,
+    parked,
+    rejected,
+    related,
+    versions,
+)
+from leasehold.sinks.sqlite.shape import Layout, exists, fit
+from leasehold.sinks.sqlite.writing import SqliteRows, write_rows
+from leasehold.sinks.transactions import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The layout last checked over a connection, with what it was checked against."""
+
+    version: int
+    schema: pa.Schema
+    layout: Layout
+
+
+class SqliteTransaction:
+    """One transaction, which has locked the whole database. See `TableTransaction`."""
+
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, checked: Checked | None) -> None:
+        self._connection = connection
+        self._spec = spec
+        self._steps = related.Steps(connection, spec)
+        self.checked = checked
+        self.added: tuple[str, ...] = ()  # columns, in this transaction
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._connection
+
+    def layout(self, schema: pa.Schema) -> Layout:
+        """How rows of this schema are written, after `fit`."""
+        self.fit(schema)
+        assert self.checked is not None
+        return self.checked.layout
+
+    def claim(self) -> str:
+        return bookkeeping.claim(self._connection, self._spec)
+
+    def recorded_order(self) -> TableOrder:
+        return bookkeeping.recorded_order(self._connection, self._spec)
+
+    def reader_beside(self, hub: str) -> str | None:
+        return bookkeeping.reader_beside(self._connection, self._spec, hub)
+
+    def queue_beside(self) -> str | None:
+        return messages.queue_of(self._connection, self._spec)
+
+    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
+        """The whole database is locked."""
+
+    def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
+        return bookkeeping.watermarks(self._connection, self._spec, hubs)
+
+    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
+        bookkeeping.set_watermarks(self._connection, self._spec, marks)
+
+    def leave_none_whole(self) -> None:
+        bookkeeping.leave_none_whole(self._connection, self._spec)
+
+    def forget_dropped(self) -> None:
+        bookkeeping.forget_dropped(self._connection, self._spec)
+        bookkeeping.count_change(self._connection, self._spec)
+        forgetting.void_places(self._connection, self._spec)  # a reset: events are applied anew
+        if not exists(self._connection, self._spec.name):
+            parked.remove_all(self._connection, self._spec)
+            versions.forget_all(self._connection, self._spec)
+
+    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
+        return parked.are_there(self._connection, self._spec, (hub, partition), numbers)
+
+    def park(self, parking: Parking, now: float) -> None:
+        parked.change(self._connection, self._spec, parking, now)
+        if parking.retried and not parking.by_guest:
+            bookkeeping.count_change(self._connection, self._spec, (parking.hub, parking.partition))
+
+    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
+        outbox.put(self._connection, self._spec, events, now)
+
+    def unpark_above(self, marks: Mapping[Lane, int]) -> None:
+        parked.remove_above(self._connection, self._spec, marks)
+
+    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
+        return versions.versions(self._connection, self._spec, keys)
+
+    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        return versions.known(self._connection, self._spec, schema, keys)
+
+    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
+        versions.raised(self._connection, self._spec, keys, latest)
+
+    def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
+        assert self.checked is not None
+        return self._steps.write(schema, self.checked.layout, step)
+
+    def forget_keys(self) -> None:
+        bookkeeping.forget_keys(self._connection, self._spec)
+        versions.forget_all(self._connection, self._spec)
+        forgetting.void_cleared(self._connection, self._spec)
+
+    def known_identities(self, digests: Collection[str]) -> Memory:
+        return identities.known(self._connection, self._spec, digests)
+
+    def remember_identities(self, memory: Memory) -> None:
+        identities.remember(self._connection, self._spec, memory)
+
+    def identities_reached(self) -> int | None:
+        return identities.reached(self._connection, self._spec)
+
+    def identities_reach(self, time: int | None) -> None:
+        identities.reach(self._connection, self._spec, time)
+
+    def forget_identities(self, before: int, at_most: int) -> None:
+        identities.forget(self._connection, self._spec, before, at_most)
+
+    def has_rows(self) -> bool:
+        name = self._spec.name
+        first = f"SELECT 1 FROM {quoted(name)} LIMIT 1"
+        return exists(self._connection, name) and self._connection.execute(first).fetchone() is not None
+
+    def fit(self, schema: pa.Schema) -> None:
+        checked = self.checked
+        version = self._schema_version()
+        if checked and checked.version == version and checked.schema.equals(schema):
+            return
+        bookkeeping.check_still_there(self._connection, self._spec)
+        layout = fit(self._connection, self._spec, schema)
+        self.added += layout.added
+        bookkeeping.make_companions(self._connection, self._spec)
+        self.checked = Checked(self._schema_version(), schema, layout)
+
+    def _schema_version(self) -> int:
+        (version,) = self._connection.execute("PRAGMA schema_version").fetchone()
+        return int(version)
+
+    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
+        connection, spec, checked = self._connection, self._spec, self.checked
+        assert checked is not None
+        began = time.monotonic()
+        content = content_of(batch, checked.layout, kept)
+        staged = time.monotonic()
+        rows = SqliteRows(connection, spec, checked.layout, content.rows)
+        written = self._write_last(rows, by_value=order.kind is not None)
+        if written is None:
+            row_order = content.order(
+                lambda keys: (
+                    {}  # of a spread table, where a key was before says nothing
+                    if spec.spread
+                    else bookkeeping.known_claims(connection, spec, keys, by_value=order.kind is not None)
+                ),
+                keyed=bool(spec.keys),
+            )
+            written = write_rows(rows, row_order)
+            bookkeeping.remember_keys(connection, spec, content.remembered(row_order))
+        if spec.keys and written.applied:
+            bookkeeping.record_order(connection, spec, order)
+        set_aside = content.rejected(written.broken)
+        rejected.replace(connection, spec, plan.admitted, set_aside, rejected.time_text(now))
+        seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
+        return Outcome(written.applied, written.superseded, set_aside, seconds)
+
+    def _write_last(self, table: SqliteRows, *, by_value: bool) -> Written | None:
+        """Write the last row of each key, and remember it, with no look at what is known of the keys.
+
+        None, with nothing written, where rows have to be judged one after the other: ordered by a value, with a key
+        from two partitions, or with a row that the table refuses.
+        """
+        rows, spec = table.rows, self._spec
+        if by_value or not table.takes_last_alone:
+            return None
+        left = rows.last_of_keys(one_lane=not spec.spread)
+        if left is None:
+            return None
+        noted = list(rows.remembered(left))
+        execute = self._connection.execute
+        execute("SAVEPOINT leasehold_last")
+        if (
+            bookkeeping.remember_keys(self._connection, spec, noted, one_lane=not spec.spread) < len(noted)
+            or table.attempt_last(left) is not None
+        ):
+            execute("ROLLBACK TO leasehold_last")
+            execute("RELEASE leasehold_last")
+            return None
+        execute("RELEASE leasehold_last")
+        return Written(len(rows))

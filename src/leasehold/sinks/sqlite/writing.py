@@ -1,0 +1,114 @@
+"""Writes the rows of a batch one after the other, quickly, and sets aside those that the table refuses.
+
+Owns the savepoints. Rows are tried in chunks (`rules.row_by_row`). Where no rule of the table could see a row that a
+later one of its key replaces (`sqlite_beside.rules`), the last row of each key is written alone, in the order of the
+keys, which touches each page of the table once; if the table refuses one, all is undone and done in chunks. Refuses to
+go on when the table has ended the transaction itself (RAISE(ROLLBACK), ON CONFLICT ROLLBACK): by then the watermarks
+are undone too.
+
+Runs inside the one transaction of a batch, so nobody else can come between its steps; killed at any line
+it leaves nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leasehold.errors import KeyFromTwoPartitions, SinkError
+from leasehold.sinks.rules.ordering import Claim, Step
+from leasehold.sinks.rules.row_by_row import Order, RowWriter, Written, two_partitions
+from leasehold.sinks.rules.rows import LastRows, Rows
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
+from leasehold.sinks.sqlite.shape import Layout
+
+
+def write_rows(table: SqliteRows, order: Order) -> Written:
+    """Write all rows, in the quickest way that has the outcome of one after the other. Raises as `RowWriter.write`."""
+    count = len(table.rows)
+    if table.takes_last_alone:
+        step = order.judge(0, count)
+        if step.stop == count and table.attempt_last(_left_by(step, table.rows)) is None:
+            order.accept(step)
+            return Written(len(step.winners), step.superseded)
+    return RowWriter(table, count, order).write()
+
+
+def _left_by(step: Step, rows: Rows) -> LastRows:
+    last = [index for _, index in sorted(step.written.items())]
+    deletes = rows.deletes
+    gone = {} if deletes is None else {rows.keys[index]: index for index in step.winners if deletes[index]}
+    return LastRows(pa.array(last, pa.int64()), pa.array(gone.values(), pa.int64()))
+
+
+class SqliteRows:
+    """Rows to be written to the table of `spec` in SQLite, on a connection that is in a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout, rows: Rows) -> None:
+        self._connection = connection
+        self._spec = spec
+        self._layout = layout
+        self.rows = rows
+
+    @property
+    def takes_last_alone(self) -> bool:
+        """Whether the last row of each key may be written alone."""
+        return self._layout.last_alone
+
+    def attempt(self, winners: Sequence[int]) -> str | None:
+        return self._attempt(lambda: self._execute(winners))
+
+    def attempt_last(self, left: LastRows) -> str | None:
+        """Write what is left of each key, or nothing: then the table's reason is returned."""
+        return self._attempt(lambda: self._execute_last(left))
+
+    def _attempt(self, write: Callable[[], None]) -> str | None:
+        execute = self._connection.execute
+        execute("SAVEPOINT leasehold_rows")
+        try:
+            write()
+        except ROW_ERRORS as error:
+            layout = self._layout
+            statements = (layout.upsert, len(layout.columns)), (layout.delete, len(layout.keys))
+            if not is_the_rows(self._connection, error, statements):
+                raise
+            if not self._connection.in_transaction:
+                raise SinkError(
+                    f"the table {self._spec.name} ended the transaction of the batch: {error}. Nothing of the batch "
+                    "was applied. Let its triggers RAISE(ABORT) and its constraints not say ON CONFLICT ROLLBACK; "
+                    f"then the event alone goes to {self._spec.rejected}"
+                ) from error
+            execute("ROLLBACK TO leasehold_rows")
+            execute("RELEASE leasehold_rows")
+            return str(error)
+        execute("RELEASE leasehold_rows")
+        return None
+
+    def _execute(self, winners: Sequence[int]) -> None:
+        values, deletes = self.rows.values, self.rows.deletes
+        if deletes is None or self._layout.delete is None:
+            some = values[winners.start : winners.stop] if isinstance(winners, range) else [values[i] for i in winners]
+            self._connection.executemany(self._layout.upsert, some)
+            return
+        for is_delete, run in groupby(winners, deletes.__getitem__):
+            if is_delete:
+                self._connection.executemany(self._layout.delete, [self.rows.keys[i] for i in run])
+            else:
+                self._connection.executemany(self._layout.upsert, [values[i] for i in run])
+
+    def _execute_last(self, left: LastRows) -> None:
+        """An entity that was deleted on the way is deleted first: columns that are not bound begin anew."""
+        rows, last = self.rows, left.last
+        if self._layout.delete is not None and len(left.deleted):
+            self._connection.executemany(self._layout.delete, rows.keys_of(left.deleted))
+            last = last.filter(pc.invert(pa.array(rows.deletes, pa.bool_()).take(last)))
+        self._connection.executemany(self._layout.upsert, rows.values_of(last))
+
+    def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:
+        rows, (hub, partition) = self.rows, known
+        return two_partitions(self._spec, rows.keys[index], rows.lanes[index], rows.numbers[index], (hub, partition))

@@ -1,0 +1,104 @@
+"""The strict JSON reader for DataFrames: bodies to columns, with the reason why a body is rejected.
+
+Owns the way from a Spark schema to `leasehold.formats` and back. `MicroBatches(schema=…)` and pipeline files read
+bodies in the tasks that read the hub; `read_json` does the same to any DataFrame that has a body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
+
+from leasehold.errors import ConfigError
+from leasehold.formats import BodyReader
+from leasehold.spark.session.versions import arrow_schema, schema_from_ddl
+
+
+def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue: str | None = None) -> StructType:
+    """The columns that a body gives, by its schema as Spark writes it, and `rescue`.
+
+    Raises `ConfigError` that calls the setting `name`, also where a column is named like one of `others`, and one for
+    `spark.sql.timestampType` where it makes a plain TIMESTAMP a type without a zone.
+    """
+    try:
+        schema = schema_from_ddl(ddl)
+    except PySparkException as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise ConfigError(name, ddl, f"not a schema ({first_line})", "For example id STRING, delay DOUBLE") from None
+    assert isinstance(schema, StructType)
+    if _count_without_zone(schema) > len(re.findall(r"(?i)\btimestamp_ntz\b", ddl)):
+        raise ConfigError(
+            "spark.sql.timestampType",
+            "TIMESTAMP_NTZ",
+            f"the session makes TIMESTAMP a type without a zone, and so {name} would take no time that has one",
+            f"Write TIMESTAMP_LTZ in {name} for times with a zone, or TIMESTAMP_NTZ for those without; or leave the "
+            "session's setting out",
+        )
+    if rescue is not None:
+        schema = StructType([*schema.fields, StructField(rescue, StringType())])
+    names = [column.lower() for column in schema.names]
+    clashes = sorted({column for column in names if names.count(column) > 1} | set(names) & {o.lower() for o in others})
+    if clashes:
+        raise ConfigError(
+            name,
+            ", ".join(clashes),
+            "these columns occur twice, counting those that every event has",
+            "Rename them in what is sent, or leave the schema out and read the body in SQL",
+        )
+    return schema
+
+
+def _count_without_zone(type_: DataType) -> int:
+    """How many timestamps without a zone there are in a type."""
+    if isinstance(type_, StructType):
+        return sum(_count_without_zone(field.dataType) for field in type_)
+    if isinstance(type_, ArrayType):
+        return _count_without_zone(type_.elementType)
+    if isinstance(type_, MapType):
+        return _count_without_zone(type_.keyType) + _count_without_zone(type_.valueType)
+    return int(isinstance(type_, TimestampNTZType))
+
+
+def body_reader(schema: StructType, *, rescue: str | None = None, timestamps: str = "exact") -> BodyReader:
+    """What reads bodies by a schema of `body_schema`, whose last column is the one for `rescue`."""
+    fields = schema.fields if rescue is None else schema.fields[:-1]
+    return BodyReader(arrow_schema(StructType(list(fields))), rescue=rescue, timestamps=timestamps)
+
+
+def read_json(
+    df: DataFrame, schema: str, *, rescue: str | None = None, timestamps: str = "exact", reason: str = "reason"
+) -> DataFrame:
+    """Read the JSON in the column `body` of `df` as `schema`: its columns come before those of `df`.
+
+    A body that is not exactly one JSON object that fits the schema gives nulls, and says why in the column `reason`,
+    which is null where the body is good; `EntityTable(reject_by=reason)` sets such rows aside. Nothing is altered to
+    make it fit. With `rescue`, that column has the fields that the schema does not know, as JSON; with
+    `timestamps="truncate"`, times that are finer than a microsecond are cut. docs/bodies.md has what each type takes.
+    """
+    columns = body_schema(schema, [*df.columns, reason], rescue=rescue)
+    reader = body_reader(columns, rescue=rescue, timestamps=timestamps)
+    place = df.columns.index("body")
+    wider = StructType([*columns.fields, *df.schema.fields, StructField(reason, StringType())])
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            done = reader.read(batch.column(place))
+            reasons: Any = pa.nulls(batch.num_rows, pa.string()) if done.reasons is None else done.reasons
+            names = [*done.columns.schema.names, *batch.schema.names, reason]
+            yield pa.RecordBatch.from_arrays([*done.columns.columns, *batch.columns, reasons], names=names)
+
+    return df.mapInArrow(read, wider)

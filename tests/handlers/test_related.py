@@ -1,0 +1,322 @@
+"""Rows of related tables: written with the state or not at all, and what the database refuses parks its event alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from leasehold.errors import ConfigError, UsageError
+from leasehold.handlers.answers import Effects, Gone, Row
+from leasehold.handlers.contract import Delete, EntityEvent, HandlerFailed, Skip, entity
+from leasehold.handlers.table import Retries
+from leasehold.operations.checking import look_at_related
+from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.rules.table import TableSpec
+from tests.handlers.batches import overtaken_once
+from tests.handlers.related_bench import TABLES, Bench, bench
+from tests.sinks.postgres import Place
+
+__all__ = ["bench"]
+
+LINE = ["order_id", "line"]
+
+
+def line(order: str, number: int, sku: str | None = None, **more: Any) -> Row:
+    return Row("lines", {"order_id": order, "line": number, "sku": sku or f"{order}{number}", **more}, keys=LINE)
+
+
+def gone(order: str, number: int) -> Gone:
+    return Gone("lines", {"order_id": order, "line": number})
+
+
+def test_rows_are_written_with_the_state_in_the_order_of_events(bench: Bench) -> None:
+    table = bench.table()
+    bench.answers = {
+        1: [line("a", 1, "x"), line("a", 2, "y")],
+        2: [gone("a", 1), line("a", 3, "x")],  # makes room for it
+        3: [line("a", 2, "z", note="new"), gone("a", 9)],
+        4: [line("b", 1, "y")],  # so does another event, of another entity
+        5: [Row("lines", {"order_id": "a", "line": 2}, keys=LINE)],
+    }
+    bench.give(table, ("a", 1), ("a", 2), ("a", 3), ("b", 4), ("a", 5))
+    assert bench.lines() == [("a", 2, "z"), ("a", 3, "x"), ("b", 1, "y")]
+    assert bench.look("SELECT note FROM lines ORDER BY order_id, line") == [("new",), ("none",), ("none",)]
+    assert bench.totals() == {"a": 4, "b": 1}
+    assert bench.calls == [1, 2, 3, 4, 5]
+    assert bench.look("SELECT 1 FROM orders_rejected") == []
+
+
+def test_an_entity_may_come_and_go_with_its_rows(bench: Bench) -> None:
+    answers = {1: Effects({"total": 1}, [line("a", 1)]), 2: Effects(Delete(), [gone("a", 1)]), 3: Delete()}
+
+    @entity(keys=["order_id"])
+    def order(state: Any, event: EntityEvent) -> Any:
+        return answers.get(event.row["what"], Effects(Skip(), [line("a", 7)]))
+
+    table = bench.table(handler=order)
+    bench.give(table, ("a", 1), ("a", 2))
+    assert (bench.lines(), bench.totals()) == ([], {})
+    bench.give(table, ("a", 1), ("a", 4), ("a", 3), ("b", 4))
+    assert bench.lines() == [("a", 1, "a1"), ("a", 7, "a7")]
+    assert bench.totals() == {"a": 1}, "its deletion is refused, and its lines stay"
+    (deletion,) = bench.parked()
+    assert deletion[:2] == (4, 1)
+    assert "foreign key" in deletion[2].lower()
+
+
+def test_two_entities_that_want_one_value(bench: Bench) -> None:
+    """The later one is parked from the event on that fails; what came before it, and the others, go through."""
+    table = bench.table(retries=Retries(first=5.0))
+    bench.answers = {1: [line("a", 1, "x")], 2: [line("b", 1)], 3: [line("b", 2, "x")], 4: [line("b", 3)]}
+    bench.give(table, ("a", 1), ("b", 2), ("b", 3), ("b", 4), ("c", 5))
+    assert bench.lines() == [("a", 1, "x"), ("b", 1, "b1")]
+    assert bench.totals() == {"a": 1, "b": 1, "c": 1}
+    (refused, behind) = bench.parked()
+    assert refused[0] == 2
+    assert refused[2].startswith("RowsRefused: ")
+    assert "unique" in refused[2].lower()
+    assert behind == (3, 0, "")
+    bench.clock.advance(20)
+    bench.give(table)
+    assert [one[0] for one in bench.parked()] == [2, 3], "still taken"
+    bench.run("UPDATE lines SET sku = 'other' WHERE order_id = 'a'")
+    bench.clock.advance(100)
+    bench.give(table)
+    assert bench.parked() == []
+    assert bench.lines() == [("a", 1, "other"), ("b", 1, "b1"), ("b", 2, "x"), ("b", 3, "b3")]
+    assert bench.totals() == {"a": 1, "b": 3, "c": 1}
+
+
+def test_what_is_refused_to_the_last_is_set_aside_with_the_reason(bench: Bench) -> None:
+    table = bench.table(on_failure="discard")
+    bench.answers = {1: [line("nobody", 1)], 2: [line("a", 1)]}
+    bench.give(table, ("a", 1), ("a", 2))
+    assert bench.lines() == [("a", 1, "a1")]
+    assert bench.totals() == {"a": 1}
+    ((number, reason),) = bench.look("SELECT sequence_number, reason FROM orders_rejected")
+    assert number == 0
+    assert "foreign key" in reason.lower()
+
+
+def test_a_partition_may_wait_for_it(bench: Bench) -> None:
+    table = bench.table(on_failure="wait")
+    bench.run("INSERT INTO orders VALUES ('z', 0)", "INSERT INTO lines VALUES ('z', 1, 'x', '')")
+    bench.answers = {1: [line("a", 1)], 2: [line("b", 1, "x")]}
+    with pytest.raises(HandlerFailed, match="RowsRefused"):
+        bench.give(table, ("a", 1), ("b", 2), ("c", 3))
+    assert bench.totals() == {"a": 1, "z": 0}
+    bench.run("DELETE FROM lines WHERE order_id = 'z'")
+    bench._next["0"] = 0
+    bench.give(table, ("a", 1), ("b", 2), ("c", 3))
+    assert bench.totals() == {"a": 1, "b": 1, "c": 1, "z": 0}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            Row("lines", {"order_id": "a", "line": 1, "price": 3}, keys=LINE),
+            "lines has no column price; it has",
+        ),
+        (
+            Row("lines", {"order_id": "a", "line": 1}, keys=["order_id"]),
+            "no unique index on just order_id: CREATE",
+        ),
+        (Row("others", {"id": 1}, keys=["id"]), r'no related table: name it in HandledTable\(related=\["others"\]\)'),
+        (Gone("lines", {"id": 1}), "lines has no column id"),
+        (line("a", 1, "\ud800"), ""),
+        (Row("lines", {"order_id": "a", "line": 2**70}, keys=LINE), ""),
+    ],
+)
+def test_rows_that_cannot_be_written_fail_their_event_alone(bench: Bench, row: Any, said: str) -> None:
+    table = bench.table(on_failure="discard")
+    bench.answers = {1: [row]}
+    bench.give(table, ("a", 1), ("b", 2))
+    assert bench.totals() == {"b": 1}
+    ((reason,),) = bench.look("SELECT reason FROM orders_rejected")
+    assert re.search(said, reason), reason
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (["none"], "no such table beside orders"),
+        (["orders"], "Leasehold's own, or the handler's"),
+        (["leasehold_table"], "Leasehold's own"),
+        ("lines", r'Write related=\["lines"\]'),
+    ],
+)
+def test_related_tables_that_may_not_be(bench: Bench, tables: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        bench.table(related=tables)
+
+
+INNER = "CREATE FUNCTION inner_one(s text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT lower($1)'"
+OUTER = (
+    "CREATE FUNCTION outer_one(s text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN inner_one(s); END'",
+    "CREATE FUNCTION on_row() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM inner_one('x'); RETURN NULL; END$$",
+)
+RUNS = {
+    "an index": "CREATE INDEX ON lines (outer_one(sku))",
+    "a default": "ALTER TABLE lines ADD low text DEFAULT outer_one('x')",
+    "a trigger of inserts": "CREATE TRIGGER t AFTER INSERT ON lines FOR EACH ROW EXECUTE FUNCTION on_row()",
+    "a trigger of updates": "CREATE TRIGGER t AFTER UPDATE ON lines FOR EACH ROW EXECUTE FUNCTION on_row()",
+    "a trigger of deletions": "CREATE TRIGGER t AFTER DELETE ON lines FOR EACH ROW EXECUTE FUNCTION on_row()",
+}
+
+
+@pytest.mark.parametrize("runs", RUNS)
+@pytest.mark.parametrize("rows", [1, 0])
+def test_a_check_writes_a_row_of_a_related_table_on_trial(place: Place, runs: str, rows: int) -> None:
+    place.run(*TABLES, INNER, *OUTER)
+    finding = [f"ALTER FUNCTION {one} SET search_path = {place.schema}" for one in ("outer_one(text)", "on_row()")]
+    if rows:
+        place.run("INSERT INTO orders VALUES ('a')", "INSERT INTO lines VALUES ('a', 1, 'x')")
+    place.run(*finding, RUNS[runs], *(one.partition(" SET ")[0] + " RESET ALL" for one in finding))
+    before = place.look("SELECT * FROM lines")
+    sink = PostgresSink(place.url, TableSpec(name="orders", pipeline="p", keys=["order_id"]))
+    (one,) = look_at_related(sink, ["lines"], "driver")
+    if rows or "trigger" not in runs:
+        assert not one.ok
+        assert re.search(r"lines: .*inner_one.*does not exist.*ALTER FUNCTION .* SET search_path", one.said)
+    place.run(*finding)
+    (one,) = look_at_related(sink, ["lines"], "driver")
+    assert one.ok, one.said
+    assert place.look("SELECT * FROM lines") == before
+    sink.close()
+
+
+def test_a_check_of_a_related_table_takes_no_number_and_finds_a_publication(place: Place) -> None:
+    place.run(
+        "CREATE TABLE notes (id bigint GENERATED ALWAYS AS IDENTITY, no serial, at timestamptz DEFAULT now(), "
+        "body jsonb, tags text[], name text UNIQUE NOT NULL)",
+        "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "CREATE TRIGGER t AFTER INSERT ON notes FOR EACH ROW EXECUTE FUNCTION nothing()",
+        "INSERT INTO notes (name, body, tags) VALUES ('a', '{}', '{x,y}')",
+    )
+    sink = PostgresSink(place.url, TableSpec(name="orders", pipeline="p", keys=["order_id"]))
+    before = place.look("SELECT * FROM notes")
+    for _ in range(2):
+        (one,) = look_at_related(sink, ["notes"], "driver")
+        assert one.ok, one.said
+    assert place.look("SELECT * FROM notes") == before
+    place.run("INSERT INTO notes (name) VALUES ('b')")
+    assert place.look("SELECT id, no FROM notes WHERE name = 'b'") == [(2, 2)]
+    place.run(f"CREATE PUBLICATION {place.schema} FOR TABLE notes")
+    (one,) = look_at_related(sink, ["notes"], "driver")
+    assert (one.ok, "REPLICA IDENTITY" in one.said) == (False, True)
+    place.run(f"DROP PUBLICATION {place.schema}")
+    sink.close()
+
+
+def test_a_check_names_the_rights_that_a_user_of_postgres_lacks(place: Place) -> None:
+    place.run(*TABLES)
+    role = f"reader_{place.schema}"
+    place.run(f"CREATE ROLE {role} LOGIN", f"GRANT USAGE ON SCHEMA {place.schema} TO {role}")
+    sink = PostgresSink(
+        place.url.replace("postgres:@", f"{role}@"), TableSpec(name="orders", pipeline="p", keys=["order_id"])
+    )
+
+    def found() -> tuple[bool, str, str]:
+        (one,) = look_at_related(sink, ["lines"], "driver")
+        return one.ok, one.said, one.remedy
+
+    assert found() == (
+        False,
+        "lines: this user has no SELECT, INSERT, UPDATE, DELETE on it",
+        "GRANT SELECT, INSERT, UPDATE, DELETE",
+    )
+    place.run(f"GRANT SELECT, INSERT, UPDATE ON lines TO {role}")
+    ok, said, _ = found()
+    assert ok
+    assert "keys=[…] of a Row may be (line, order_id) or (sku)" in said
+    assert "may not delete from it" in said
+    place.run(f"GRANT DELETE ON lines TO {role}")
+    assert "may not" not in found()[1]
+    sink.close()
+    place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Row("t", {"a": 1}, keys=[]),
+        lambda: Row("t", {"a": 1}, keys="a"),
+        lambda: Row("t", {"a": None}, keys=["a"]),
+        lambda: Row("t", {"b": 1}, keys=["a"]),
+        lambda: Row("", {"b": 1}, keys=["b"]),
+        lambda: Row("t", {"b": object()}, keys=["b"]),
+        lambda: Row("t", {"b": 1, "c": [object()]}, keys=["b"]),
+        lambda: Gone("t", {}),
+        lambda: Gone("t", {"a": None}),
+        lambda: Gone("t", [1]),  # type: ignore[arg-type]
+    ],
+)
+def test_rows_that_make_no_sense(wrong: Callable[[], object]) -> None:
+    with pytest.raises(UsageError):
+        wrong()
+
+
+def test_values_of_every_kind(bench: Bench) -> None:
+    bench.run(
+        'CREATE TABLE "wide %s ""x" (id BIGINT PRIMARY KEY, yes BOOLEAN, exact DECIMAL(9,2), ratio DOUBLE PRECISION, '
+        "day DATE, moment TIMESTAMP, raw BLOB, doc TEXT, empty TEXT)".replace(
+            "BLOB", "BLOB" if bench.url.startswith("sqlite") else "BYTEA"
+        )
+    )
+    name = 'wide %s "x'
+    values = {
+        "id": 1,
+        "yes": True,
+        "exact": Decimal("12.50"),
+        "ratio": 0.1,
+        "day": date(2026, 2, 3),
+        "moment": datetime(2026, 2, 3, 4, 5, 6),
+        "raw": b"\0\xff",
+        "doc": {"a": [1, "ä"]},
+        "empty": None,
+    }
+    bench.answers = {1: [Row(name, values, keys=["id"])], 2: [Row(name, {"id": 1, "yes": False}, keys=["id"])]}
+    table = bench.table(related=[name])
+    bench.give(table, ("a", 1), ("a", 2))
+    (found,) = bench.look('SELECT id, yes, raw, doc, ratio, empty FROM "wide %s ""x"')
+    assert found == (1, False, b"\0\xff", '{"a":[1,"ä"]}', 0.1, None)
+    assert bench.look('SELECT 1 FROM "wide %s ""x" WHERE exact = 12.50') == [(1,)]
+
+
+def test_a_spread_entity_that_has_moved_writes_the_rows_of_its_last_computation(bench: Bench) -> None:
+    @entity(keys=["order_id"])
+    def order(state: Any, event: EntityEvent) -> Any:
+        total = (state["total"] if state else 0) + 1
+        return Effects({"total": total}, [line(event.key, total, f"{event.key}-{event.row['what']}")])
+
+    more = {"handler": order, "spread": True, "sequence_by": "what"}
+    one, two = bench.table(**more), bench.table(**more)
+    overtaken_once(one, lambda: bench.give(two, ("a", 2), partition="1"))
+    bench.give(one, ("a", 1), ("b", 1), ("a", 3))
+    assert bench.lines() == [("a", 1, "a-2"), ("a", 2, "a-1"), ("a", 3, "a-3"), ("b", 1, "b-1")]
+    assert bench.totals() == {"a": 3, "b": 1}
+
+
+def test_states_and_rows_that_are_there_take_no_number_of_a_sequence(place: Place) -> None:
+    place.run(
+        *TABLES,
+        "ALTER TABLE lines ADD id bigint GENERATED ALWAYS AS IDENTITY",
+        "CREATE SEQUENCE own",
+        f"ALTER TABLE orders ADD id bigint DEFAULT nextval('{place.schema}.own')",
+    )
+    bench = Bench(place.url, place.look, place.run)
+    table = bench.table()
+    for time in range(3):
+        bench.answers = {time: [line("a", 1, f"x{time}"), line("a", 2)]}
+        bench.give(table, ("a", time))
+    bench.answers = {9: [line("b", 1)]}
+    bench.give(table, ("b", 9))
+    assert bench.look("SELECT order_id, total, id FROM orders ORDER BY 1") == [("a", 3, 1), ("b", 1, 2)]
+    assert bench.look("SELECT sku, id FROM lines ORDER BY 2") == [("x2", 1), ("a2", 2), ("b1", 3)]
+    bench.close()
