@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -219,3 +220,35 @@ def test_what_handlers_on_spark_have_not_is_refused(folder: Path, old: str, new:
     file.write_text(file.read_text().replace(old, new, 1))
     with pytest.raises(ConfigError, match=said):
         HandledOfFile(read_pipeline_file(file))
+
+
+def test_a_worker_opens_once_what_its_calls_are_given(folder: Path, spark: SparkSession) -> None:
+    """A job brings the handler anew, and finds open what an earlier one has opened in the same worker."""
+    file = folder / "orders.toml"
+    [module] = folder.glob("orders_of_*.py")
+    module.write_text(
+        f"""
+import os
+from contextlib import contextmanager
+from leasehold.handlers import entity
+
+@contextmanager
+def opens():
+    with open({str(folder / "opened")!r}, "a") as noted:
+        noted.write(f"{{os.getpid()}}\\n")
+    yield os.getpid()
+
+@entity(keys=["order_id"], opens=opens)
+def order(state, event, opened):
+    assert opened == os.getpid()
+    return {{"total": event.row["amount"] + (state["total"] if state else 0)}}
+"""
+    )
+    table = opened(file, spark)
+    for first in range(3):
+        table.write(both(batch("0", first, ("a", 1)), batch("1", first, ("b", 2))))
+    table.close()
+    assert totals(folder) == {"a": 3, "b": 6}
+    workers = (folder / "opened").read_text().split()
+    assert len(workers) == len(set(workers))
+    assert str(os.getpid()) not in workers

@@ -5,7 +5,7 @@
 
 Owns what a handler is given and may answer, and the computation: states and events in, new states and rejected events
 out. Pure: no database, no clock. A handler is called at least once for each event, in the order of its entity's events,
-and takes effect once (`handled_table`).
+and takes effect once (`table`).
 
     a state     the entity's new state: a dict, or an object of the class that the decorator names
     Delete()    the entity is deleted; its next event finds None
@@ -28,6 +28,7 @@ from leasehold.config import is_number
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.handlers.answers import Emit, parts
 from leasehold.handlers.calling.raised import NotCalled, is_timeout, name_of
+from leasehold.handlers.opened import Opens, value_of
 from leasehold.printable import nobody_reads_the_output
 from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.rules.related import EntityStep
@@ -140,14 +141,17 @@ def fenced(event: EntityEvent, fence: int) -> EntityEvent:
 
 @dataclass(frozen=True)
 class EntityHandler:
-    """A function with the key columns of its entity, and the class of its states."""
+    """A function with the key columns of its entity, the class of its states, and what it `opens` in a process."""
 
     function: Callable[..., Any]
     keys: tuple[str, ...]
     state: type = dict
+    opens: Opens | None = None
 
     def __call__(self, state: Any, event: EntityEvent) -> Any:
-        return self.function(state, event)
+        if self.opens is None:
+            return self.function(state, event)
+        return self.function(state, event, value_of(self.opens))
 
     def fields(self) -> tuple[str, ...] | None:
         """The names of a state's fields; None for a dict, which has those of the table."""
@@ -185,25 +189,34 @@ class EntityHandler:
         return {name: getattr(state, name) for name in self.fields() or ()}
 
 
-def entity(*, keys: Sequence[str], state: type = dict) -> Callable[[Callable[..., Any]], EntityHandler]:
+def entity(
+    *, keys: Sequence[str], state: type = dict, opens: Opens | None = None
+) -> Callable[[Callable[..., Any]], EntityHandler]:
     """Make a function the handler of an entity.
 
-    `keys` are the columns of an event that name its entity, `state` the class of its states: `dict`, a dataclass or a
-    pydantic model. Raises `ConfigError`, also for what is no plain function of a state and an event.
+    keys     the columns of an event that name its entity
+    state    the class of its states: `dict` (the default), a dataclass or a pydantic model
+    opens    a function without arguments that returns a context manager. The first call in a process enters it, and
+             the handler is given what that returns as its third argument: a pool of connections, a model (`opened`)
+
+    Raises `ConfigError`, also for what is no plain function of a state and an event.
     """
     if isinstance(keys, str) or not keys:
         raise ConfigError("keys", keys, "a list of at least one column", 'For example keys=["order_id"]')
     if not (state is dict or dataclasses.is_dataclass(state) or hasattr(state, "model_fields")):
         raise ConfigError("state", state, "dict, a dataclass or a pydantic model", "Leave it out for dict")
 
+    if opens is not None and not callable(opens):
+        raise ConfigError("opens", opens, "a function that returns a context manager", "Put @contextmanager above one")
+
     def handler(function: Callable[..., Any]) -> EntityHandler:
-        _check_function(function)
-        return EntityHandler(function, tuple(keys), state)
+        _check_function(function, 2 if opens is None else 3)
+        return EntityHandler(function, tuple(keys), state, opens)
 
     return handler
 
 
-def _check_function(function: Callable[..., Any]) -> None:
+def _check_function(function: Callable[..., Any], arguments: int) -> None:
     if not inspect.isroutine(function):
         raise ConfigError("entity", function, "a function of a state and an event", "Put @entity above one")
     if (
@@ -218,10 +231,11 @@ def _check_function(function: Callable[..., Any]) -> None:
             "Give a plain function; for a coroutine, one that hands it to an event loop and waits for it",
         )
     try:
-        inspect.signature(function).bind(None, None)
+        inspect.signature(function).bind(*[None] * arguments)
     except TypeError as error:
-        rule = f"it is called with a state and an event: {error}"
-        raise ConfigError("entity", function.__name__, rule, "Take these two") from error
+        given = "a state and an event" if arguments == 2 else "a state, an event and what it opens"
+        rule = f"it is called with {given}: {error}"
+        raise ConfigError("entity", function.__name__, rule, f"Take these {arguments}") from error
     except ValueError:
         """A function without a signature, written in C."""
 

@@ -126,7 +126,7 @@ class ExclusiveEntities:
             lease = held.get(key_of(event))
             if lease is None or lease.lost.is_set():
                 raise NotCalled
-            return handler.function(state, fenced(event, lease.fence))
+            return handler(state, fenced(event, lease.fence))
 
         return EntityHandler(called, handler.keys, handler.state)
 

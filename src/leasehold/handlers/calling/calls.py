@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from leasehold.handlers import opened
 from leasehold.handlers.calling.limits import TimeLimit, check_timeout, within
 from leasehold.handlers.calling.processes import HandlerProcesses, named
 from leasehold.handlers.contract import EntityEvent, EntityHandler
@@ -66,6 +67,7 @@ class HandlerCalls:
             self._processes.leave(hub, partition)
 
     def close(self) -> None:
-        """End the processes. The next call starts one."""
+        """End the processes, and close what the handler has opened in this one. The next call does both anew."""
         if self._processes is not None:
             self._processes.close()
+        opened.close(self._handler.opens)

@@ -126,7 +126,7 @@ class TaskLeases:
             fence = self._fences.get(key_of(event))
             if fence is None or time.monotonic() >= self._until:
                 raise NotCalled
-            return handler.function(state, fenced(event, fence))
+            return handler(state, fenced(event, fence))
 
         return EntityHandler(called, handler.keys, handler.state)
 

@@ -1,0 +1,88 @@
+"""What a handler opens once in a process, for all its calls there: a pool of connections, a model.
+
+    @contextmanager
+    def rates():
+        with httpx.Client(base_url="https://rates.example") as client:
+            yield client
+
+    @entity(keys=["order_id"], opens=rates)
+    def order(state, event, client): ...
+
+Owns when it is opened and closed. The first call in a process opens it, under a lock; calls of other threads wait for
+that, and all share it. It is closed when the table, or the processor of a queue, closes, or when its process ends in
+order. A process that is killed closes nothing, and neither does a worker that Spark ends. A child of a fork opens its
+own and leaves its parent's alone.
+
+What `opens` raises is raised by the call, as if the handler had raised it, and the next call opens again.
+
+Handlers come to a task of Spark by value, anew with each job: one function is known by its module, name and code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+Opens = Callable[[], AbstractContextManager[Any]]
+_Name = tuple[str, str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    value: Any
+    closing: ExitStack
+
+
+_lock = threading.Lock()
+_opened: dict[_Name, _Opened] = {}
+
+
+def value_of(opens: Opens) -> Any:
+    """What `opens` gives in this process, opened by the first call. Raises what it raises."""
+    name = _name_of(opens)
+    if (found := _opened.get(name)) is not None:
+        return found.value
+    with _lock:
+        if name not in _opened:
+            closing = ExitStack()
+            _opened[name] = _Opened(closing.enter_context(opens()), closing)
+        return _opened[name].value
+
+
+def close(opens: Opens | None) -> None:
+    """Close what `opens` has given in this process, if it is open. A later call opens it again."""
+    if opens is None:
+        return
+    with _lock:
+        found = _opened.pop(_name_of(opens), None)
+    if found is not None:
+        found.closing.close()
+
+
+def _close_all() -> None:
+    for name in [*_opened]:
+        with suppress(Exception):  # the process ends: what one of them raises keeps the others from nothing
+            _opened.pop(name).closing.close()
+
+
+def _forget() -> None:
+    """A child of a fork: what is open is its parent's."""
+    global _lock
+    _lock = threading.Lock()
+    _opened.clear()
+
+
+def _name_of(opens: Opens) -> _Name:
+    function = getattr(opens, "__wrapped__", opens)
+    code = getattr(function, "__code__", None)
+    named = getattr(function, "__module__", ""), getattr(function, "__qualname__", repr(function))
+    return *named, b"" if code is None else code.co_code
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget)
