@@ -43,7 +43,7 @@ spark: .venv/.classes.jsa ## a short run on another PySpark, in an environment o
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
 
 peers: .venv/.classes.jsa ## the tests beside real parts from the system's packages, as far as they can be had
-	$(BIN)/python -m tests.gate peers -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m tests.gate peers -n 3 --dist loadgroup $(ARGS)
 
 soak: .venv/.classes.jsa ## the slow campaigns
 	$(BIN)/pytest -m soak --hypothesis-profile='new examples' $(ARGS)

@@ -26,7 +26,7 @@ import pytest
 
 MOST = 5
 """The most different tests that run once more. Where more fail, chance is not the cause."""
-WORKERS = "3"
+WORKERS = "4"
 """Measured on 2 cores: many tests wait for Java to start, or for another process."""
 SLOWEST = ("--durations=20", "--durations-min=5")
 """The slowest twenty are listed, so that it is seen where the time goes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ FIRST = 1024
 @contextmanager
 def many_files() -> Iterator[None]:
     """As long as this lasts, whatever is opened has a number of `FIRST` or more."""
+    gc.collect()  # what earlier tests have left would give up lower numbers in the meantime
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], min(4 * FIRST, limits[1])), limits[1]))
     files = [os.open(os.devnull, os.O_RDONLY)]

@@ -43,6 +43,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path, azurite: Azurite) -> I
     gc.collect()
 
 
+@pytest.mark.soak  # `make peers` has each order of joining and each end, watched, in tests/peers/test_mixed_python.py
 @pytest.mark.parametrize("fleet", [(4, EXPIRATION)], indirect=True)
 def test_partitions_are_balanced_and_taken_over_both_ways(fleet: MixedFleet) -> None:
     fleet.send(30)

@@ -52,10 +52,14 @@ class LeadingClock(SystemClock):
         self._ahead += seconds
 
     def step(self, *processors: EventProcessor) -> None:
-        """Let a while pass, and each of these renew what it holds."""
+        """Let a while pass, and each of these renew what it holds.
+
+        A cycle in which the clock moved finds that its store took too long, or that the process was paused: what it
+        renewed does not count. The cycles behind it count.
+        """
         self.advance(self.STEP)
         for processor in processors:
-            await_cycles(processor.notices)
+            await_cycles(processor.notices, 4)
 
 
 def await_cycles(notices: Notices, count: int = 2) -> None:

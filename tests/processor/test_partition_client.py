@@ -263,7 +263,7 @@ def test_a_client_that_was_forgotten_is_given_up_in_the_end(hub: LogHub, store: 
         assert forgotten.receive(PATIENCE)
         for _ in range(7):
             clock.step(processor)
-            assert kept.receive(0.01) is not None
+            assert kept.receive(0.01) is not None, kept.stop_reason
         until(lambda: not forgotten.trusted, "the partition to be given up")
         assert kept.trusted
         again = taken(processor)

@@ -79,7 +79,7 @@ def deliver(
 
 @pytest.mark.parametrize("by_version", [False, True])
 @pytest.mark.parametrize("deletes", [False, True])
-@campaign(100, 5000)
+@campaign(40, 5000)
 @given(log=logs(), delivered=deliveries)
 def test_the_outcome_is_that_of_each_row(log: Log, delivered: Delivered, by_version: bool, deletes: bool) -> None:
     with tables(PLAIN, EACH) as made:
@@ -87,7 +87,7 @@ def test_the_outcome_is_that_of_each_row(log: Log, delivered: Delivered, by_vers
 
 
 @pytest.mark.parametrize("by_version", [False, True])
-@campaign(50, 2000)
+@campaign(20, 2000)
 @given(log=logs(), delivered=deliveries)
 def test_where_a_last_row_is_refused_each_row_is_tried(log: Log, delivered: Delivered, by_version: bool) -> None:
     """The rule looks at the key alone, so that no row but the last one has to be seen to know what is refused."""

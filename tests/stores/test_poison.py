@@ -362,6 +362,7 @@ class _OnAzurite(PoisonedStoreContract):
         return spoil
 
 
+@pytest.mark.soak  # `TestTable` reads the same values by the same code, in half of the time
 class TestBlob(_OnAzurite):
     @pytest.fixture
     def url(self, azurite: Azurite) -> str:
