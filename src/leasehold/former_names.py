@@ -48,6 +48,9 @@ class FormerNames(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Make former names known to imports of this process. Called more than once, it does nothing."""
+    """Make former names known to imports of this process. Called more than once, it does nothing.
+
+    They are looked up first: a folder that an earlier release has left behind would count as a package without names.
+    """
     if not any(isinstance(finder, FormerNames) for finder in sys.meta_path):
-        sys.meta_path.append(FormerNames())
+        sys.meta_path.insert(0, FormerNames())
