@@ -24,7 +24,7 @@ a few bodies sooner than the other has begun, with the same outcome.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,11 @@ class BodyReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reader, self._given
+
+    def only(self, names: Sequence[str]) -> BodyReader:
+        """The reader of these columns alone."""
+        schema, _, timestamps = self._given
+        return BodyReader(pa.schema([schema.field(name) for name in names]), timestamps=timestamps)
 
     def read(self, bodies: pa.Array | pa.ChunkedArray) -> ReadBodies:
         """Read these bodies, of any binary or string type; a null is an event without a body."""

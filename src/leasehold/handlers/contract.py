@@ -288,6 +288,22 @@ class Computed:
     calls: dict[Key, str | None] = field(default_factory=dict)
 
 
+def joined(parts: Sequence[Computed]) -> Computed:
+    """What the events of one partition come to that were computed in parts, each of entities of its own."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = Computed(by_steps=parts[0].by_steps)
+    for part in parts:
+        whole.changes |= part.changes
+        whole.calls |= part.calls
+    whole.rejected = sorted((one for part in parts for one in part.rejected), key=lambda one: one[0].sequence_number)
+    whole.held = sorted((one for part in parts for one in part.held), key=lambda one: one.event.sequence_number)
+    whole.dead = sorted((one for part in parts for one in part.dead), key=lambda one: one[0].sequence_number)
+    whole.emitted = sorted((one for part in parts for one in part.emitted), key=lambda one: one[1].sequence_number)
+    whole.steps = sorted((one for part in parts for one in part.steps), key=lambda one: one.number)
+    return whole
+
+
 def compute(
     handler: EntityHandler,
     states: Mapping[Key, State],

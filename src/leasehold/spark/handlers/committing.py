@@ -75,6 +75,11 @@ class CommittingTable(HandledTable):
         self._read_by(reader)
 
     @property
+    def keys(self) -> BodyReader:
+        """Reads the columns that name an entity, and no others."""
+        return self._reader.only(self._handler.keys)
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns that the handler is given."""
         return self._reader.schema

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from leasehold.clock import SystemClock
 from leasehold.handlers.columns import columns_of
+from leasehold.handlers.contract import Key
 from leasehold.handlers.given import Given, given_events
 from leasehold.handlers.spread import SpreadComputed, SpreadEntities, joined
 from leasehold.sinks.beside.versions import KeepsVersions
@@ -55,11 +56,16 @@ def _split(call: Call, tasks: int, numbered: tuple[int, Piece]) -> Iterable[tupl
     found: dict[int, _Portion] = {}
     for one in valued:
         key, event, _ = one
-        portion = found.setdefault(zlib.crc32(repr(key).encode(errors="replace")) % tasks, _Portion(place))
+        portion = found.setdefault(zlib.crc32(_text(key)) % tasks, _Portion(place))
         portion.given.append(one)
         if event.sequence_number in values:
             portion.values[event.sequence_number] = values[event.sequence_number]
     return found.items()
+
+
+def _text(key: Key) -> bytes:
+    """The same for equal keys, in each process: -0.0 is 0.0."""
+    return repr(tuple(part + 0.0 if isinstance(part, float) else part for part in key)).encode(errors="replace")
 
 
 def _computed(call: Call, portions: Iterable[tuple[int, _Portion]]) -> Iterator[tuple[int, SpreadComputed]]:

@@ -7,13 +7,13 @@
             orders.apply(batch)
 
 Owns the way of a batch: its events come to the driver, as rows do; it reads each partition's watermark and which
-entities wait; one job, a task for each partition, reads states and calls the handler (`tasks`; for a spread table a
-task for each share of the entities, `spread_tasks`); then the driver commits partition by partition, by the same code
-as the plain processor (`handlers.table`), each with its states, watermark, related rows, outbox, rejected and
-parked events in one transaction. Where a watermark is not what it was before the job (an operator has retried an event,
-another owner came), the driver reads the states and calls the handler again by itself. Parked events are tried again in
-the driver, also while nothing arrives (`try_parked`, for which `loop.between` says when), and what handlers emit is
-sent by a thread beside (`handlers.outbox`).
+entities wait; one job, a task for each partition, or several where there is work for them (`shares`), reads states and
+calls the handler (`tasks`; for a spread table a task for each share of the entities, `spread_tasks`); then the driver
+commits partition by partition, by the same code as the plain processor (`handlers.table`), each with its states,
+watermark, related rows, outbox, rejected and parked events in one transaction. Where a watermark is not what it was
+before the job (an operator has retried an event, another owner came), the driver reads the states and calls the handler
+again by itself. Parked events are tried again in the driver, also while nothing arrives (`try_parked`, for which
+`loop.between` says when), and what handlers emit is sent by a thread beside (`handlers.outbox`).
 
 Why a transaction for each partition, and not one for the batch: nothing of a batch has to be seen together, since an
 entity's events are in one partition, or, in a spread table, commits come one after the other by its versions. So an
@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.backends import absolute
 from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError, UsageError
-from leasehold.handlers.contract import Computed, EntityHandler
+from leasehold.handlers.contract import Computed, EntityHandler, joined
 from leasehold.notices import Notice, TableApplied
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.rules.batch import Batch
@@ -51,8 +51,9 @@ from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.handlers.committing import CommittingTable, Trusts
 from leasehold.spark.handlers.lanes import COLUMNS, Lane, events_only, lanes_of
 from leasehold.spark.handlers.leased import BatchLeases
+from leasehold.spark.handlers.shares import divided, shares_of
 from leasehold.spark.handlers.spread_tasks import answered
-from leasehold.spark.handlers.tasks import Call, Piece
+from leasehold.spark.handlers.tasks import Answer, Call, Piece
 from leasehold.spark.handlers.transformed import check_rows, rows_of
 from leasehold.spark.loop.batch import MetTable, MicroBatch
 from leasehold.spark.loop.jobs import is_connect
@@ -134,6 +135,7 @@ class HandledOnSpark:
         """Whose it is, for a loop."""
         self._spark: SparkSession | None = None
         self._due: dict[tuple[str, int], float] = {}
+        self._seconds_an_event = 0.0
         self._totals = Totals()
 
     def apply(self, batch: MicroBatch, rows: DataFrame | None = None) -> BatchResult:
@@ -296,10 +298,11 @@ class HandledOnSpark:
         def job(call: Call) -> Sequence[Computed]:
             if call.spec.spread:
                 return answered(context, call, [*pieces])
-            found: list[Computed] = context.parallelize(pieces, len(pieces)).map(call.task()).collect()
-            return found
+            return self._joined(parts, context.parallelize(tasks, len(tasks)).map(call.task()).collect())
 
-        rounds = 1 if self._table.sink.spec.spread else math.ceil(len(pieces) / context.defaultParallelism)
+        parts = self._divided(pieces, context.defaultParallelism)
+        tasks = [part for some in parts for part in some]
+        rounds = 1 if self._table.sink.spec.spread else math.ceil(len(tasks) / context.defaultParallelism)
         call = self._table.call(rounds, leases)
         try:
             return job(call)
@@ -312,6 +315,20 @@ class HandledOnSpark:
                 call.handler.function.__name__,
             )
             return job(replace(call, careful=True))
+
+    def _divided(self, pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
+        """For each piece what its tasks have of it."""
+        if self._table.sink.spec.spread:
+            return [[piece] for piece in pieces]
+        shares = shares_of([len(piece.events) for piece in pieces], self._seconds_an_event, cores)
+        return [divided(piece, self._table.keys, count) for piece, count in zip(pieces, shares, strict=True)]
+
+    def _joined(self, parts: Sequence[Sequence[Piece]], answers: Sequence[Answer]) -> list[Computed]:
+        """What each piece comes to, from what tasks tell of its parts."""
+        events = sum(len(part.events) for some in parts for part in some)
+        self._seconds_an_event = sum(answer.seconds for answer in answers) / events
+        rest = iter(answers)
+        return [joined([next(rest).done for _ in some]) for some in parts]
 
     def _counted(self) -> BatchResult:
         result, self._table.result = self._table.result, BatchResult()

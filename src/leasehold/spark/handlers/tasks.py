@@ -1,9 +1,9 @@
 """What a task does for a handler: it reads the states of its events' entities, and calls the handler for each event.
 
-Owns the worker's side. A task has the new events of one partition, in order, so that no two tasks have events of one
-entity. It reads states over a connection of its own, which its worker keeps, and writes nothing: what it tells is worth
-something only if the driver's commit finds the watermark that the driver has read before. So a task may be run twice,
-be killed, or end long after its batch was given up.
+Owns the worker's side. A task has new events of one partition, in order, all that there are of an entity, so that no
+two tasks have events of one entity (`shares`). It reads states over a connection of its own, which its worker keeps,
+and writes nothing: what it tells is worth something only if the driver's commit finds the watermark that the driver has
+read before. So a task may be run twice, be killed, or end long after its batch was given up.
 
 With a time-out a call that hangs is interrupted. One that ignores that is ended with its worker: the task has failed,
 and its next try, by Spark or by the driver, calls in processes of their own, where what hangs is ended alone.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -48,13 +49,20 @@ class EventOfPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New events of one partition, in order. Those of entities that are `waiting` wait too."""
+    """New events of one partition, in order, of all its entities or of some. Those that are `waiting` wait too."""
 
     hub: str
     partition: str
     owner_level: int
     events: tuple[EventOfPartition | SetAside, ...]
     waiting: frozenset[Key]
+
+
+class Answer(NamedTuple):
+    """What the events of a piece come to, and how many seconds that took in the task."""
+
+    done: Computed
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +90,20 @@ class Call:
     pickled: bytes = b""
     careful: bool = False
 
-    def task(self) -> Callable[[Piece], Computed]:
+    def task(self) -> Callable[[Piece], Answer]:
         """What a task does with a piece."""
         return functools.partial(answers, self)
 
 
-def answers(call: Call, piece: Piece) -> Computed:
+def answers(call: Call, piece: Piece) -> Answer:
     """What the events of a piece come to, from what the table has now. Raises what the sink raises, and no other."""
+    began = time.monotonic()
     given, _ = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events))
     keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
     states = states_at(call.url, call.spec).read_states(call.state, keys)
     with calling(call) as computed:
-        return told(computed(states, given, columns_of(call.state), waiting=piece.waiting))
+        done = told(computed(states, given, columns_of(call.state), waiting=piece.waiting))
+    return Answer(done, time.monotonic() - began)
 
 
 @contextmanager
