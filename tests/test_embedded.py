@@ -21,7 +21,7 @@ from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.stores.groups import at_once
 from tests.many_files import no_more_files
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, take
 
 SCHEMA = ("CREATE TABLE IF NOT EXISTS entry (value TEXT)",)
 
@@ -491,6 +491,38 @@ def test_many_threads_keep_few_connections_and_lose_no_turn(path: Path) -> None:
     at_once([work] * 100)
     assert len(entries(file)) == 500
     assert opened[0] <= 2 * 16 + 8, "two for each connection that is kept, and some for the file itself"
+
+
+def test_a_thread_waits_as_long_as_those_before_it_get_on(path: Path) -> None:
+    """Of 300 partitions in one process some found the store away, under load: others came again before them."""
+    file = make(path, timeout=5.0)
+    add(file, "made")
+
+    def work() -> None:
+        with file.writing() as connection:
+            connection.execute("INSERT INTO entry VALUES ('a')")
+            take(0.1)  # as on a slow disk
+
+    at_once([work] * 80)
+    assert len(entries(file)) == 81
+
+
+@pytest.mark.timeout(60)  # far less than one time-out after the other
+def test_threads_behind_a_file_that_is_locked_give_up_together(path: Path) -> None:
+    file, refused = make(path, timeout=0.5), []  # impatient: all wait for a lock that another holds
+    add(file, "made")
+
+    def work() -> None:
+        try:
+            add(file, "a")
+        except StoreUnavailable as error:
+            refused.append(error)
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        at_once([work] * 150)
+    assert len(refused) == 150
+    assert entries(file) == ["made"]
 
 
 def in_child(work: Callable[[], None]) -> None:

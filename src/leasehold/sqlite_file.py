@@ -8,11 +8,12 @@ one that the caller's `check` does not recognise.
 
 Concurrency: a `DatabaseFile` may be used by several threads of a process (a thread has a connection to itself for the
 length of a block, and gives it back for the next one) and by many processes. SQLite allows one writer at a time. The
-threads that write through one `DatabaseFile` take turns by a lock of our own, so that hundreds of them neither open a
-connection each nor keep each other from the file. A writer that is paused or killed inside a transaction holds
+threads that write through one `DatabaseFile` take turns as they came (`turns.py`), so that hundreds of them neither
+open a connection each nor keep each other from the file. A writer that is paused or killed inside a transaction holds
 SQLite's lock until it goes on or its process ends (then the system frees the lock and SQLite rolls back); all others
-wait up to `timeout` seconds and then raise `unavailable`. Waiting for other processes is a short randomised retry of
-our own, because SQLite's busy handler starves some writers for seconds.
+wait up to `timeout` seconds and then raise `unavailable`. As long as the writers before it in its own process get on, a
+thread waits longer. Waiting for other processes is a short randomised retry of our own, because SQLite's busy handler
+starves some writers for seconds.
 
 Forks: SQLite keeps its account of file locks in the process, and a child that inherits it believes in locks
 that only its parent holds: what it commits is lost when the parent closes. So before a fork all connections
@@ -42,6 +43,7 @@ from typing import Any
 from leasehold.environment import file_mode
 from leasehold.errors import LeaseholdError, lasting
 from leasehold.open_files import files_used_up
+from leasehold.turns import Turns
 
 LONGEST_WAL = 64 << 20
 """Bytes of a WAL from which a writer waits for readers, to empty it. SQLite's own checkpoints begin at 4 to 16 MB."""
@@ -89,7 +91,7 @@ class DatabaseFile:
         self._pragmas = pragmas
         self._check = check
         self._idle: list[_Connection] = []
-        self._turns: dict[int, threading.Lock] = {}
+        self._turns: dict[int, Turns] = {}
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -108,12 +110,14 @@ class DatabaseFile:
 
         `durable=False` may lose the transaction on power loss (never on a crash of the process).
         """
-        deadline = time.monotonic() + self._timeout
-        with self._translated(), self._turn():
+        since = time.monotonic()
+        with self._translated(), self._turn() as turns:
             connection = self._connection()
             try:
                 connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                deadline = turns.deadline(since, self._timeout)
                 self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), deadline)
+                turns.went_on()
                 yield connection
                 self._patiently(lambda: connection.execute("COMMIT"))
                 _keep_wal_short(connection)
@@ -137,16 +141,16 @@ class DatabaseFile:
             connection.close()
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _turn(self) -> Iterator[Turns]:
         """This thread's turn to write, of those of this process."""
-        turn = self._turns.setdefault(os.getpid(), threading.Lock())  # a child's copy of one may be taken for ever
-        if not turn.acquire(timeout=self._timeout):
+        turns = self._turns.setdefault(os.getpid(), Turns())  # a child's copy of one may be taken for ever
+        if not turns.acquire(self._timeout):
             kept = f"another thread of this process kept it locked for {self._timeout:g} s"
             raise self._unavailable(f"{self.path}: database is locked ({kept})")
         try:
-            yield
+            yield turns
         finally:
-            turn.release()
+            turns.release()
 
     def _connection(self) -> _Connection:
         """A connection, marked as in use: a new one where none is free, after a fork, or if the file was replaced."""

@@ -117,7 +117,7 @@ def apply(
         unpark(connection, spec, message)
         note_done(connection, spec, message, now)
         if message.sent_as is not None:
-            _note_sent(connection, reader, queue, message.sent_as, now)
+            _note_sent(connection, reader, message, message.sent_as, now)
         outcomes.append(MessageOutcome.APPLIED)
     if MessageOutcome.APPLIED in outcomes:
         if last is not None:
@@ -130,7 +130,7 @@ def apply(
             "DELETE FROM leasehold_message WHERE (pipeline, entity_table, queue, message) IN (SELECT pipeline, "
             "entity_table, queue, message FROM leasehold_message WHERE pipeline = ? AND entity_table = ? "
             "AND done_at < ? ORDER BY done_at LIMIT ?)",
-            (*reader, now - remember, rows.FORGOTTEN_AT_ONCE * len(outcomes)),
+            (*reader, rows.by_queue(message, now) - remember, rows.FORGOTTEN_AT_ONCE * len(outcomes)),
         )
     return outcomes + [MessageOutcome.OVERTAKEN] * (len(changes) - len(outcomes))
 
@@ -149,16 +149,17 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, st
 
 
 def _note_sent(
-    connection: sqlite3.Connection, reader: tuple[str, str], queue: str, sent_as: SentAs, now: float
+    connection: sqlite3.Connection, reader: tuple[str, str], message: MessageName, sent_as: SentAs, now: float
 ) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO leasehold_message_sent VALUES (?, ?, ?, ?, ?)", (*reader, queue, sent_as.digest, now)
+        "INSERT OR REPLACE INTO leasehold_message_sent VALUES (?, ?, ?, ?, ?)",
+        (*reader, message.queue, sent_as.digest, rows.done_at(message, now)),
     )
     connection.execute(
         "DELETE FROM leasehold_message_sent WHERE (pipeline, entity_table, queue, sent_as) IN (SELECT pipeline, "
         "entity_table, queue, sent_as FROM leasehold_message_sent WHERE pipeline = ? AND entity_table = ? "
         "AND done_at < ? ORDER BY done_at LIMIT ?)",
-        (*reader, now - sent_as.remember, rows.FORGOTTEN_AT_ONCE),
+        (*reader, rows.by_queue(message, now) - sent_as.remember, rows.FORGOTTEN_AT_ONCE),
     )
 
 
@@ -166,7 +167,7 @@ def note_done(connection: sqlite3.Connection, spec: TableSpec, message: MessageN
     """Note that a message is done, which was not."""
     connection.execute(
         "INSERT INTO leasehold_message VALUES (?, ?, ?, ?, ?)",
-        (spec.pipeline, spec.name, message.queue, message.identity, now),
+        (spec.pipeline, spec.name, message.queue, message.identity, rows.done_at(message, now)),
     )
 
 
@@ -183,7 +184,7 @@ def is_done(connection: sqlite3.Connection, spec: TableSpec, message: MessageNam
         "AND done_at >= ?"
     )
     named = (spec.pipeline, spec.name, message.queue, sent_as.digest)
-    return connection.execute(query, (*named, now - sent_as.remember)).fetchone() is not None
+    return connection.execute(query, (*named, rows.by_queue(message, now) - sent_as.remember)).fetchone() is not None
 
 
 def _is_behind(connection: sqlite3.Connection, spec: TableSpec, key: Key, message: MessageName) -> bool:

@@ -7,6 +7,7 @@ done so many seconds older.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -169,6 +170,39 @@ class MessagesContract(SinkFixtures):
         keeping.apply_message(STATES, change(3, "c", 0, 1), REMEMBER)
         done = {n: keeping.read_message(STATES, ("a",), message(n)).done for n in (1, 2, 3)}
         assert done == {1: False, 2: True, 3: True}
+
+    def test_a_clock_that_runs_ahead_forgets_nothing(self, keeping: Any, aged: Callable[[float], object]) -> None:
+        """It was forgotten, and took effect again where its completion had got lost."""
+        ahead = REMEMBER * 10
+        then = time.time() - ahead  # the time, as the service and the process that applied the first know it
+
+        def apply(number: int, sent_as: str) -> MessageOutcome:
+            name = MessageName("shop/orders", str(number), number, then + number, SentAs(sent_as, REMEMBER))
+            known = keeping.read_message(STATES, ("a",), name)
+            change = MessageChange(name, ("a",), known.version, {"entity": "a", "value": number})
+            return MessageOutcome(keeping.apply_message(STATES, change, REMEMBER))
+
+        assert apply(1, "x") is MessageOutcome.APPLIED
+        aged(ahead)
+        assert apply(2, "y") is MessageOutcome.APPLIED
+        assert apply(1, "x") is MessageOutcome.DONE_BEFORE
+        assert apply(3, "x") is MessageOutcome.DONE_BEFORE, "its sender has sent it again"
+
+    def test_what_a_clock_that_is_behind_has_noted_is_not_old(
+        self, keeping: Any, aged: Callable[[float], object]
+    ) -> None:
+        behind = REMEMBER * 10
+        now = time.time() + behind
+
+        def apply(number: int) -> MessageOutcome:
+            name = MessageName("shop/orders", str(number), number, now + number)
+            version = keeping.read_message(STATES, ("a",), name).version
+            change = MessageChange(name, ("a",), version, {"entity": "a", "value": number})
+            return MessageOutcome(keeping.apply_message(STATES, change, REMEMBER))
+
+        assert apply(1) is MessageOutcome.APPLIED
+        aged(REMEMBER * 2)  # as if the next ones came to a process whose clock is right, or nearly
+        assert [apply(2), apply(1)] == [MessageOutcome.APPLIED, MessageOutcome.DONE_BEFORE]
 
     def test_what_was_sent_twice_is_done_once_for_a_time(
         self, keeping: Any, contents: Callable[[], object], aged: Callable[[float], object]

@@ -43,7 +43,7 @@ class MessageOutcome(StrEnum):
 class SentAs:
     """What its sender names a message by, as a digest, and for how many seconds another one of that name is the same.
 
-    The seconds are counted from when the first took effect.
+    The seconds are counted from when the first took effect to when the other was enqueued.
     """
 
     digest: str
@@ -120,7 +120,8 @@ class KeepsMessages(Protocol):
     def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
         """See rule 2. What was returned for is on disk.
 
-        Messages that were done more than `remember` seconds ago are forgotten, a few with each call. Raises
+        Messages that were done more than `remember` seconds ago are forgotten, a few with each call: not before this
+        one was enqueued, whatever the clock of this process says. Raises
         `UsageError` for a state that the table cannot hold, with nothing changed.
         """
         ...

@@ -1,4 +1,8 @@
-"""What sinks that keep messages of queues have in common: an entity's key as text, and a state as a row. Pure."""
+"""What sinks that keep messages of queues have in common: an entity's key as text, a state as a row, and times. Pure.
+
+A process whose clock is wrong is believed no further than the time at which the service enqueued a message: nothing is
+done before it was enqueued, and what was enqueued a while ago does not make other messages older than that.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.sinks.beside.forgetting import candidates
+from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.rejected import Rejected
@@ -26,6 +31,16 @@ _FENCE = [
 def fenced(schema: pa.Schema) -> pa.Schema:
     """The schema with the columns by which a hub's events are fenced, which every table is asked about."""
     return pa.schema([*schema, *_FENCE])
+
+
+def done_at(message: MessageName, now: float) -> float:
+    """When a message counts as done that takes effect at `now` by this process's clock."""
+    return max(now, message.enqueued_time)
+
+
+def by_queue(message: MessageName, now: float) -> float:
+    """The time by which messages are old when this one comes. `now`, where it is not known when it was enqueued."""
+    return min(now, message.enqueued_time) if message.enqueued_time > 0 else now
 
 
 def check_spec(spec: TableSpec) -> None:

@@ -95,7 +95,7 @@ def apply(
         if not note_done(session, message, now):  # under another key
             outcomes.append(MessageOutcome.DONE_BEFORE)
             break
-        if message.sent_as is not None and not _noted_sent(session, queue, message.sent_as, now):
+        if message.sent_as is not None and not _noted_sent(session, message, message.sent_as, now):
             outcomes.append(MessageOutcome.DONE_BEFORE)
             break  # another of its name has come between; that this one is done stays noted
         enqueued, number = max((enqueued, number), (message.enqueued_time, message.sequence_number))
@@ -114,7 +114,7 @@ def apply(
             number=number,
             enqueued=enqueued,
         )
-        _forget_old(session, session.names.of(MESSAGE), now - remember, len(outcomes))
+        _forget_old(session, session.names.of(MESSAGE), rows.by_queue(message, now) - remember, len(outcomes))
     return outcomes + [MessageOutcome.OVERTAKEN] * (len(changes) - len(outcomes))
 
 
@@ -137,7 +137,7 @@ def note_done(session: Session, message: MessageName, now: float) -> bool:
         **mine_of(session),
         queue=message.queue,
         message=message.identity,
-        now=now,
+        now=rows.done_at(message, now),
     )
     return noted > 0
 
@@ -164,7 +164,9 @@ def is_done(session: Session, message: MessageName, now: float) -> bool:
         f"SELECT 1 FROM {session.names.of(MESSAGE_SENT)} WHERE {_OF_TABLE} AND queue = %(queue)s "
         "AND sent_as = %(it)s AND done_at >= %(since)s"
     )
-    return session.one(query, **named, it=sent_as.digest, since=now - sent_as.remember) is not None
+    return (
+        session.one(query, **named, it=sent_as.digest, since=rows.by_queue(message, now) - sent_as.remember) is not None
+    )
 
 
 def forget(session: Session, key: Mapping[str, str]) -> int:
@@ -185,17 +187,17 @@ def _forget_of(session: Session, table: str, key: Mapping[str, str]) -> int:
     )
 
 
-def _noted_sent(session: Session, queue: str, sent_as: SentAs, now: float) -> bool:
+def _noted_sent(session: Session, message: MessageName, sent_as: SentAs, now: float) -> bool:
     """Note what a message was sent as, and forget some of what is old; whether nobody else has noted it."""
-    sent, before = session.names.of(MESSAGE_SENT), now - sent_as.remember
+    sent, before = session.names.of(MESSAGE_SENT), rows.by_queue(message, now) - sent_as.remember
     noted = session.run(
         f"INSERT INTO {sent} AS was VALUES (%(pipeline)s, %(name)s, %(queue)s, %(sent_as)s, %(now)s) "
         "ON CONFLICT (pipeline, entity_table, queue, sent_as) DO UPDATE SET done_at = excluded.done_at "
         "WHERE was.done_at < %(before)s",
         **mine_of(session),
-        queue=queue,
+        queue=message.queue,
         sent_as=sent_as.digest,
-        now=now,
+        now=rows.done_at(message, now),
         before=before,
     )
     _forget_old(session, sent, before)
