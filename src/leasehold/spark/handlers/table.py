@@ -54,10 +54,9 @@ from leasehold.spark.handlers.leased import BatchLeases
 from leasehold.spark.handlers.spread_tasks import answered
 from leasehold.spark.handlers.tasks import Call, Piece
 from leasehold.spark.handlers.transformed import check_rows, rows_of
-from leasehold.spark.loop.batch import MetTable, MicroBatch
-from leasehold.spark.loop.jobs import is_connect
-from leasehold.spark.session.versions import to_arrow
+from leasehold.spark.session.versions import is_connect, to_arrow
 from leasehold.spark.table.expressions import with_rejected
+from leasehold.spark.table.of_loop import LoopBatch, MetTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,7 +135,7 @@ class HandledOnSpark:
         self._due: dict[tuple[str, int], float] = {}
         self._totals = Totals()
 
-    def apply(self, batch: MicroBatch, rows: DataFrame | None = None) -> BatchResult:
+    def apply(self, batch: LoopBatch, rows: DataFrame | None = None) -> BatchResult:
         """Call the handler for the events of a batch, and commit what they come to. What has become of them.
 
         The handler is given the columns of `schema`, read from the events' bodies; with `rows`, which a transform has

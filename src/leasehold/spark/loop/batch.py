@@ -4,16 +4,16 @@ Owns what a table needs to know of a batch that it applies: its ranges, what its
 batch is applied to a table once: a second time in the same run is a mistake, since the first has moved the watermarks.
 
 A batch that cannot be read whole is *abandoned*: nothing of it is applied or recorded, and the loop plans its events
-again. That is for what a loop understands (`failures.py`); what the user's code raises is the user's.
+again. That is for what a loop understands (`plan/failures.py`); what the user's code raises is the user's.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -21,14 +21,13 @@ import pyarrow as pa
 from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice
-from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import folded
-from leasehold.spark.loop.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
+from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.stream.foreach import applied_already
+from leasehold.spark.table.of_loop import MetTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,21 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class MetTable:
-    """An entity table as a loop meets it: its name, whose it is, and ways to ask for its identity and watermarks."""
-
-    name: str
-    pipeline: str
-    consumer_group: str
-    identity: Callable[[], str]
-    watermarks: Callable[[str], Mapping[str, Watermark]]
-
-    def is_same(self, other: MetTable) -> bool:
-        """Whether both are one table: one name may be in two databases, and one database has names in any case."""
-        return folded(self.name) == folded(other.name) and self.identity() == other.identity()
 
 
 ABANDONED = frozenset(

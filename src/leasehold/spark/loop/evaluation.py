@@ -28,7 +28,8 @@ from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, batch_id, describe
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes, timed, with_transform
+from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
+from leasehold.spark.plan.reading import CARRIED, REASON
 from leasehold.spark.session.versions import to_arrow
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import Deduplication, identities_of

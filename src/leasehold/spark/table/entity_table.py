@@ -30,7 +30,6 @@ from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, TableSpec, Totals
 from leasehold.sinks.staged import StagedBatch
-from leasehold.spark.loop.batch import MetTable, MicroBatch
 from leasehold.spark.session.empty import no_rows
 from leasehold.spark.session.versions import check_release, schema_of, to_arrow
 from leasehold.spark.stream.foreach import run_of
@@ -48,6 +47,7 @@ from leasehold.spark.table.expressions import (
     with_rejected,
 )
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
+from leasehold.spark.table.of_loop import LoopBatch, MetTable
 from leasehold.spark.table.staging import Beside, Staging, check_staging
 from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
@@ -180,12 +180,12 @@ class EntityTable:
         return self._counting.totals
 
     @overload
-    def apply(self, df: DataFrame, batch: MicroBatch) -> BatchResult: ...
+    def apply(self, df: DataFrame, batch: LoopBatch) -> BatchResult: ...
 
     @overload
     def apply(self, df: DataFrame, batch: int) -> None: ...
 
-    def apply(self, df: DataFrame, batch: MicroBatch | int) -> BatchResult | None:
+    def apply(self, df: DataFrame, batch: LoopBatch | int) -> BatchResult | None:
         """Apply what is new in `df`, in one transaction, and say what became of it.
 
         `batch` is the batch of `MicroBatches` that `df` was made of, or the number that `foreachBatch` gives, which
@@ -207,7 +207,7 @@ class EntityTable:
             return None
         return self._apply_of_loop(lambda: self._rows(df, batch), batch)
 
-    def unseen(self, df: DataFrame, batch: MicroBatch | int) -> Unseen:
+    def unseen(self, df: DataFrame, batch: LoopBatch | int) -> Unseen:
         """What of `df` the table has not seen, evaluated now, for another sink beside the table.
 
         Write its pieces elsewhere, each under its name, then call its `apply` in place of the table's: it applies just
@@ -230,7 +230,7 @@ class EntityTable:
 
         return Unseen(pieces, apply)
 
-    def _unseen_of_loop(self, df: DataFrame, batch: MicroBatch) -> Unseen:
+    def _unseen_of_loop(self, df: DataFrame, batch: LoopBatch) -> Unseen:
         def look() -> tuple[Batch, tuple[Piece, ...]]:
             rows = self._evaluated(self.prepare(df), batch)
             return rows, pieces_of(rows, self._sink)
@@ -241,7 +241,7 @@ class EntityTable:
         rows, pieces = found
         return Unseen(pieces, lambda: self._apply_of_loop(lambda: rows, batch))
 
-    def _apply_of_loop(self, rows: Callable[[], Batch | StagedBatch], batch: MicroBatch) -> BatchResult:
+    def _apply_of_loop(self, rows: Callable[[], Batch | StagedBatch], batch: LoopBatch) -> BatchResult:
         """Apply rows of a batch of `MicroBatches`; zeros where it is abandoned."""
 
         def apply() -> BatchResult:
@@ -251,7 +251,7 @@ class EntityTable:
 
         return batch.with_table(self._met_by_loop, apply) or BatchResult()
 
-    def _rows(self, df: DataFrame, batch: MicroBatch) -> Batch | StagedBatch:
+    def _rows(self, df: DataFrame, batch: LoopBatch) -> Batch | StagedBatch:
         """The rows of a batch of `MicroBatches`, staged by its tasks, or here. Raises `StaleBatch`."""
         prepared = self.prepare(df)
         identities = partial(identities_of, self.deduplication, batch.events)
@@ -261,7 +261,7 @@ class EntityTable:
             return self._evaluated(prepared, batch)
         return replace(staged, shape=replace(staged.shape, ranges=batch.timed_ranges()))
 
-    def _evaluated(self, prepared: Prepared, batch: MicroBatch) -> Batch:
+    def _evaluated(self, prepared: Prepared, batch: LoopBatch) -> Batch:
         """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
         with batch.computing():
             rows = replace(self.evaluate(prepared), identities=identities_of(self.deduplication, batch.events))
