@@ -11,23 +11,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
-
-import pyarrow as pa
 
 from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.staged import StagedBatch
+from leasehold.spark.loop.evaluation import evaluated
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
+from leasehold.spark.loop.tasks import last_times, parts, sizes, with_transform
 from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.stream.foreach import applied_already
-from leasehold.spark.table.of_loop import MetTable
+from leasehold.spark.table.of_loop import EvaluatesRows, MetTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,15 +93,14 @@ class MicroBatch:
         """What the tasks of this batch have told, by task; None where they cannot. Raises `StaleBatch`."""
         return self._jobs.receipts(self._order)
 
-    def read_what_is_left_out(self, df: DataFrame) -> None:
-        """After `df` has given no row: read the events, if Spark has not. Those that are rejected are among them."""
-        self._jobs.read_what_is_left_out(self.events, df)
-
-    def rejected(self, df: DataFrame, rows: int) -> pa.Table | None:
-        """After `df` has given so many rows: the events that the tasks have set aside. Raises `StaleBatch`."""
-        if not rows:
-            self.read_what_is_left_out(df)
-        return rejected_of(self.receipts())
+    def rows(self, table: EvaluatesRows, df: DataFrame, *, may_stage: bool = True) -> Batch | StagedBatch:
+        """What is to be written of `df`, evaluated now, with what its tasks have set aside. Raises `StaleBatch`."""
+        order = replace(self._order, may_stage=may_stage)
+        started = time.monotonic()
+        try:
+            return evaluated(table, table.prepare(df), self.events, self.events, order, self._jobs).batch
+        finally:
+            self._computing = (self._computing or 0.0) + time.monotonic() - started
 
     def weights(self) -> dict[str, float]:
         """What an event of each partition weighs in bytes, as far as the tasks have told."""
@@ -116,10 +115,6 @@ class MicroBatch:
             return last_times(self.receipts() or {})
         except StaleBatch:
             return {}
-
-    def timed_ranges(self) -> tuple[EventRange, ...]:
-        """The ranges, with when their last events were enqueued, as far as the tasks have told."""
-        return timed(self.ranges, self.times())
 
     def parts(self) -> dict[str, float]:
         """What tasks and tables tell of the time that its rows took, in seconds (`BatchDone.parts`)."""
@@ -138,15 +133,6 @@ class MicroBatch:
             return put_together(receipt.producers for receipt in (self.receipts() or {}).values())
         except StaleBatch:
             return ()
-
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """While a table has its rows read and transformed, to count the time."""
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self._computing = (self._computing or 0.0) + time.monotonic() - started
 
     def with_table(self, table: MetTable, work: Callable[[], T]) -> T | None:
         """What `work` does with the batch for a table; None, and no error, where the batch is abandoned."""
@@ -202,10 +188,3 @@ def check_table(table: MetTable, pipeline: str, group: ConsumerGroup) -> None:
             f"{group.name!r}",
             "Name the same consumer group in both",
         )
-
-
-def rejected_of(receipts: dict[int, Receipt] | None) -> pa.Table | None:
-    """What these receipts say was rejected, None if it is nothing."""
-    streams = [receipt.rejected for receipt in (receipts or {}).values() if receipt.rejected is not None]
-    tables = [pa.ipc.open_stream(stream).read_all() for stream in streams]
-    return pa.concat_tables(tables) if tables else None

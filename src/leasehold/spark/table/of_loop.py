@@ -6,18 +6,21 @@ Owns what a loop has to know of a table that it fills (`MetTable`), and what a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from leasehold.model import EventRange
 from leasehold.notices import Notice
+from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import folded
+from leasehold.sinks.staged import StagedBatch
+from leasehold.spark.table.expressions import Prepared
+from leasehold.spark.table.identities import Deduplication
+from leasehold.spark.table.staging import Beside
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 T = TypeVar("T")
@@ -38,6 +41,19 @@ class MetTable:
         return folded(self.name) == folded(other.name) and self.identity() == other.identity()
 
 
+class EvaluatesRows(Protocol):
+    """What a table does for the evaluation of a loop's batches: see `EntityTable`."""
+
+    @property
+    def deduplication(self) -> Deduplication | None: ...
+
+    def prepare(self, df: DataFrame) -> Prepared: ...
+
+    def evaluate(self, prepared: Prepared) -> Batch: ...
+
+    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None: ...
+
+
 class LoopBatch(Protocol):
     """A batch of a loop, as a table sees it: see `leasehold.spark.loop.batch.MicroBatch`."""
 
@@ -46,16 +62,8 @@ class LoopBatch(Protocol):
     level_of: Callable[[str, str], int | None]
     tell: Callable[[Notice], None]
 
-    def computing(self) -> AbstractContextManager[None]:
-        """While a table has its rows read and transformed, to count the time."""
-        ...
-
-    def rejected(self, df: DataFrame, rows: int) -> pa.Table | None:
-        """After `df` has given so many rows: the events that the tasks have set aside. Raises `StaleBatch`."""
-        ...
-
-    def timed_ranges(self) -> tuple[EventRange, ...]:
-        """The ranges, with when their last events were enqueued, as far as the tasks have told."""
+    def rows(self, table: EvaluatesRows, df: DataFrame, *, may_stage: bool = True) -> Batch | StagedBatch:
+        """What is to be written of `df`, evaluated now, with what its tasks have set aside. Raises `StaleBatch`."""
         ...
 
     def with_table(self, table: MetTable, work: Callable[[], T]) -> T | None:
