@@ -49,7 +49,7 @@ def start(spark: SparkSession, folder: str, name: str) -> StreamingQuery:
         .load()
         .selectExpr("from_json(cast(body AS STRING), 'sensor STRING, value BIGINT') AS reading", "*")
         .select("reading.*", "hub", "partition", "sequenceNumber", "ownerLevel")
-        .writeStream.foreachBatch(table.apply)
+        .writeStream.foreachBatch(table.apply_query_batch)
         .option("checkpointLocation", f"{folder}/scratch-{name}")
         .trigger(availableNow=True)
         .start()

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from leasehold.spark import PipelineRun, read_pipeline_file
+from leasehold.spark.loop.classic_jobs import ClassicJobs
 from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.plan.share import Share
-from leasehold.spark.session.classic import ClassicJobs
 from leasehold.spark.table.entity_table import EntityTable
 
 STEPS: dict[str, tuple[type, str]] = {

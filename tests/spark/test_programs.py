@@ -12,15 +12,9 @@ from pyspark.sql import DataFrame
 from leasehold.errors import AlreadyInUse, ConfigError
 from leasehold.sinks import TableSpec
 from leasehold.spark import EntityTable, MicroBatches
-from leasehold.spark.starting import check_start
-from leasehold.spark.stream.stream_tables import (
-    Origin,
-    TableAddress,
-    addresses_text,
-    check_origin,
-    origin_of,
-    read_addresses,
-)
+from leasehold.spark.plan.origins import Origin, TableAddress, addresses_text, origin_of, read_addresses
+from leasehold.spark.plan.starting import check_start
+from leasehold.spark.stream.stream_tables import check_origin
 from leasehold.stores import PipelineBinding
 from tests.spark.places import FENCE
 from tests.spark.programs import Program

@@ -14,7 +14,7 @@ from leasehold.spark.plan.batch import BatchTransform
 from leasehold.spark.plan.bodies import read_json
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import schema_of
-from leasehold.spark.session.classic import check_row_wise, is_repeatable, used_columns
+from leasehold.spark.plan.row_wise import check_row_wise, is_repeatable, used_columns
 
 BODIES: list[tuple[bytes | None, object]] = [
     (b'{"id":"a","delay":1.5,"n":3}', ("a", 1.5, 3)),

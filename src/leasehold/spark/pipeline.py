@@ -37,18 +37,19 @@ from leasehold.spark.handlers.of_file import HandledOfFile
 from leasehold.spark.loop.between import Between
 from leasehold.spark.loop.evaluation import Evaluated, Evaluation
 from leasehold.spark.loop.feed import Feed
-from leasehold.spark.loop.jobs import Jobs, is_connect, jobs_on
+from leasehold.spark.loop.jobs import Jobs, jobs_on
 from leasehold.spark.loop.pace import say_losses
 from leasehold.spark.loop.runner import BatchFailed, BatchRunner, Policy
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
-from leasehold.spark.loop.tasks import CARRIED, ReadSpec
+from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.plan.batch import BatchTransform
 from leasehold.spark.plan.options import COLUMNS
-from leasehold.spark.plan.reading import reads_for
+from leasehold.spark.plan.reading import CARRIED, reads_for
 from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
+from leasehold.spark.plan.starting import check_start
 from leasehold.spark.session.empty import opaque
 from leasehold.spark.session.opening import check_master, open_session
-from leasehold.spark.starting import check_start
+from leasehold.spark.session.versions import is_connect
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.of_file import table_of
 from leasehold.store_choice import TablePlaces
@@ -248,7 +249,7 @@ class PipelineRun:
         connect = is_connect(spark)
         used, lasting = set(COLUMNS), False
         if not connect:
-            from leasehold.spark.session.classic import is_repeatable, used_columns
+            from leasehold.spark.plan.row_wise import is_repeatable, used_columns
 
             used = {*CARRIED, *used_columns(transformed, COLUMNS)}
             used |= set() if identities is None else used_columns(identities, COLUMNS)

@@ -25,12 +25,12 @@ from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import event_ids, events_of_hub, kept_events, whole_rows, with_levels
-from leasehold.spark.loop.failures import FailureKind, sort_failure
-from leasehold.spark.loop.jobs import is_connect
 from leasehold.spark.loop.poison import halves
 from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.failures import FailureKind, sort_failure
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.session.opening import open_session
+from leasehold.spark.session.versions import is_connect
 from leasehold.spark.table.expressions import with_rejected
 from leasehold.spark.table.identities import identities_of
 from leasehold.spark.table.of_file import table_of
@@ -60,7 +60,7 @@ class Retransform:
             self._table.check(transformed)
             self._used = set(COLUMNS)
             if not is_connect(self._spark):
-                from leasehold.spark.session.classic import used_columns
+                from leasehold.spark.plan.row_wise import used_columns
 
                 self._used = used_columns(transformed, COLUMNS)
         except BaseException:

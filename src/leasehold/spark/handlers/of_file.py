@@ -6,12 +6,11 @@ that the handler is called for. All else is the table's (`table`), which program
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError
 from leasehold.handlers.of_file import is_transformed, made_of
-from leasehold.model import EventRange
 from leasehold.notices import Notice
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.base import LevelOf
@@ -19,20 +18,17 @@ from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.handlers.lanes import events_only, read_raw
-from leasehold.spark.handlers.table import HandledOnSpark, Named
+from leasehold.spark.handlers.table import HandledOnSpark, Named, ReadsEvents
 from leasehold.spark.handlers.transformed import reader_of, rows_as_events
-from leasehold.spark.session.versions import to_arrow
 from leasehold.spark.table.expressions import Prepared
-from leasehold.spark.table.staging import Beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class HandledOfFile(HandledOnSpark):
+class HandledOfFile(HandledOnSpark, ReadsEvents):
     """The table of a pipeline file with a handler, for the loop. Raises `ConfigError` for what does not go together."""
 
-    deduplication = None
     _learns_schema = True
 
     def __init__(self, file: PipelineFile) -> None:
@@ -67,13 +63,6 @@ class HandledOfFile(HandledOnSpark):
     def prepare(self, df: DataFrame) -> Prepared:
         """The columns that handlers need."""
         return Prepared(self.events(df), ())
-
-    def evaluate(self, prepared: Prepared) -> Batch:
-        """Read the events: the job that may run ahead of a commit."""
-        return Batch(to_arrow(prepared.df))
-
-    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> None:
-        """Events are not staged: what they come to is not known before the batch before them is committed."""
 
     def write(
         self,

@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 from leasehold.backends import absolute
 from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError, UsageError
 from leasehold.handlers.contract import Computed, EntityHandler, joined
+from leasehold.model import EventRange
 from leasehold.notices import Notice, TableApplied
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.rules.batch import Batch
@@ -55,10 +56,10 @@ from leasehold.spark.handlers.shares import divided, shares_of
 from leasehold.spark.handlers.spread_tasks import answered
 from leasehold.spark.handlers.tasks import Answer, Call, Piece
 from leasehold.spark.handlers.transformed import check_rows, rows_of
-from leasehold.spark.loop.batch import MetTable, MicroBatch
-from leasehold.spark.loop.jobs import is_connect
-from leasehold.spark.session.versions import to_arrow
-from leasehold.spark.table.expressions import with_rejected
+from leasehold.spark.session.versions import is_connect, to_arrow
+from leasehold.spark.table.expressions import Prepared
+from leasehold.spark.table.of_loop import LoopBatch, MetTable
+from leasehold.spark.table.staging import Beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +83,23 @@ class Named:
     plain: str = "let a plain processor run the handler (HandledTable)"
 
 
+class ReadsEvents:
+    """Evaluates what a handler is called for: rows that the driver has to have, since calls depend on the watermark."""
+
+    deduplication = None
+
+    def prepare(self, df: DataFrame) -> Prepared:
+        """The columns that handlers need."""
+        return Prepared(df, ())
+
+    def evaluate(self, prepared: Prepared) -> Batch:
+        """Read the events: the job that may run ahead of a commit."""
+        return Batch(to_arrow(prepared.df))
+
+    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> None:
+        """Events are not staged: what they come to is not known before the batch before them is committed."""
+
+
 class HandledOnSpark:
     """The states of entities in a table, and the handler that tasks call for the events of `MicroBatches`.
 
@@ -97,6 +115,7 @@ class HandledOnSpark:
 
     _named = Named()
     _learns_schema = False
+    _reads = ReadsEvents()
 
     def __init__(self, handler: EntityHandler, url: str, **arguments: Any) -> None:
         base, exclusive = arguments.get("base") or Path.cwd(), arguments.get("exclusive")
@@ -138,7 +157,7 @@ class HandledOnSpark:
         self._seconds_an_event = 0.0
         self._totals = Totals()
 
-    def apply(self, batch: MicroBatch, rows: DataFrame | None = None) -> BatchResult:
+    def apply(self, batch: LoopBatch, rows: DataFrame | None = None) -> BatchResult:
         """Call the handler for the events of a batch, and commit what they come to. What has become of them.
 
         The handler is given the columns of `schema`, read from the events' bodies; with `rows`, which a transform has
@@ -165,12 +184,8 @@ class HandledOnSpark:
 
         def applied() -> BatchResult:
             events = events_only(batch.events) if rows is None else rows_of(rows, self._table.schema, _ROWS)
-            with batch.computing():
-                read = Batch(to_arrow(events))
-                set_aside = batch.rejected(events, read.rows.num_rows)
-            read = read if set_aside is None else with_rejected(read, set_aside)
-            whole = replace(read, ranges=batch.timed_ranges())
-            result = self.write(whole, batch.level_of, batch.tell, transform="" if rows is None else _ROWS)
+            read = batch.rows(self._reads, events)
+            result = self.write(read, batch.level_of, batch.tell, transform="" if rows is None else _ROWS)
             batch.end_apply(self.met_by_loop)
             return result
 

@@ -4,31 +4,30 @@ Owns what a table needs to know of a batch that it applies: its ranges, what its
 batch is applied to a table once: a second time in the same run is a mistake, since the first has moved the watermarks.
 
 A batch that cannot be read whole is *abandoned*: nothing of it is applied or recorded, and the loop plans its events
-again. That is for what a loop understands (`failures.py`); what the user's code raises is the user's.
+again. That is for what a loop understands (`plan/failures.py`); what the user's code raises is the user's.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
-
-import pyarrow as pa
 
 from leasehold.errors import ConfigError, StaleBatch
 from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice
-from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import folded
-from leasehold.spark.loop.failures import Failure, FailureKind, sort_failure
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.staged import StagedBatch
+from leasehold.spark.loop.evaluation import evaluated
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, batch_id
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
+from leasehold.spark.loop.tasks import last_times, parts, sizes, with_transform
+from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.stream.foreach import applied_already
+from leasehold.spark.table.of_loop import EvaluatesRows, MetTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,21 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class MetTable:
-    """An entity table as a loop meets it: its name, whose it is, and ways to ask for its identity and watermarks."""
-
-    name: str
-    pipeline: str
-    consumer_group: str
-    identity: Callable[[], str]
-    watermarks: Callable[[str], Mapping[str, Watermark]]
-
-    def is_same(self, other: MetTable) -> bool:
-        """Whether both are one table: one name may be in two databases, and one database has names in any case."""
-        return folded(self.name) == folded(other.name) and self.identity() == other.identity()
 
 
 ABANDONED = frozenset(
@@ -109,15 +93,14 @@ class MicroBatch:
         """What the tasks of this batch have told, by task; None where they cannot. Raises `StaleBatch`."""
         return self._jobs.receipts(self._order)
 
-    def read_what_is_left_out(self, df: DataFrame) -> None:
-        """After `df` has given no row: read the events, if Spark has not. Those that are rejected are among them."""
-        self._jobs.read_what_is_left_out(self.events, df)
-
-    def rejected(self, df: DataFrame, rows: int) -> pa.Table | None:
-        """After `df` has given so many rows: the events that the tasks have set aside. Raises `StaleBatch`."""
-        if not rows:
-            self.read_what_is_left_out(df)
-        return rejected_of(self.receipts())
+    def rows(self, table: EvaluatesRows, df: DataFrame, *, may_stage: bool = True) -> Batch | StagedBatch:
+        """What is to be written of `df`, evaluated now, with what its tasks have set aside. Raises `StaleBatch`."""
+        order = replace(self._order, may_stage=may_stage)
+        started = time.monotonic()
+        try:
+            return evaluated(table, table.prepare(df), self.events, self.events, order, self._jobs).batch
+        finally:
+            self._computing = (self._computing or 0.0) + time.monotonic() - started
 
     def weights(self) -> dict[str, float]:
         """What an event of each partition weighs in bytes, as far as the tasks have told."""
@@ -132,10 +115,6 @@ class MicroBatch:
             return last_times(self.receipts() or {})
         except StaleBatch:
             return {}
-
-    def timed_ranges(self) -> tuple[EventRange, ...]:
-        """The ranges, with when their last events were enqueued, as far as the tasks have told."""
-        return timed(self.ranges, self.times())
 
     def parts(self) -> dict[str, float]:
         """What tasks and tables tell of the time that its rows took, in seconds (`BatchDone.parts`)."""
@@ -154,15 +133,6 @@ class MicroBatch:
             return put_together(receipt.producers for receipt in (self.receipts() or {}).values())
         except StaleBatch:
             return ()
-
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """While a table has its rows read and transformed, to count the time."""
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self._computing = (self._computing or 0.0) + time.monotonic() - started
 
     def with_table(self, table: MetTable, work: Callable[[], T]) -> T | None:
         """What `work` does with the batch for a table; None, and no error, where the batch is abandoned."""
@@ -218,10 +188,3 @@ def check_table(table: MetTable, pipeline: str, group: ConsumerGroup) -> None:
             f"{group.name!r}",
             "Name the same consumer group in both",
         )
-
-
-def rejected_of(receipts: dict[int, Receipt] | None) -> pa.Table | None:
-    """What these receipts say was rejected, None if it is nothing."""
-    streams = [receipt.rejected for receipt in (receipts or {}).values() if receipt.rejected is not None]
-    tables = [pa.ipc.open_stream(stream).read_all() for stream in streams]
-    return pa.concat_tables(tables) if tables else None

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from leasehold.errors import LeaseholdError, is_transient
 from leasehold.sinks.base import LevelOf
-from leasehold.spark.loop.batch import MetTable
 from leasehold.spark.plan.share import Share
+from leasehold.spark.table.of_loop import MetTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,27 +11,26 @@ Runs in a thread of its own (`runner.py`), one evaluation at a time; another thr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
 from leasehold.logs import about
-from leasehold.model import EventRange
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StagedBatch
-from leasehold.spark.loop.batch import rejected_of
 from leasehold.spark.loop.jobs import Jobs
-from leasehold.spark.loop.orders import Order, batch_id, describe
+from leasehold.spark.loop.orders import Order, Receipt, batch_id, describe
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import CARRIED, REASON, last_times, parts, sizes, timed, with_transform
+from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
+from leasehold.spark.plan.reading import CARRIED, REASON
 from leasehold.spark.session.versions import to_arrow
 from leasehold.spark.table.expressions import Prepared, with_rejected
-from leasehold.spark.table.identities import Deduplication, identities_of
+from leasehold.spark.table.identities import identities_of
+from leasehold.spark.table.of_loop import EvaluatesRows
 from leasehold.spark.table.staging import Beside
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -53,17 +52,51 @@ class Evaluated:
     times: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
-class EvaluatesRows(Protocol):
-    """What a table does for the evaluation of its batches: see `EntityTable`."""
+def evaluated(
+    table: EvaluatesRows, prepared: Prepared, source: DataFrame, good: DataFrame, order: Order, jobs: Jobs
+) -> Evaluated:
+    """The rows that `prepared` gives for this order, staged by the tasks, or here: the one action of a batch.
 
-    @property
-    def deduplication(self) -> Deduplication | None: ...
+    `source` are the events as the tasks read them, `good` those of them that have been read from their bodies. Raises
+    `StaleBatch` where a task of the order has not run, and whatever the evaluation raises.
+    """
 
-    def prepare(self, df: DataFrame) -> Prepared: ...
+    def rejected(rows: int) -> pa.Table | None:
+        if good is not source:  # without receipts: read again, whole or not at all
+            bad = source.where(F.col(REASON).isNotNull()).select(*CARRIED, "body", F.col(REASON).alias("reason"))
+            found = to_arrow(bad)
+            return found if found.num_rows else None
+        if not rows:
+            jobs.read_what_is_left_out(source, prepared.df)
+        return rejected_of(jobs.receipts(order))
 
-    def evaluate(self, prepared: Prepared) -> Batch: ...
+    identities = partial(identities_of, table.deduplication, good)
+    staged = table.staged(prepared, order.ranges, Beside(identities, rejected)) if order.may_stage else None
+    if staged is not None:
+        return _told(staged, order, jobs)
+    batch = replace(table.evaluate(prepared), identities=identities())
+    set_aside = rejected(batch.rows.num_rows)
+    return _told(batch if set_aside is None else with_rejected(batch, set_aside), order, jobs)
 
-    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None: ...
+
+def _told(batch: Batch | StagedBatch, order: Order, jobs: Jobs) -> Evaluated:
+    """The rows of a batch, with what its tasks have told beside."""
+    told = jobs.receipts(order) or {}
+    producers = put_together(receipt.producers for receipt in told.values())
+    times = last_times(told)
+    ranges = timed(order.ranges, times)
+    if isinstance(batch, StagedBatch):
+        batch = replace(batch, shape=replace(batch.shape, ranges=ranges))
+    else:
+        batch = replace(batch, ranges=ranges)
+    return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()), times=times)
+
+
+def rejected_of(receipts: dict[int, Receipt] | None) -> pa.Table | None:
+    """What these receipts say was rejected, None if it is nothing."""
+    streams = [receipt.rejected for receipt in (receipts or {}).values() if receipt.rejected is not None]
+    tables = [pa.ipc.open_stream(stream).read_all() for stream in streams]
+    return pa.concat_tables(tables) if tables else None
 
 
 class Evaluation:
@@ -90,40 +123,8 @@ class Evaluation:
 
     def _evaluated(self, order: Order) -> Evaluated:
         source = self._jobs.events(order)
-        inline = REASON in source.columns
-        good = source.where(F.col(REASON).isNull()).drop(REASON) if inline else source
-        prepared = self._plan(order, good)
-
-        def rejected(rows: int) -> pa.Table | None:
-            if inline:  # without receipts: read again, whole or not at all
-                bad = source.where(F.col(REASON).isNotNull()).select(*CARRIED, "body", F.col(REASON).alias("reason"))
-                found = to_arrow(bad)
-                return found if found.num_rows else None
-            if not rows:
-                self._jobs.read_what_is_left_out(source, prepared.df)
-            return rejected_of(self._jobs.receipts(order))
-
-        identities = partial(identities_of, self._table.deduplication, good)
-        beside = Beside(identities, rejected)
-        staged = self._table.staged(prepared, order.ranges, beside) if order.may_stage else None
-        if staged is not None:
-            return self._told(staged, order)
-        batch = replace(self._table.evaluate(prepared), identities=identities())
-        if (set_aside := rejected(batch.rows.num_rows)) is not None:
-            batch = with_rejected(batch, set_aside)
-        return self._told(batch, order)
-
-    def _told(self, batch: Batch | StagedBatch, order: Order) -> Evaluated:
-        """The rows of a batch, with what its tasks have told beside."""
-        told = self._jobs.receipts(order) or {}
-        producers = put_together(receipt.producers for receipt in told.values())
-        times = last_times(told)
-        ranges = timed(order.ranges, times)
-        if isinstance(batch, StagedBatch):
-            batch = replace(batch, shape=replace(batch.shape, ranges=ranges))
-        else:
-            batch = replace(batch, ranges=ranges)
-        return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()), times=times)
+        good = source.where(F.col(REASON).isNull()).drop(REASON) if REASON in source.columns else source
+        return evaluated(self._table, self._plan(order, good), source, good, order, self._jobs)
 
     def _plan(self, order: Order, events: DataFrame) -> Prepared:
         tasks = len(order.tasks)

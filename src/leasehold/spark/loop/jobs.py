@@ -2,7 +2,7 @@
 
 Owns the face that the loop sees of Spark's driver, beyond the DataFrame API, and the way over Spark Connect:
 
-    ClassicJobs   (`leasehold.spark.session.classic`) an order reaches the tasks in a local property of the job, so that
+    ClassicJobs   (`loop/classic_jobs.py`) an order reaches the tasks in a local property of the job, so that
                   one DataFrame serves every batch; receipts come back in an accumulator, which counts what the attempt
                   that succeeded has told
     ConnectJobs   Spark Connect has neither: the order goes into the function, so that each batch has a DataFrame of its
@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from leasehold.errors import SparkEnded
 from leasehold.spark.loop.orders import Order, Receipt, task_order
 from leasehold.spark.loop.tasks import ReadSpec, Tally, run_task
+from leasehold.spark.session.versions import is_connect
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ def jobs_on(spark: SparkSession, spec: ReadSpec, schema: StructType | str) -> Jo
             "that its rows are of its ranges"
         )
         return ConnectJobs(spark, spec, schema)
-    from leasehold.spark.session.classic import ClassicJobs  # Spark Connect's thin client has none of what it needs
+    from leasehold.spark.loop.classic_jobs import ClassicJobs  # Spark Connect's thin client has none of what it needs
 
     return ClassicJobs(spark, spec, schema)
 
@@ -92,11 +93,6 @@ def check_alive(jobs: Jobs) -> None:
     """Raise `SparkEnded` where Spark is gone: nothing that is waited for will come, since nothing is held for it."""
     if not jobs.alive():
         raise SparkEnded()
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Whether this session is one of Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 class ConnectJobs:

@@ -37,22 +37,24 @@ from leasehold.logs import about
 from leasehold.model import EventRange
 from leasehold.notices import BatchDone, BatchRetried, Notices
 from leasehold.ownership.starting import KnowsWatermarks
-from leasehold.spark.loop.batch import MetTable, MicroBatch, check_table
+from leasehold.spark.loop.batch import MicroBatch, check_table
 from leasehold.spark.loop.between import Between, take_session
-from leasehold.spark.loop.failures import FailureKind, pause_before_retry
 from leasehold.spark.loop.feed import Feed
-from leasehold.spark.loop.jobs import Jobs, check_alive, is_connect, jobs_on
+from leasehold.spark.loop.jobs import Jobs, check_alive, jobs_on
 from leasehold.spark.loop.orders import describe
 from leasehold.spark.loop.pace import AWAY, Pace, say_losses
 from leasehold.spark.loop.recovery import plan_again
 from leasehold.spark.loop.settings import loop_settings, python_name
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.plan.bodies import body_reader, body_schema
+from leasehold.spark.plan.failures import FailureKind, pause_before_retry
 from leasehold.spark.plan.options import COLUMNS, NO_END, check_stores, require_stores
 from leasehold.spark.plan.reading import reads_for, schema_of
 from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
+from leasehold.spark.plan.starting import check_start, tie
 from leasehold.spark.session.endings import raise_again, silence, take_signals
-from leasehold.spark.starting import check_start, tie
+from leasehold.spark.session.versions import is_connect
+from leasehold.spark.table.of_loop import MetTable
 from leasehold.stores import PipelineBinding
 from leasehold.waiting import SignalEvent
 

@@ -1,7 +1,7 @@
 """What a loop does about a failure that it understands.
 
-Owns the steps that follow from a kind of failure (`failures.py`), for every loop: none of them writes anything, and all
-of them leave the events of the batch to be planned again.
+Owns the steps that follow from a kind of failure (`plan/failures.py`), for every loop: none of them writes anything,
+and all of them leave the events of the batch to be planned again.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from leasehold.errors import HubError
 from leasehold.model import EventRange
-from leasehold.spark.loop.failures import Failure, FailureKind
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.orders import describe
+from leasehold.spark.plan.failures import Failure, FailureKind
 from leasehold.spark.plan.share import Share
 
 

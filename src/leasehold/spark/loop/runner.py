@@ -34,7 +34,6 @@ from leasehold.model import EventRange
 from leasehold.notices import BatchDone, BatchRetried
 from leasehold.sinks.rules.table import BatchResult
 from leasehold.spark.loop.evaluation import Evaluated
-from leasehold.spark.loop.failures import Failure, FailureKind, pause_before_retry, sort_failure
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, check_alive
 from leasehold.spark.loop.orders import Order, batch_id, describe
@@ -44,6 +43,7 @@ from leasehold.spark.loop.recovery import give_up, plan_again
 from leasehold.spark.loop.salvage import Salvage
 from leasehold.spark.loop.settings import LoopSettings
 from leasehold.spark.loop.worker import Worker
+from leasehold.spark.plan.failures import Failure, FailureKind, pause_before_retry, sort_failure
 from leasehold.spark.plan.share import Share
 
 logger = logging.getLogger(__name__)

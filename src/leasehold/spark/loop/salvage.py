@@ -17,14 +17,14 @@ import pyarrow as pa
 from leasehold.model import EventRange
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.spark.loop.evaluation import Evaluated
-from leasehold.spark.loop.failures import FailureKind, sort_failure
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.poison import Poison, Sifted, sift
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import CARRIED, latest, timed
+from leasehold.spark.loop.tasks import latest, timed
+from leasehold.spark.plan.failures import FailureKind, sort_failure
 from leasehold.spark.plan.offsets import ReadRange
-from leasehold.spark.plan.reading import owned_batches, reads_for, with_level
+from leasehold.spark.plan.reading import CARRIED, owned_batches, reads_for, with_level
 from leasehold.spark.plan.share import Share
 from leasehold.spark.table.expressions import with_rejected
 

@@ -30,7 +30,9 @@ from leasehold.spark.loop.orders import Receipt, TaskOrder
 from leasehold.spark.loop.producers import Producers, note_producers
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.reading import (
+    CARRIED,
     PAUSES,
+    REASON,
     ReadFor,
     owned_batches,
     shared_hub,
@@ -46,10 +48,6 @@ CHUNK_BYTES = 8 * 2**20
 """About how many bytes a worker holds of a range at a time."""
 FIRST_EVENTS = 256
 """How many events are read first of a partition of which nobody knows yet what an event weighs."""
-CARRIED = ("hub", "partition", "sequenceNumber", "ownerLevel")
-"""What a rejected event carries beside its body and the reason."""
-REASON = "leasehold_reject_reason"
-"""The column that says why a body cannot be read, where rejected events are not set aside by the tasks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.formats import BodyReader
 from leasehold.pipeline_file import PipelineFile, naming
-from leasehold.spark.loop.jobs import is_connect
-from leasehold.spark.loop.tasks import REASON
 from leasehold.spark.plan.bodies import body_reader, body_schema
 from leasehold.spark.plan.options import COLUMNS
-from leasehold.spark.plan.reading import schema_of
+from leasehold.spark.plan.reading import REASON, schema_of
 from leasehold.spark.plan.transform import Transform, python_transform, sql_transform
 from leasehold.spark.session.empty import opaque
+from leasehold.spark.session.versions import is_connect
 
 
 class BatchTransform:
@@ -89,7 +88,7 @@ class BatchTransform:
                 "It is called with one DataFrame, of the columns that events have; --debug shows where it raises",
             ) from error
         if not is_connect(self._spark):
-            from leasehold.spark.session.classic import check_row_wise
+            from leasehold.spark.plan.row_wise import check_row_wise
 
             check_row_wise(transformed)
         return transformed

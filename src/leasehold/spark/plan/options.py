@@ -19,7 +19,7 @@ from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS, Hub, owner_reads
 from leasehold.listening import Address
 from leasehold.model import EARLIEST, LATEST, OwnerId, Positions
-from leasehold.spark.stream.stream_tables import Origin, TableAddress, read_addresses
+from leasehold.spark.plan.origins import Origin, TableAddress, read_addresses
 from leasehold.store_choice import NONE, check_alone, check_partitions
 from leasehold.stores.stand_ins import NoCheckpoints
 

@@ -33,6 +33,11 @@ logger = logging.getLogger(__name__)
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds, give or take half of them, after which a range is read on that another reader has interrupted."""
 
+CARRIED = ("hub", "partition", "sequenceNumber", "ownerLevel")
+"""What a rejected event carries beside its body and the reason."""
+REASON = "leasehold_reject_reason"
+"""The column that says why a body cannot be read, where rejected events are not set aside by the tasks."""
+
 _DDL = {
     "body": "BINARY",
     "partition": "STRING",

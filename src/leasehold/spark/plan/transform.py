@@ -1,7 +1,7 @@
 """Between source and sink: the user's SQL or function, row by row.
 
 Owns what a transform may be called and where it is found. Bodies have been read by then (`leasehold.formats`); that a
-transform is row-wise is checked on its plan (`classic.check_row_wise`).
+transform is row-wise is checked on its plan (`row_wise.check_row_wise`).
 
 Refused: an aggregate, a join, a window, a stateful operator, a sort or a limit in the transform. A replayed or
 re-cut range would give them other rows to work on, and the result would not be the same again.

@@ -25,7 +25,7 @@ from leasehold.errors import ConfigError, MissingDependency, SchemaMismatch, Usa
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,12 @@ FIRST_WITH_SOURCE = Release(4, 2)
 _CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 
 
-# Which release
+# Which session and which release
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether this session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def parse_release(version: str) -> Release:

@@ -28,9 +28,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import BatchEnded, UsageError
-from leasehold.spark.loop.failures import FailureKind, sort_failure, tells_of_cancelling
-from leasehold.spark.loop.jobs import is_connect
+from leasehold.spark.plan.failures import FailureKind, sort_failure, tells_of_cancelling
 from leasehold.spark.session.endings import told_since
+from leasehold.spark.session.versions import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -33,7 +33,7 @@ from leasehold.notices import BatchDone, EventsLost
 from leasehold.spark.plan.offsets import Plan, Plannable, ReadRange, Weights, next_waited, plan
 from leasehold.spark.plan.options import SourceOptions
 from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
-from leasehold.spark.starting import check_start, tie
+from leasehold.spark.plan.starting import check_start, tie
 from leasehold.spark.stream.scales import Scales
 from leasehold.spark.stream.stream_tables import Tables
 from leasehold.stores import PipelineBinding

@@ -32,6 +32,7 @@ from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, TableSpec, folded
 from leasehold.sinks.staged import StagedBatch, tallies_of
 from leasehold.spark.plan.offsets import decode
+from leasehold.spark.plan.origins import MARK, Origin, origin_of
 from leasehold.spark.session.endings import signals
 from leasehold.spark.session.versions import schema_of
 from leasehold.spark.stream.foreach import (
@@ -43,7 +44,7 @@ from leasehold.spark.stream.foreach import (
     unless_stopped,
     watched,
 )
-from leasehold.spark.stream.stream_tables import MARK, Origin, check_origin, origin_of
+from leasehold.spark.stream.stream_tables import check_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,13 +1,9 @@
 """A streaming query of `format("leasehold")` and the tables that it fills: what each is told of the other.
 
-Owns the text of the option `tables`, which `EntityTable.stream_options` writes and the source reads, and the mark that
-the source leaves on its column `hub`: for which consumer group, pipeline and tables the rows are read. On the other
-columns of the fence it says that they are the source's own. Spark carries a column's metadata through projections,
-filters and `foreachBatch`, so that a table can look at the mark of the rows that it is given. The mark names tables by
-their identity and has no URL: metadata ends up in files that others read.
-
-Promises that a table refuses rows which are not read for it, by name and with the remedy; rows without a mark, from
-another source, pass. `query_batches.py` finds out whether rows without one are of this source all the same.
+Owns what a table says of itself to the source (`options_of`), what it makes of the mark on the rows that it is given
+(`plan/origins.py`), and the tables as the source asks them. Promises that a table refuses rows which are not read for
+it, by name and with the remedy; rows without a mark, from another source, pass. `query_batches.py` finds out whether
+rows without one are of this source all the same.
 
 Why the source is told the tables, and does not find them out: it runs in a process of its own, and Spark gives it no
 way back from `foreachBatch`.
@@ -15,42 +11,14 @@ way back from `foreachBatch`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
-from leasehold.backends import FILE_SCHEMES, file_of
 from leasehold.errors import ConfigError
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import FENCE_COLUMNS, HUB
-
-MARK = "leasehold"
-"""The key of the mark in the metadata of the column `hub`."""
-OWN = "source"
-"""The mark on the other columns of the fence."""
-REMEDY = "Give the stream what the table says of itself: .options(**table.stream_options())"
-
-
-@dataclass(frozen=True, slots=True)
-class TableAddress:
-    """Where an entity table is, and what it is: enough to ask it for its watermarks. The URL may carry a secret."""
-
-    identity: str
-    url: str = field(repr=False)
-    spec: TableSpec
-
-    @classmethod
-    def of(cls, identity: str, url: str, spec: TableSpec, base: Path) -> TableAddress:
-        """The address of a table, the same in every working directory."""
-        scheme = url.partition("://")[0]
-        if scheme in FILE_SCHEMES:
-            url = f"{scheme}:///{quote(str(file_of(url, base, 'url').absolute()))}"
-        return cls(identity, url, spec)
+from leasehold.spark.plan.origins import REMEDY, Origin, TableAddress, addresses_text
 
 
 def options_of(tables: Sequence[tuple[TableSpec, str, str, Path]]) -> dict[str, str]:
@@ -72,52 +40,6 @@ def check_same_reader(spec: TableSpec, other: TableSpec) -> None:
             f"to {spec.pipeline!r} and {spec.consumer_group!r}",
             "Name the same in both, or read for the other by a query of its own",
         )
-
-
-def addresses_text(addresses: Sequence[TableAddress]) -> str:
-    """These addresses as the option `tables`."""
-    return json.dumps([{"identity": one.identity, "url": one.url, "spec": asdict(one.spec)} for one in addresses])
-
-
-def read_addresses(text: str, name: str) -> tuple[TableAddress, ...]:
-    """The addresses in the option of this name. Raises `ConfigError`."""
-    try:
-        return tuple(TableAddress(one["identity"], one["url"], TableSpec(**one["spec"])) for one in json.loads(text))
-    except (ValueError, TypeError, KeyError):
-        raise ConfigError(name, "…", "not what EntityTable.stream_options gives", REMEDY) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """For whom rows were read, and how long a batch of them may take, in seconds: the mark on them."""
-
-    consumer_group: str
-    pipeline: str
-    tables: tuple[str, ...]
-    stall_timeout: float = 600.0
-
-    def metadata(self) -> dict[str, Any]:
-        """The mark as a column's metadata."""
-        mark = {"consumerGroup": self.consumer_group, "pipeline": self.pipeline, "tables": list(self.tables)}
-        return {MARK: {**mark, "stallTimeout": self.stall_timeout}}
-
-    def marks(self) -> dict[str, dict[str, Any]]:
-        """The metadata of each column of the fence: the mark on `hub`, and that they are the source's on the others."""
-        return {**{name: {MARK: OWN} for name in FENCE_COLUMNS}, HUB: self.metadata()}
-
-
-def origin_of(metadata: Mapping[str, Any]) -> Origin | None:
-    """The mark in a column's metadata; None where there is none that can be read."""
-    mark = metadata.get(MARK)
-    if not isinstance(mark, Mapping):
-        return None
-    group, pipeline, tables = mark.get("consumerGroup"), mark.get("pipeline"), mark.get("tables")
-    stall = mark.get("stallTimeout")
-    if not (isinstance(group, str) and isinstance(pipeline, str) and isinstance(tables, Sequence)):
-        return None
-    if not (isinstance(stall, int | float) and stall > 0):
-        return None
-    return Origin(group, pipeline, tuple(map(str, tables)), float(stall))
 
 
 def check_origin(origin: Origin, spec: TableSpec, identity: Callable[[], str]) -> None:

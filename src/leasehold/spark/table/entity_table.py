@@ -4,10 +4,10 @@ Owns what of the sink needs Spark: the evaluation of `sequence_by` and `delete_w
 Arrow. All other rules are in `leasehold.sinks`. Refuses rows that do not carry the columns of the fence. Does not look
 at the plan: that the transform is row-wise, as a replay row by row needs it, is for whoever builds the query to see to.
 
-Concurrency: `apply` may be called by several threads and, on one database, by any number of processes at
-once, also for the same batch; `leasehold.sinks.sqlite.sink` and `leasehold.sinks.postgres.sink` say what happens when
-one of them stops at any line. The DataFrame is evaluated, and the store asked, outside the database's lock: whoever is
-paused there holds up nobody, and finds out in its transaction whether it still counts.
+Concurrency: `apply` and `apply_query_batch` may be called by several threads and, on one database, by any number of
+processes at once, also for the same batch; `leasehold.sinks.sqlite.sink` and `leasehold.sinks.postgres.sink` say what
+happens when one of them stops at any line. The DataFrame is evaluated, and the store asked, outside the database's
+lock: whoever is paused there holds up nobody, and finds out in its transaction whether it still counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, TableSpec, Totals
 from leasehold.sinks.staged import StagedBatch
-from leasehold.spark.loop.batch import MetTable, MicroBatch
 from leasehold.spark.session.empty import no_rows
 from leasehold.spark.session.versions import check_release, schema_of, to_arrow
 from leasehold.spark.stream.foreach import run_of
@@ -48,6 +47,7 @@ from leasehold.spark.table.expressions import (
     with_rejected,
 )
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
+from leasehold.spark.table.of_loop import LoopBatch, MetTable
 from leasehold.spark.table.staging import Beside, Staging, check_staging
 from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
@@ -60,7 +60,9 @@ logger = logging.getLogger(__name__)
 
 
 class EntityTable:
-    """The table `table` in the database at `url`, to be filled by `MicroBatches` or `.foreachBatch(entities.apply)`.
+    """The table `table` in the database at `url`, filled by `MicroBatches` or by a streaming query.
+
+    In the loop of `MicroBatches`: `entities.apply(df, batch)`; of a query: `.foreachBatch(entities.apply_query_batch)`.
 
     `url` is `sqlite:///relative/to/base` (default: the working directory), `sqlite:////absolute` or
     `postgresql://…`. A file and the table are made when they are missing, the table from the columns of the first
@@ -163,7 +165,8 @@ class EntityTable:
         opened = open_store(store, base=base) if isinstance(store, str) else store
         self._records = None if opened is None or group is None else Records(opened, group)
         self._sink = open_sink(url, spec, base=base, timeout=timeout)
-        self._met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
+        self.met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
+        """Whose it is, for a loop."""
         self.notices = Notices()
         """Who hears of each batch of a query that is applied (`TableApplied`). A loop tells its own subscribers."""
         self._staging = Staging(self._sink, stage_from, stage_connections)
@@ -180,34 +183,43 @@ class EntityTable:
         return self._counting.totals
 
     @overload
-    def apply(self, df: DataFrame, batch: MicroBatch) -> BatchResult: ...
+    def apply(self, df: DataFrame, batch: LoopBatch) -> BatchResult: ...
 
     @overload
     def apply(self, df: DataFrame, batch: int) -> None: ...
 
-    def apply(self, df: DataFrame, batch: MicroBatch | int) -> BatchResult | None:
+    def apply(self, df: DataFrame, batch: LoopBatch | int) -> BatchResult | None:
         """Apply what is new in `df`, in one transaction, and say what became of it.
 
-        `batch` is the batch of `MicroBatches` that `df` was made of, or the number that `foreachBatch` gives, which
-        says nothing of the rows: the watermark decides. Nothing of the batch is applied when this raises:
-        `SchemaMismatch`, `KeyFromTwoPartitions`, `OwnerLevelWentBack`, `StaleBatch`, `SinkUnavailable` (try again), or
-        `SinkError`; `UsageError` where the same run of a query, or loop, has applied the batch to the table already;
-        `ConfigError` for rows that `format("leasehold")` has not read for this table (`stream_options`), and
-        `StaleBatch` for rows of events that the query has not read for this batch.
+        `batch` is the batch of `MicroBatches` that `df` was made of. Nothing of it is applied when this raises:
+        `SchemaMismatch`, `KeyFromTwoPartitions`, `OwnerLevelWentBack`, `StaleBatch`, `SinkUnavailable` (try again),
+        `SinkError`, or `UsageError` where the loop has applied the batch to the table already.
 
-        A batch of `MicroBatches` that cannot be read whole, since another instance has taken a partition of it or the
-        hub, the store or the database is away, raises nothing: nothing of it is applied, the result says so with
-        zeros, and the loop gives its events again.
+        A batch that cannot be read whole, since another instance has taken a partition of it or the hub, the store or
+        the database is away, raises nothing: nothing of it is applied, the result says so with zeros, and the loop
+        gives its events again.
+
+        With the number that `foreachBatch` gives it is `apply_query_batch`, as it was before that had a name.
         """
         if isinstance(batch, int):
-            with self._of_queries.around(df, batch) as query:
-                result = self.write(self._rows_of_batch(df, query))
-                query.done()
-            logger.debug("table %s: batch %d: %s", self._sink.spec.name, batch, result)
+            self.apply_query_batch(df, batch)
             return None
-        return self._apply_of_loop(lambda: self._rows(df, batch), batch)
+        return self._apply_of_loop(lambda: batch.rows(self, df), batch)
 
-    def unseen(self, df: DataFrame, batch: MicroBatch | int) -> Unseen:
+    def apply_query_batch(self, df: DataFrame, number: int) -> None:
+        """Apply what is new in a batch of a streaming query: the function for `foreachBatch`.
+
+        The `number` that Spark gives says nothing of the rows: the watermark decides. Raises as `apply` does, where
+        the hub, the store or the database is away too, and nothing of the batch is applied then. Raises `ConfigError`
+        for rows that `format("leasehold")` has not read for this table (`stream_options`), and `StaleBatch` for rows of
+        events that the query has not read for this batch.
+        """
+        with self._of_queries.around(df, number) as query:
+            result = self.write(self._rows_of_batch(df, query))
+            query.done()
+        logger.debug("table %s: batch %d: %s", self._sink.spec.name, number, result)
+
+    def unseen(self, df: DataFrame, batch: LoopBatch | int) -> Unseen:
         """What of `df` the table has not seen, evaluated now, for another sink beside the table.
 
         Write its pieces elsewhere, each under its name, then call its `apply` in place of the table's: it applies just
@@ -230,43 +242,27 @@ class EntityTable:
 
         return Unseen(pieces, apply)
 
-    def _unseen_of_loop(self, df: DataFrame, batch: MicroBatch) -> Unseen:
+    def _unseen_of_loop(self, df: DataFrame, batch: LoopBatch) -> Unseen:
         def look() -> tuple[Batch, tuple[Piece, ...]]:
-            rows = self._evaluated(self.prepare(df), batch)
+            rows = batch.rows(self, df, may_stage=False)
+            assert isinstance(rows, Batch)
             return rows, pieces_of(rows, self._sink)
 
-        found = batch.with_table(self._met_by_loop, look)
+        found = batch.with_table(self.met_by_loop, look)
         if found is None:
             return Unseen((), BatchResult)
         rows, pieces = found
         return Unseen(pieces, lambda: self._apply_of_loop(lambda: rows, batch))
 
-    def _apply_of_loop(self, rows: Callable[[], Batch | StagedBatch], batch: MicroBatch) -> BatchResult:
+    def _apply_of_loop(self, rows: Callable[[], Batch | StagedBatch], batch: LoopBatch) -> BatchResult:
         """Apply rows of a batch of `MicroBatches`; zeros where it is abandoned."""
 
         def apply() -> BatchResult:
             result = self.write(rows(), batch.level_of, batch.tell)
-            batch.end_apply(self._met_by_loop)
+            batch.end_apply(self.met_by_loop)
             return result
 
-        return batch.with_table(self._met_by_loop, apply) or BatchResult()
-
-    def _rows(self, df: DataFrame, batch: MicroBatch) -> Batch | StagedBatch:
-        """The rows of a batch of `MicroBatches`, staged by its tasks, or here. Raises `StaleBatch`."""
-        prepared = self.prepare(df)
-        identities = partial(identities_of, self.deduplication, batch.events)
-        with batch.computing():
-            staged = self.staged(prepared, batch.ranges, Beside(identities, partial(batch.rejected, prepared.df)))
-        if staged is None:
-            return self._evaluated(prepared, batch)
-        return replace(staged, shape=replace(staged.shape, ranges=batch.timed_ranges()))
-
-    def _evaluated(self, prepared: Prepared, batch: MicroBatch) -> Batch:
-        """The rows of a batch of `MicroBatches`, with what its tasks have set aside. Raises `StaleBatch`."""
-        with batch.computing():
-            rows = replace(self.evaluate(prepared), identities=identities_of(self.deduplication, batch.events))
-            set_aside = batch.rejected(prepared.df, rows.rows.num_rows)
-        return replace(rows if set_aside is None else with_rejected(rows, set_aside), ranges=batch.timed_ranges())
+        return batch.with_table(self.met_by_loop, apply) or BatchResult()
 
     def apply_batch(self, df: DataFrame, rejected: DataFrame | None = None) -> BatchResult:
         """Apply what is new in `df`, whose rows say which events they are of; there are no ranges.

@@ -1,0 +1,75 @@
+"""A loop and a table, as each sees the other.
+
+Owns what a loop has to know of a table that it fills (`MetTable`), and what a table asks of a batch of a loop
+(`LoopBatch`). So neither needs the other's code: `leasehold.spark.loop` imports this room, and is imported by none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from leasehold.model import EventRange
+from leasehold.notices import Notice
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table import folded
+from leasehold.sinks.staged import StagedBatch
+from leasehold.spark.table.expressions import Prepared
+from leasehold.spark.table.identities import Deduplication
+from leasehold.spark.table.staging import Beside
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MetTable:
+    """An entity table as a loop meets it: its name, whose it is, and ways to ask for its identity and watermarks."""
+
+    name: str
+    pipeline: str
+    consumer_group: str
+    identity: Callable[[], str]
+    watermarks: Callable[[str], Mapping[str, Watermark]]
+
+    def is_same(self, other: MetTable) -> bool:
+        """Whether both are one table: one name may be in two databases, and one database has names in any case."""
+        return folded(self.name) == folded(other.name) and self.identity() == other.identity()
+
+
+class EvaluatesRows(Protocol):
+    """What a table does for the evaluation of a loop's batches: see `EntityTable`."""
+
+    @property
+    def deduplication(self) -> Deduplication | None: ...
+
+    def prepare(self, df: DataFrame) -> Prepared: ...
+
+    def evaluate(self, prepared: Prepared) -> Batch: ...
+
+    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None: ...
+
+
+class LoopBatch(Protocol):
+    """A batch of a loop, as a table sees it: see `leasehold.spark.loop.batch.MicroBatch`."""
+
+    events: DataFrame
+    ranges: tuple[EventRange, ...]
+    level_of: Callable[[str, str], int | None]
+    tell: Callable[[Notice], None]
+
+    def rows(self, table: EvaluatesRows, df: DataFrame, *, may_stage: bool = True) -> Batch | StagedBatch:
+        """What is to be written of `df`, evaluated now, with what its tasks have set aside. Raises `StaleBatch`."""
+        ...
+
+    def with_table(self, table: MetTable, work: Callable[[], T]) -> T | None:
+        """What `work` does with the batch for a table; None, and no error, where the batch is abandoned."""
+        ...
+
+    def end_apply(self, table: MetTable) -> None:
+        """The table has committed the batch."""
+        ...
