@@ -29,7 +29,6 @@ again. Once the reader has ended, the next writes make it short.
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import threading
 import time
@@ -40,6 +39,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from leasehold.backoff import Backoff, until_done
 from leasehold.environment import file_mode
 from leasehold.errors import LeaseholdError, lasting
 from leasehold.open_files import files_used_up
@@ -48,7 +48,7 @@ from leasehold.turns import Turns
 LONGEST_WAL = 64 << 20
 """Bytes of a WAL from which a writer waits for readers, to empty it. SQLite's own checkpoints begin at 4 to 16 MB."""
 
-_LONGEST_PAUSE = 0.02
+_PAUSES = Backoff(0.0005, 0.02, factor=1.5)
 _FORK_PATIENCE = 1.0
 _WAL_PATIENCE = 0.5
 _MOST_IDLE = 16
@@ -225,16 +225,7 @@ class DatabaseFile:
         """Run `attempt` until it is not refused for a lock, for at most `timeout` seconds, or until a time."""
         if deadline is None:
             deadline = time.monotonic() + self._timeout
-        pause = 0.0005
-        while True:
-            try:
-                attempt()
-                return
-            except sqlite3.OperationalError as error:
-                if not _is_locked(error) or time.monotonic() >= deadline:
-                    raise
-            time.sleep(random.uniform(pause / 2, pause))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        until_done(attempt, _is_locked, deadline=deadline, pauses=_PAUSES)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -392,8 +383,9 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def _is_locked(error: sqlite3.OperationalError) -> bool:
-    return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+def _is_locked(error: Exception) -> bool:
+    locked = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return isinstance(error, sqlite3.OperationalError) and primary_code(error) in locked
 
 
 def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create: bool) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
+from leasehold.backoff import Backoff
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError, may_pass
 
@@ -27,7 +28,7 @@ INSTANCE = 60.0
 COMMAND = 15.0
 """Seconds that a command waits, in front of which somebody sits."""
 
-_FIRST, _LONGEST = 0.25, 5.0  # seconds, the pauses
+_PAUSES = Backoff(0.25, 5.0)
 _LONGEST_POLL = 2**31 - 1  # milliseconds
 
 Say = Callable[[LeaseholdError, float], object]
@@ -54,7 +55,7 @@ def when_there(
     """
     clock, rng = clock or SystemClock(), rng or Random()
     until: float | None = None
-    longest = _FIRST
+    failures = 0
     while True:
         try:
             return ask()
@@ -68,9 +69,9 @@ def when_there(
             left = until - now
             if left <= 0:
                 raise
-            if pause(min(left, rng.uniform(longest / 2, longest))):
+            failures += 1
+            if pause(min(left, _PAUSES.pause(failures, rng.random()))):
                 raise
-        longest = min(2 * longest, _LONGEST)
 
 
 class SignalEvent(threading.Event):

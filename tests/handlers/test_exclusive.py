@@ -35,7 +35,7 @@ def test_what_is_busy_is_looked_at_again_less_and_less_often() -> None:
         busy.note([("a",), ("b",)], [("b",)], 100.0, 0.0)
         pauses.append(busy.not_before(("a",), 0.0) - 100.0)
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
-    assert (pauses[0], pauses[-1]) == pytest.approx(BUSY)
+    assert (pauses[0], pauses[-1]) == pytest.approx((BUSY.first, BUSY.longest))
     assert (busy.not_before(("b",), 7.0), busy.not_before(("a",), 500.0)) == (7.0, 500.0)
     busy.note([("a",)], [("a",)], 100.0, 0.0)
     assert busy.not_before(("a",), 7.0) == 7.0
@@ -167,11 +167,11 @@ def test_a_busy_entity_waits_uncalled_and_the_others_go_on(bench: Bench) -> None
         bench.give(table, "0", ("a", 1), ("b", 1), ("a", 2))
         assert seen(bench) == {"b": "1"}
         assert waiting(bench) == [("0", 0, 0), ("0", 2, 0)]
-        assert bench.asked[-1] == pytest.approx(BUSY[0])
+        assert bench.asked[-1] == pytest.approx(BUSY.first)
         assert bench.held() == ["a"], "the batch keeps none"
-        bench.clock.advance(BUSY[0])
+        bench.clock.advance(BUSY.first)
         bench.give(table, "0")
-        assert bench.asked[-1] == pytest.approx(2 * BUSY[0])
+        assert bench.asked[-1] == pytest.approx(2 * BUSY.first)
         lease.release()
     bench.clock.advance(1.0)
     bench.give(table, "0", ("a", 3))
@@ -202,7 +202,7 @@ def park_two(bench: Bench) -> tuple[HandledTable, HandledTable]:
             bench.give(table, partition, ("a", version))
         assert waiting(bench) == [("0", 0, 0), ("0", 1, 0), ("1", 0, 0)]
         lease.release()
-    bench.clock.advance(BUSY[1])
+    bench.clock.advance(BUSY.longest)
     return one, two
 
 

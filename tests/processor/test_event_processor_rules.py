@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leasehold.backoff import Backoff
 from leasehold.errors import ConfigError
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, EventPosition, Ownership, Positions
 from leasehold.ownership import Hold
 from leasehold.processors.events import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, every
 from leasehold.processors.events.arguments import handlers_of, policy_of, positions_of
 from leasehold.processors.events.checkpointer import Checkpointer, Place
-from leasehold.processors.events.restarts import Restarts, pause_after_failures
+from leasehold.processors.events.restarts import Restarts
 from leasehold.processors.events.stopping import EndingStep, StopReason, reason_to_stop, steps
 
 GROUP = ConsumerGroup("n", "h")
@@ -157,17 +158,13 @@ def test_policies_that_make_no_sense() -> None:
 # Restarts
 
 
-def test_pauses_double_up_to_the_longest() -> None:
-    assert [pause_after_failures(n, 0.5, 3.0) for n in (1, 2, 3, 4, 5, 5_000)] == [0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
-
-
 def test_a_row_of_failures_ends_in_giving_up() -> None:
-    restarts = Restarts(3, 1.0, 60.0)
+    restarts = Restarts(3, Backoff(1.0, 60.0))
     assert [restarts.failed(10, transient=False) for _ in range(3)] == [1.0, 2.0, None]
 
 
 def test_progress_begins_a_new_row_and_going_over_the_same_events_does_not() -> None:
-    restarts = Restarts(3, 1.0, 60.0)
+    restarts = Restarts(3, Backoff(1.0, 60.0))
     assert [restarts.failed(10, transient=False) for _ in range(2)] == [1.0, 2.0]
     assert restarts.failed(11, transient=False) == 1.0
     assert restarts.failed(5, transient=False) == 2.0
@@ -175,7 +172,7 @@ def test_progress_begins_a_new_row_and_going_over_the_same_events_does_not() -> 
 
 
 def test_transient_errors_are_retried_for_ever() -> None:
-    restarts = Restarts(2, 1.0, 8.0)
+    restarts = Restarts(2, Backoff(1.0, 8.0))
     assert [restarts.failed(0, transient=True) for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
     assert [restarts.failed(0, transient=False) for _ in range(2)] == [8.0, None]
 

@@ -30,6 +30,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Protocol
 
+from leasehold.backoff import Backoff
 from leasehold.clock import Clock
 from leasehold.errors import ConfigError
 from leasehold.handlers.calling.raised import NotCalled
@@ -41,25 +42,25 @@ from leasehold.leases.turns import check_no_place
 from leasehold.stores import LeaseStore
 from leasehold.stores.lease_rules import check_keys
 
-BUSY = (0.05, 2.0)
+BUSY = Backoff(0.05, 2.0)
 
 
 class Busy:
     """Which entities of a partition were busy, and when each is looked at again: rule 2. For one thread."""
 
     def __init__(self) -> None:
-        self._pauses: dict[Key, float] = {}
+        self._refusals: dict[Key, int] = {}
         self._until: dict[Key, float] = {}
 
     def note(self, asked: Collection[Key], won: Collection[Key], now: float, draw: float) -> None:
         """Of the entities that were asked for at `now`, those that were not won are busy. `draw` is in 0 to 1."""
         for key in asked:
             if key in won:
-                self._pauses.pop(key, None)
+                self._refusals.pop(key, None)
                 self._until.pop(key, None)
             else:
-                self._pauses[key] = min(2 * self._pauses.get(key, BUSY[0] / 2), BUSY[1])
-                self._until[key] = now + self._pauses[key] * (1 - draw / 2)
+                self._refusals[key] = self._refusals.get(key, 0) + 1
+                self._until[key] = now + BUSY.pause(self._refusals[key], draw)
 
     def not_before(self, key: Key, at: float) -> float:
         """When an event that is due at `at` is tried."""

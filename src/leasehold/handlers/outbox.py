@@ -39,9 +39,9 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
+from leasehold.backoff import Backoff
 from leasehold.clock import Clock
 from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch
-from leasehold.handlers.parking.policy import Retries
 from leasehold.handlers.publishing import Publisher, publisher_at
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.outbox.contract import KeepsOutbox, Outbox, WaitingEvent
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE, _SIZE = 500, 4 << 20
 """Events that are sent in one step, and the bytes of their bodies."""
-_PAUSES = Retries(first=0.5, longest=60.0)
+_PAUSES = Backoff(0.5, 60.0)
 _GLANCE = 0.5
 _IDLE = 30.0
 """Seconds without anything to send after which the thread ends, and its connections with it."""

@@ -13,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from leasehold.backoff import Backoff
 from leasehold.balancing.trust import trust_duration
 from leasehold.config import check_number
 
 _CLOCK_RATE_RATIO = 1.25  # as for partitions: the holder's clock may run this much slower than the store's
 _MARGIN = 1.0  # seconds, for the call after the last look at the clock; of a short lease a tenth
-_FIRST, _LONGEST = 0.05, 1.0  # seconds, the pauses of who waits
+_PAUSES = Backoff(0.05, 1.0)  # between two requests for a busy lease
 _PATIENCE = 3.0  # seconds, the store's time-out; of a short lease a quarter of its trust
 
 
@@ -67,5 +68,5 @@ def pause(attempt: int, left: float, rng: Random) -> float:
     It doubles, with jitter, up to a second, and becomes shorter again for who has little of its time left: of those
     who are ready to wait for equally long, the one who came first asks most often.
     """
-    longest = min(_FIRST * 2 ** min(attempt, 16), _LONGEST, max(_FIRST, left / 8))
-    return max(0.0, min(left, rng.uniform(longest / 2, longest)))
+    longest = min(_PAUSES.longest, max(_PAUSES.first, left / 8))
+    return max(0.0, min(left, Backoff(_PAUSES.first, longest).pause(attempt + 1, rng.random())))

@@ -23,7 +23,6 @@ import json
 import logging
 import math
 import os
-import random
 import re
 import threading
 import time
@@ -37,6 +36,7 @@ from psycopg import conninfo
 from psycopg.rows import TupleRow
 
 from leasehold.backends import masked, say_unverified
+from leasehold.backoff import Backoff, until_done
 from leasehold.environment import secret_from
 from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, lasting
 from leasehold.postgres.azure_token import AzureTokens, check_way, without_auth
@@ -54,7 +54,7 @@ PASSWORD = "PGPASSWORD"  # noqa: S105  the name of the variable
 _FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with options of libpq"
 _ENCODING = "UTF8"  # of what is sent and copied
 _TICK = 0.05  # how often a call that waits looks at its deadline
-_LONGEST_PAUSE = 0.05
+_PAUSES = Backoff(0.002, 0.05)
 ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 _UNKNOWN_HERE = re.compile(r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry)")
 """What a server says that does not let this user in. In another language it is waited for a moment, as an outage."""
@@ -171,19 +171,19 @@ class Connections:
         Who knows that it takes longer sets the connection's `deadline` anew.
         """
         deadline = time.monotonic() + self.timeout
-        pause = 0.002
-        while True:
-            try:
-                with self._translated(), self._connection(deadline) as connection:
-                    return use(connection)
-            except RolledBack as rolled_back:
-                if time.monotonic() + pause >= deadline:
-                    raise self._errors.unavailable(
-                        f"{self.shown}: the server rolled back for others' sake until {self.timeout:g} s had passed "
-                        f"({rolled_back})"
-                    ) from rolled_back.__cause__
-            time.sleep(random.uniform(pause / 2, pause))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+
+        def once() -> T:
+            with self._translated(), self._connection(deadline) as connection:
+                return use(connection)
+
+        last = deadline - _PAUSES.longest  # so that the last try has some time left
+        try:
+            return until_done(once, lambda error: isinstance(error, RolledBack), deadline=last, pauses=_PAUSES)
+        except RolledBack as rolled_back:
+            raise self._errors.unavailable(
+                f"{self.shown}: the server rolled back for others' sake until {self.timeout:g} s had passed "
+                f"({rolled_back})"
+            ) from rolled_back.__cause__
 
     @contextmanager
     def using(self) -> Iterator[Connection]:

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from leasehold.backoff import Backoff
 from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError
 from leasehold.handlers.calling.raised import RaisedElsewhere, described
@@ -56,8 +57,8 @@ class Retries:
             raise ConfigError("longest", self.longest, f"no shorter than first ({self.first:g} s)", "300 s by default")
 
     def pause(self, tries: int, draw: float) -> float:
-        """Seconds until the next try after so many, at least 1; `draw` is between 0 and 1: rule 2."""
-        return min(self.longest, self.first * 2.0 ** min(tries - 1, 60)) * (1 - draw / 2)
+        """Seconds until the next try after this many, at least 1; `draw` is between 0 and 1: rule 2."""
+        return Backoff(self.first, self.longest).pause(tries, draw)
 
 
 def check_policy(policy: str) -> None:

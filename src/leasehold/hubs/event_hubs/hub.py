@@ -38,6 +38,7 @@ import pyarrow as pa
 from azure.eventhub import EventHubConsumerClient
 from azure.eventhub.exceptions import AuthenticationError, EventHubError
 
+from leasehold.backoff import Backoff
 from leasehold.config import check_number
 from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs.arrow import event_schema
@@ -60,7 +61,7 @@ _QUESTIONS_AGAIN = 2
 _PATIENCE = 60.0
 _BATCH_BYTES = 16 << 20
 _FAULTS = 5
-_FIRST_PAUSE = 0.1
+_PAUSES = Backoff(0.1, 1.6)
 _LEARNING = 10.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -282,7 +283,7 @@ class EventHub:
                         raise ReaderDisconnected(partition, owner_level, at) from error
                     if not receiver.may_try_again or faults == _FAULTS:
                         raise
-                    time.sleep(_FIRST_PAUSE * 2**faults)
+                    time.sleep(_PAUSES.pause(faults + 1))
                     faults += 1
                     receiver = self._receiver(partition, at, reader)
                     continue
@@ -325,7 +326,7 @@ class EventHub:
             except HubUnavailable:
                 if not receiver.may_try_again or fault == _FAULTS:
                     raise
-                time.sleep(_FIRST_PAUSE * 2**fault)
+                time.sleep(_PAUSES.pause(fault + 1))
             else:
                 return first
             finally:

@@ -20,6 +20,7 @@ from typing import Any
 from azure.eventhub import EventData, EventHubProducerClient
 from azure.eventhub.exceptions import EventDataSendError
 
+from leasehold.backoff import Backoff
 from leasehold.errors import SchemaMismatch
 from leasehold.hubs.event_hubs.events import to_send
 from leasehold.hubs.event_hubs.together import Lane, send_together
@@ -29,7 +30,7 @@ from leasehold.model import Event
 
 _AT_ONCE = 10_000
 _TRIES = 6
-_FIRST_PAUSE = 0.2
+_PAUSES = Backoff(0.2, 3.2)
 _BUSY = "server-busy"
 _CONTENT = frozenset(
     {"argument-error", "argument-out-of-range", "decode-error", "invalid-field", "link:message-size-exceeded"}
@@ -115,17 +116,15 @@ class Sender:
         yield batch
 
     def _send_batch(self, batch: Any) -> None:
-        pause = _FIRST_PAUSE
-        for left in reversed(range(_TRIES)):
+        for tried in range(1, _TRIES + 1):
             try:
                 self._client.send_batch(batch)
             except EventDataSendError as error:
                 if error.error in _CONTENT:
                     raise SchemaMismatch(f"Event Hubs refuses an event: {without_secrets(error)}") from error
-                if not left or error.error != _BUSY:
+                if tried == _TRIES or error.error != _BUSY:
                     raise
-                time.sleep(pause)
-                pause *= 2
+                time.sleep(_PAUSES.pause(tried))
             else:
                 return
 

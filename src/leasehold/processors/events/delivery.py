@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
+from leasehold.backoff import Backoff
 from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EventChunk
@@ -63,6 +64,11 @@ class DeliverySettings:
                 f"no shorter than restart_backoff ({self.restart_backoff:g} s)",
                 "30 s is the default",
             )
+
+    @property
+    def pauses(self) -> Backoff:
+        """The pauses after failures in a row: rule 1 of `restarts`."""
+        return Backoff(self.restart_backoff, self.longest_backoff)
 
     @property
     def chunk(self) -> int:

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from leasehold.hubs.base import Hub
 from leasehold.model import PartitionProperties
 from leasehold.processors.events.delivery import DeliverySettings
-from leasehold.processors.events.restarts import pause_after_failures
 
 Report = Callable[[BaseException, str | None], None]
 """Takes an error, and the partition that it is about, if it is about one. Never waits."""
@@ -88,9 +87,7 @@ class HubWatch:
             except Exception as error:  # noqa: BLE001 - it is reported, and those who wait depend on this thread
                 failures += 1
                 self._report(error, None)
-                self._closed.wait(
-                    pause_after_failures(failures, self._settings.restart_backoff, self._settings.longest_backoff)
-                )
+                self._closed.wait(self._settings.pauses.pause(failures))
                 continue
             failures = 0
             with self._changed:

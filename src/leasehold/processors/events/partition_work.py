@@ -64,9 +64,7 @@ class PartitionWork:
         self._reason: StopReason | None = None
         self._trusted_until = -math.inf
         self._changed_since = False
-        self._recording = Restarts(
-            shared.delivery.attempts, shared.delivery.restart_backoff, shared.delivery.longest_backoff
-        )
+        self._recording = Restarts(shared.delivery.attempts, shared.delivery.pauses)
         self._trouble: LeaseholdError | None = None
         self._checkpoint_not_before = 0.0
         self._active = shared.clock.monotonic()

@@ -29,7 +29,6 @@ from leasehold.model import PartitionProperties
 from leasehold.notices import EventsLost, EventsReceived, Notices
 from leasehold.processors.events.delivery import DeliverySettings
 from leasehold.processors.events.hub_watch import HubWatch, Report
-from leasehold.processors.events.restarts import pause_after_failures
 
 logger = logging.getLogger(__name__)
 
@@ -133,9 +132,7 @@ class Prefetch:
             except HubUnavailable as error:
                 failures = 1 if self._position > before else failures + 1
                 self._report(error, self._partition)
-                self._closed.wait(
-                    pause_after_failures(failures, self._settings.restart_backoff, self._settings.longest_backoff)
-                )
+                self._closed.wait(self._settings.pauses.pause(failures))
             except NotTheOwner as error:
                 if not self._closed.is_set():
                     self._lost(error)

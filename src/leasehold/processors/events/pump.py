@@ -74,7 +74,7 @@ class Pump:
         self._context = PartitionContext(work)
         self._handlers = handlers
         self._report = report
-        self._restarts = Restarts(settings.attempts, settings.restart_backoff, settings.longest_backoff)
+        self._restarts = Restarts(settings.attempts, settings.pauses)
 
     def run(self) -> None:
         """What the thread does."""

@@ -14,21 +14,16 @@ Pure: no clock.
 
 from __future__ import annotations
 
+from leasehold.backoff import Backoff
 from leasehold.model import BEFORE_FIRST
 
 
-def pause_after_failures(failures: int, first: float, longest: float) -> float:
-    """Seconds to wait after so many failures in a row, at least 1: rule 1."""
-    return min(longest, first * 2.0 ** min(failures - 1, 60))
-
-
 class Restarts:
-    """The failures of one partition's processing tasks. Pauses in seconds."""
+    """The failures of one partition's processing tasks, and the pauses between them."""
 
-    def __init__(self, attempts: int, first: float, longest: float) -> None:
+    def __init__(self, attempts: int, pauses: Backoff) -> None:
         self._attempts = attempts
-        self._first = first
-        self._longest = longest
+        self._pauses = pauses
         self._reached = BEFORE_FIRST
         self._row = 0
         self._counted = 0
@@ -42,4 +37,4 @@ class Restarts:
         self._counted += not transient
         if self._counted >= self._attempts:
             return None
-        return pause_after_failures(self._row, self._first, self._longest)
+        return self._pauses.pause(self._row)

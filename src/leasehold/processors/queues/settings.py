@@ -7,6 +7,7 @@ from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING
 
+from leasehold.backoff import Backoff
 from leasehold.config import check_number
 from leasehold.errors import ConfigError
 
@@ -86,9 +87,8 @@ class QueueDelivery:
 
 
 def pause(settings: QueueDelivery, times: int, rng: Random) -> float:
-    """Seconds before the next try, after so many in vain."""
-    longest = min(settings.first_pause * 2 ** min(times - 1, 30), settings.longest_pause)
-    return rng.uniform(longest / 2, longest)
+    """Seconds before the next try, after this many in vain."""
+    return Backoff(settings.first_pause, settings.longest_pause).pause(times, rng.random())
 
 
 def check_sessions(lease_store: str | LeaseStore | None, key: str | KeyOf | None, settings: QueueDelivery) -> str:

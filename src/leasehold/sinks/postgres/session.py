@@ -6,7 +6,6 @@ everywhere.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from leasehold.backoff import Backoff, until_done
 from leasehold.errors import SinkError, UsageError
 from leasehold.postgres.connections import Connection, Row
 from leasehold.sinks.postgres.names import Names
@@ -21,21 +21,14 @@ from leasehold.sinks.rules.table import TableSpec
 
 T = TypeVar("T")
 
-_LONGEST_PAUSE = 0.5
+_PAUSES = Backoff(0.01, 0.5)
 _PIPELINE = psycopg.capabilities.has_pipeline()
 
 
 def until_it_stays(act: Callable[[], T], undone: type[Exception] | tuple[type[Exception], ...], patience: float) -> T:
     """What `act` returns, done again for `patience` seconds where the server undoes it for others' sake: `undone`."""
-    deadline, pause = time.monotonic() + patience, 0.01
-    while True:
-        try:
-            return act()
-        except undone:
-            if time.monotonic() + pause >= deadline:
-                raise
-        time.sleep(random.uniform(pause / 2, pause))
-        pause = min(pause * 2, _LONGEST_PAUSE)
+    deadline = time.monotonic() + patience
+    return until_done(act, lambda error: isinstance(error, undone), deadline=deadline, pauses=_PAUSES)
 
 
 def reason_of(error: psycopg.Error) -> str:

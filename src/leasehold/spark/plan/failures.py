@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from leasehold import errors
+from leasehold.backoff import Backoff
 from leasehold.errors import LeaseholdError
 
 LONGEST_PAUSE = 30.0
@@ -150,6 +151,5 @@ def _innermost(lines: list[str]) -> str:
     return ""
 
 
-def pause_before_retry(failures: int, chance: float) -> float:
-    """Seconds to wait after so many failures in a row; `chance` in [0, 1) spreads instances."""
-    return min(LONGEST_PAUSE, 0.5 * 2.0 ** min(failures - 1, 10)) * (0.5 + chance / 2)
+pause_before_retry = Backoff(0.5, LONGEST_PAUSE).pause
+"""Seconds to wait after this many failures in a row; chance spreads instances."""
