@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types smoke pytest spark peers soak cover bench clean
+.PHONY: help demo test lint types smoke pytest spark peers soak cover bench docs clean
 
 help: ## list the targets
 	@echo 'make TARGET [PYTHON=python3.12] [ARGS="…"]'
@@ -56,6 +56,10 @@ cover: .venv/.classes.jsa ## branch coverage of src, with the processes that tes
 bench: .venv/.dev ## measure, and print a table of ratios with the machine named
 	@$(BIN)/python bench/run.py $(ARGS)
 
+docs: .venv/.docs ## build the documentation as a site, with search, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
+	@echo 'built: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site, and open http://127.0.0.1:8000/'
+
 clean: ## remove what these targets made, .venv included
 	rm -rf .venv .venvs .demo build dist artifacts spark-warehouse .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
 	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -80,6 +84,10 @@ clean: ## remove what these targets made, .venv included
 	@echo 'installing leasehold[dev] (a few minutes the first time)'
 	@$(PIP) -e '.[dev]'
 	@touch $@ .venv/.demo
+
+.venv/.docs: .venv/.made pyproject.toml
+	@$(PIP) -e '.[docs]'
+	@touch $@
 
 # Where it cannot be made, the tests run without it, and take longer.
 .venv/.classes.jsa: .venv/.dev tests/class_archive.py

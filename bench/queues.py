@@ -2,7 +2,7 @@
 
 The local Service Bus server, in this process, and Azurite, whose table has the leases of the policies and whose blobs
 are locks and states of the classic pattern: eight threads, each with a receiver, a blob lease around each message, as
-docs/queues-from-locks.md has it. What processes the messages is a process of its own, begun anew for each; the clock
+docs/queues.md has it. What processes the messages is a process of its own, begun anew for each; the clock
 starts when a tenth of the messages is done. States of the policies are in SQLite. Messages of an entity come in runs of
 ten. What is received ten at a time by one thread is not contended for, which favours the classic pattern: nothing is
 abandoned. A call of the service is a message that is handed out, an outcome, a renewal, or a session taken or given up.

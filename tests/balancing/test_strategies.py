@@ -115,7 +115,7 @@ def test_balanced_claims_one_a_cycle() -> None:
 
 
 def test_balanced_claims_together_what_it_asked_for_one_by_one() -> None:
-    """As docs/beside-official.md says: asks of earlier cycles may be answered together, with one of this cycle."""
+    """As docs/event-hubs.md says: asks of earlier cycles may be answered together, with one of this cycle."""
     asked = {"0": "a", "1": "a", "2": "a"}
     seen = replace(view(a="34567", b="89AB"), asked=asked)
     claims = plan(balanced, seen)

@@ -1,4 +1,4 @@
-"""A program with two outputs, an entity table and a folder of Parquet files, as docs/another-sink.md has it.
+"""A program with two outputs, an entity table and a folder of Parquet files, as docs/extending.md has it.
 
     python second_sink_program.py loop|query NAME MOST_EVENTS DIES_AT
 

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser behind real reverse proxies, configured as docs/dashboard.md says."""
+"""The dashboard in a real browser behind real reverse proxies, configured as docs/watching.md says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.peers
 
 TOKEN = "sixteen letters!"  # noqa: S105 -- of a test
-PAGE = Path(__file__).parents[2] / "docs" / "dashboard.md"
+PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ PROXIES = {
 
 
 def lines_of_the_page(name: str) -> str:
-    """What docs/dashboard.md tells people to write into this proxy's file."""
+    """What docs/watching.md tells people to write into this proxy's file."""
     found = re.search(rf"```{name}\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert found is not None, f"docs/dashboard.md has no lines for {name}"
+    assert found is not None, f"docs/watching.md has no lines for {name}"
     return found[1]
 
 

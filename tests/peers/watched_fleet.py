@@ -1,7 +1,7 @@
 """A mixed fleet with an eye on who receives: what is asked of it beside the processor of another language.
 
 Every event is delivered to somebody; at a join, at most two batches of a partition come twice; and nothing moves once
-all have their share. What was seen of each join and end is printed (`-rP`): the tables of docs/beside-official.md. For
+all have their share. What was seen of each join and end is printed (`-rP`): the tables of docs/event-hubs.md. For
 how long a partition was without a receiver is judged at default times alone.
 """
 

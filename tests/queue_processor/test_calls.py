@@ -1,4 +1,4 @@
-"""Calls a message, as docs/queues-from-locks.md has them: counted at the server, the store of leases and the sink."""
+"""Calls a message, as docs/queues.md has them: counted at the server, the store of leases and the sink."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.service_bus.servers import connected, receive
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS
-PAGE = Path(__file__).parents[2] / "docs" / "queues-from-locks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "queues.md"
 Calls = tuple[float, float, float]
 ENTITIES, EACH = 4, 10
 

@@ -270,7 +270,7 @@ def test_a_dropped_table_is_not_made_anew(place: Place, sink: PostgresSink) -> N
 
 
 def test_a_user_who_may_make_nothing_fills_what_is_there(place: Place, sink: PostgresSink) -> None:
-    """With the rights that docs/postgres-table.md names, and no others."""
+    """With the rights that docs/table.md names, and no others."""
     sink.check(batch([]).rows.schema)
     role = f"writer_{place.schema}"
     tables = "flights, flights_rejected, leasehold_key_flights, leasehold_table, leasehold_watermark"

@@ -1,6 +1,6 @@
 """What SQLite does with each Spark type in an entity table: how it is stored, compared, sorted and reached into.
 
-docs/types.md tells users the same; whoever changes one changes both.
+docs/table.md tells users the same; whoever changes one changes both.
 """
 
 from __future__ import annotations

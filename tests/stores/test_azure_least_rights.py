@@ -1,4 +1,4 @@
-"""Every call on Azurite, with a SAS of the one place and no more permissions than docs/azure-stores.md states."""
+"""Every call on Azurite, with a SAS of the one place and no more permissions than docs/stores.md states."""
 
 from __future__ import annotations
 

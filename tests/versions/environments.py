@@ -1,6 +1,6 @@
 """Virtual environments with other PySparks, kept in `.venvs` of the checkout.
 
-Each is made as `docs/versions.md` says for a machine that has its Spark already: PySpark first, then the plain package
+Each is made as `docs/spark.md` says for a machine that has its Spark already: PySpark first, then the plain package
 and what it needs beside it. A Java that this Spark runs on comes from PyPI where the machine has none. An environment
 is made anew when `pyproject.toml` has changed since. What cannot be made is skipped on a laptop, with the reason, and
 fails where `CI` is set.
@@ -24,7 +24,7 @@ from tests.node_packages import locked
 
 ROOT = Path(__file__).parents[2]
 BESIDE = ("pyarrow>=18", "pandas>=2.2,<3")
-"""What a machine with a Spark of its own needs beside the plain package; docs/versions.md has the same words."""
+"""What a machine with a Spark of its own needs beside the plain package; docs/spark.md has the same words."""
 _FOR_TESTS = (
     *("azure-eventhub>=5.15,<5.16", "confluent-kafka>=2.6", "hypothesis>=6.100", "psutil>=6"),
     *("pytest>=8.3", "pytest-timeout>=2.3"),

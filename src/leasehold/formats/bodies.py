@@ -3,7 +3,7 @@
 Owns the order of work. A body is good if it is valid UTF-8 and exactly one JSON object whose fields fit the schema. A
 field that is missing or null is null, and names compare exactly. Whatever else a body is, it is rejected: no value
 is ever altered to make it fit, but timestamps where `timestamps` says so, and no body, however hostile, raises.
-docs/bodies.md has what each type takes.
+docs/table.md has what each type takes.
 
 | type | takes |
 |---|---|

@@ -56,7 +56,7 @@ def look_with_spark(
             spark = open_session(f"leasehold check {file.name}", conf, master)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what was found
             said = " ".join(str(error).split())
-            return [Finding("spark", DRIVER, False, said, "See the message; docs/versions.md says what Spark needs")]
+            return [Finding("spark", DRIVER, False, said, "See the message; docs/spark.md says what Spark needs")]
     found: list[Finding] = []
     try:
         looks: list[tuple[str, str, Callable[[], Iterator[Finding]], float]] = [

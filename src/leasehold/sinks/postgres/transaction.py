@@ -77,7 +77,7 @@ class PostgresTransaction:
         self.leave_none_whole = self.bookkeeping.leave_none_whole
 
     def queue_beside(self) -> str | None:
-        # A user who fills tables from hubs alone needs no rights on it: docs/postgres-table.md.
+        # A user who fills tables from hubs alone needs no rights on it: docs/table.md.
         readable = self.has(MESSAGE_ENTITY) and not self._session.missing_rights(MESSAGE_ENTITY, ["SELECT"])
         return messages.queue_of(self._session) if readable else None
 

@@ -87,7 +87,7 @@ def read_json(
     A body that is not exactly one JSON object that fits the schema gives nulls, and says why in the column `reason`,
     which is null where the body is good; `EntityTable(reject_by=reason)` sets such rows aside. Nothing is altered to
     make it fit. With `rescue`, that column has the fields that the schema does not know, as JSON; with
-    `timestamps="truncate"`, times that are finer than a microsecond are cut. docs/bodies.md has what each type takes.
+    `timestamps="truncate"`, times that are finer than a microsecond are cut. docs/table.md has what each type takes.
     """
     columns = body_schema(schema, [*df.columns, reason], rescue=rescue)
     reader = body_reader(columns, rescue=rescue, timestamps=timestamps)

@@ -223,7 +223,7 @@ class EntityTable:
         """What of `df` the table has not seen, evaluated now, for another sink beside the table.
 
         Write its pieces elsewhere, each under its name, then call its `apply` in place of the table's: it applies just
-        these rows. docs/another-sink.md says how both come out exact. Raises what `apply` raises; where a batch of
+        these rows. docs/extending.md says how both come out exact. Raises what `apply` raises; where a batch of
         `MicroBatches` cannot be read whole there are no pieces, and its `apply` applies nothing.
         """
         refuse_beside_others(self.deduplication)
