@@ -296,6 +296,8 @@ class PipelineFile(_Section):
             "ownership_store": self.ownership_url,
             "checkpoint_store": self.checkpoint_url or NONE,
             "pipeline": self.name,
+            "on_error": self.transform.on_error,
+            "max_poison": self.transform.max_poison,
         }
 
 

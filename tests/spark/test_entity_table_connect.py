@@ -33,6 +33,7 @@ for _ in range(2):
     result = entities.apply_batch(df)
     print("said", result.applied, result.replayed)
 
+from leasehold.errors import ConfigError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark import MicroBatches, read_json
@@ -51,6 +52,11 @@ with MicroBatches(spark, hub.url, **given) as batches:
         numbers.apply(read.select("n", "reason", *fence), batch)
         sizes.append(len(batch))
 print("said", sizes, numbers.totals.applied, numbers.totals.rejected)
+
+try:
+    MicroBatches(spark, hub.url, on_error="reject", **given)
+except ConfigError as error:
+    print("said", error.field, error.value)
 
 staged = EntityTable(sys.argv[1], "numbers", mode="append", pipeline="q", reject_by="reason", stage_from=1)
 written, apply_staged = [], staged._sink.apply_staged
@@ -91,6 +97,7 @@ def test_the_table_over_spark_connect(tmp_path: Path, place: Place) -> None:
         "1 0",
         "0 1",
         "[8, 8, 8, 8, 8] 34 6",
+        "on_error reject",
         "40 34 6",
     ]
     assert place.look("SELECT count(*), sum(n), (SELECT count(*) FROM leasehold_staged) FROM numbers") == [(34, 338, 0)]

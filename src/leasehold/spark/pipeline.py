@@ -1,7 +1,8 @@
 """Runs a pipeline file on Spark until it is stopped, or until all is consumed.
 
 Owns what is before the first event and after the last: the checks, the session, the table, the account of what was
-done. The batches are the loop's (`loop/runner.py`): ranges planned from what is held, read in Spark tasks, written in
+done. The batches are the loop's (`loop/engine.py`, with the
+policy of `loop/runner.py`): ranges planned from what is held, read in Spark tasks, written in
 one transaction each. There is no streaming query, no checkpoint folder and no second Python process: a start asks the
 stores where to go on and the table what is done.
 
@@ -13,7 +14,6 @@ Java before Spark is asked to end, as a service manager signals all processes at
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from leasehold.errors import AlreadyInUse, LeaseholdError, PipelineFailed, SparkEnded
+from leasehold.errors import LeaseholdError, PipelineFailed, SparkEnded
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices
 from leasehold.operations.clearing import Clearing
@@ -34,18 +34,15 @@ from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.rules.table import BatchResult, Totals
 from leasehold.spark.handlers.of_file import HandledOfFile
-from leasehold.spark.loop.between import Between
+from leasehold.spark.loop.engine import BatchFailed, Engine
 from leasehold.spark.loop.evaluation import Evaluated, Evaluation
-from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, jobs_on
-from leasehold.spark.loop.pace import say_losses
-from leasehold.spark.loop.runner import BatchFailed, BatchRunner, Policy
+from leasehold.spark.loop.runner import LONGEST_ERROR, BatchRunner
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.plan.batch import BatchTransform
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import CARRIED, reads_for
-from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.plan.starting import check_start
 from leasehold.spark.session.empty import opaque
 from leasehold.spark.session.opening import check_master, open_session
@@ -102,10 +99,7 @@ class PipelineRun:
         self._available_now = available_now
         self._report = report
         self._rng = rng or Random()
-        self._confirmed = False
-        self._share: Share | None = None
-        self._feed: Feed | None = None
-        self._runner: BatchRunner | None = None
+        self._engine: Engine | None = None
         self._table = when_there(self._open_table, patience=INSTANCE, say=self._say_waiting)
 
     def run(self, stop: threading.Event) -> Progress:
@@ -140,49 +134,35 @@ class PipelineRun:
     def _run_batches(self, spark: SparkSession, stop: threading.Event) -> None:
         self._say("checking the transform and the table")
         settings, jobs, evaluation = self._prepare(spark)
-        share = Share(
-            settings.source,
-            owner_name=instance_name(settings.source, os.getpid()),
-            alive=jobs.alive,
-            table=self._table,
-            delayed=self._say_waiting,
-            pause=stop.wait,
+        engine = Engine(
+            jobs,
+            settings,
+            self._table,
+            stop,
             notices=self.notices,
+            rng=self._rng,
+            checked=True,
+            report=self._say,
+            delayed=self._say_waiting,
         )
-        self._share = share
-        between = Between(self._table, share, lambda table: self._confirm_binding())
-        say_losses(share.manager.notices)
-        errors: dict[str, str] = {}
-        share.start()
         try:
-            self._say(f"asking for partitions as {share.manager.owner_id}")
-            share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
-            self._feed = share.when_there(lambda: Feed(share, settings))
-            section = self._file.transform
-            self._runner = BatchRunner(
-                share,
-                self._feed,
-                jobs,
-                evaluation,
-                self._write,
-                settings=settings,
-                policy=Policy(on_error=section.on_error, max_poison=section.max_poison),
-                stop=stop,
-                report=self._say,
-                rng=self._rng,
-                columns=settings.source.columns,
-                between=between,
-            )
-            self._runner.run()
-        except BaseException as error:
-            if not stop.is_set():
-                errors = dict.fromkeys(share.held(), str(error)[:500]) if isinstance(error, BatchFailed) else {}
-            raise
+            engine.start()
+            self._engine = engine
+            self._run_engine(engine, evaluation)
         finally:
-            between.leave()
-            share.close(errors)
             if isinstance(self._table, HandledOfFile):
                 self._table.close()
+
+    def _run_engine(self, engine: Engine, evaluation: Evaluation) -> None:
+        errors: dict[str, str] = {}
+        try:
+            BatchRunner(engine, evaluation, partial(self._write, engine)).run()
+        except BatchFailed as error:
+            if not engine.stop.is_set():
+                errors = dict.fromkeys(engine.share.held(), str(error)[:LONGEST_ERROR])
+            raise
+        finally:
+            engine.leave(errors)
 
     # Before the first event
 
@@ -209,18 +189,6 @@ class PipelineRun:
 
     def _binding(self) -> PipelineBinding:
         return PipelineBinding(self._file.name, self._table.sink_identity())
-
-    def _confirm_binding(self) -> None:
-        """Look once more before the first batch: until somebody has read, a later starter may have tied the group."""
-        if self._confirmed:
-            return
-        bound = self._checkpoints.bind_pipeline(self._group, self._binding())
-        if bound != self._binding():
-            raise AlreadyInUse(
-                f"consumer group {self._group.name!r} was tied to another table of pipeline {bound.pipeline!r} while "
-                "this instance started: its file names another sink. Let all instances of a pipeline name the same one"
-            )
-        self._confirmed = True
 
     def _session(self, stop: threading.Event) -> SparkSession:
         conf = dict(self._file.spark)
@@ -273,12 +241,11 @@ class PipelineRun:
 
     # Batches
 
-    def _write(self, evaluated: Evaluated) -> BatchResult:
-        self._confirm_binding()
-        assert self._share is not None
-        result = self._table.write(evaluated.batch, level_of=self._share.level_of, tell=self.notices.publish)
+    def _write(self, engine: Engine, evaluated: Evaluated) -> BatchResult:
+        engine.binding.meet(self._table.met_by_loop)
+        result = self._table.write(evaluated.batch, level_of=engine.share.level_of, tell=self.notices.publish)
         if self._clearing is not None:
-            self._clearing.step(self._share.clock.wall())
+            self._clearing.step(engine.share.clock.wall())
         return result
 
     def _say(self, note: str) -> None:
@@ -288,14 +255,15 @@ class PipelineRun:
         self._report(Progress(note=sentence(error, patience)))
 
     def _progress(self, note: str = "") -> Progress:
-        restarts = 0 if self._runner is None else self._runner.counts.retries
+        restarts = 0 if self._engine is None else self._engine.counts.retries
         return Progress(self._table.totals, restarts, self._source_report(), note)
 
     def _source_report(self) -> dict[str, Any]:
         """What is held and what of it is unread."""
-        if self._feed is None:
+        if self._engine is None:
             return {}
+        feed = self._engine.feed
         with suppress(LeaseholdError):
-            lag = self._feed.lag()
-            return {"owned": len(lag), "partitionCount": self._feed.partition_count, "lag": sum(lag.values())}
+            lag = feed.lag()
+            return {"owned": len(lag), "partitionCount": feed.partition_count, "lag": sum(lag.values())}
         return {}

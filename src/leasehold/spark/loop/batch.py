@@ -15,14 +15,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from leasehold.errors import ConfigError, StaleBatch
-from leasehold.model import ConsumerGroup, EventRange
+from leasehold.errors import StaleBatch
+from leasehold.model import EventRange
 from leasehold.notices import Notice
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StagedBatch
-from leasehold.spark.loop.evaluation import evaluated
+from leasehold.spark.loop.evaluation import Evaluated, evaluated
 from leasehold.spark.loop.jobs import Jobs
-from leasehold.spark.loop.orders import Order, Receipt, batch_id
+from leasehold.spark.loop.orders import Order, Receipt, batch_id, fitted, title
+from leasehold.spark.loop.poison import TooMuchPoison
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import last_times, parts, sizes, with_transform
 from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
@@ -69,6 +70,8 @@ class MicroBatch:
         meet: Callable[[MetTable], None],
         stopping: Callable[[BaseException], bool] = lambda error: False,
         tell: Callable[[Notice], None] = lambda notice: None,
+        name: str = "",
+        salvage: Callable[[Callable[[Order], Evaluated]], Evaluated] | None = None,
     ) -> None:
         self.events = events
         self.ranges: tuple[EventRange, ...] = order.ranges
@@ -80,6 +83,8 @@ class MicroBatch:
         self.tell = tell
         """Publishes a notice of what is done with the batch."""
         self._order, self._jobs, self._meet, self._stopping = order, jobs, meet, stopping
+        self._name, self._salvage = name, salvage
+        self._saved: Evaluated | None = None
         self._applied: list[MetTable] = []
         self._computing: float | None = None  # seconds
 
@@ -95,15 +100,51 @@ class MicroBatch:
 
     def rows(self, table: EvaluatesRows, df: DataFrame, *, may_stage: bool = True) -> Batch | StagedBatch:
         """What is to be written of `df`, evaluated now, with what its tasks have set aside. Raises `StaleBatch`."""
-        order = replace(self._order, may_stage=may_stage)
+        order, prepared = replace(self._order, may_stage=may_stage), table.prepare(df)
         started = time.monotonic()
         try:
-            return evaluated(table, table.prepare(df), self.events, self.events, order, self._jobs).batch
+            return evaluated(table, prepared, self.events, self.events, order, self._jobs).batch
+        except Exception as error:
+            if self._salvage is None or not self._is_of_events(error):
+                raise
+            self._saved = self._without_poison(self._salvage, table, df)
+            return self._saved.batch
         finally:
             self._computing = (self._computing or 0.0) + time.monotonic() - started
 
+    def begin(self, order: Order) -> None:
+        """What this thread evaluates of `events` from here on reads by this order."""
+        self._jobs.begin(order, self.id, title(self._name, order.ranges))
+
+    def _is_of_events(self, error: Exception) -> bool:
+        """Whether an error says that an event cannot be computed."""
+        return sort_failure(error, computing=True).kind is FailureKind.COMPUTING and not self._stopping(error)
+
+    def _without_poison(
+        self, salvage: Callable[[Callable[[Order], Evaluated]], Evaluated], table: EvaluatesRows, df: DataFrame
+    ) -> Evaluated:
+        """The rows, computed once more; then, without the events that cannot be computed."""
+
+        def compute(order: Order) -> Evaluated:
+            fit = fitted(order, len(self._order.tasks))
+            self.begin(fit)
+            anew = table.prepare(df.select("*"))  # a shuffle's files and the time belong to one execution of a plan
+            return evaluated(table, anew, self.events, self.events, fit, self._jobs)
+
+        try:
+            return compute(replace(self._order, may_stage=False))
+        except Exception as error:
+            if not self._is_of_events(error):
+                raise
+            logger.info("looking for the events of batch %s that cannot be computed: %s", self.id, error)
+            return salvage(compute)
+        finally:
+            self.begin(self._order)
+
     def weights(self) -> dict[str, float]:
         """What an event of each partition weighs in bytes, as far as the tasks have told."""
+        if self._saved is not None:
+            return self._saved.weights
         try:
             return sizes(self.receipts() or {})
         except StaleBatch:  # its user has not evaluated all of it
@@ -111,6 +152,8 @@ class MicroBatch:
 
     def times(self) -> dict[str, tuple[int, float]]:
         """When the last event of each partition was enqueued, as far as the tasks have told (`Receipt.times`)."""
+        if self._saved is not None:
+            return self._saved.times
         try:
             return last_times(self.receipts() or {})
         except StaleBatch:
@@ -129,6 +172,8 @@ class MicroBatch:
 
         At most 128; none without `MicroBatches(trace_links=True)`.
         """
+        if self._saved is not None:
+            return self._saved.producers
         try:
             return put_together(receipt.producers for receipt in (self.receipts() or {}).values())
         except StaleBatch:
@@ -164,27 +209,10 @@ class MicroBatch:
     def abandon(self, error: BaseException) -> bool:
         """Give the batch up if the loop can go on after this error by itself. Returns whether it can."""
         failure = sort_failure(error)
+        if isinstance(error, TooMuchPoison):
+            failure = Failure(FailureKind.AWAY, error.verdict)
         if self._stopping(error):
             failure = replace(failure, kind=FailureKind.STOPPED)
         if failure.kind in ABANDONED:
             self.failure = failure
         return self.failure is not None
-
-
-def check_table(table: MetTable, pipeline: str, group: ConsumerGroup) -> None:
-    """Refuse a table of another pipeline than the loop's, or of another reader of the hub."""
-    if pipeline and table.pipeline != pipeline:
-        raise ConfigError(
-            "pipeline",
-            table.pipeline,
-            f"the table {table.name} belongs to this pipeline, and the batches are read for {pipeline!r}",
-            "Name the same pipeline in both",
-        )
-    if table.consumer_group != group.name:
-        raise ConfigError(
-            "consumer_group",
-            table.consumer_group,
-            f"the table {table.name} keeps watermarks of this consumer group, and the batches are read as "
-            f"{group.name!r}",
-            "Name the same consumer group in both",
-        )

@@ -23,7 +23,7 @@ from leasehold.logs import about
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.jobs import Jobs
-from leasehold.spark.loop.orders import Order, Receipt, batch_id, describe
+from leasehold.spark.loop.orders import Order, Receipt, batch_id, title
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
 from leasehold.spark.plan.reading import CARRIED, REASON
@@ -110,8 +110,7 @@ class Evaluation:
     def __call__(self, order: Order) -> Evaluated:
         """Read, transform and fetch what this order says. Raises whatever that raises."""
         group = batch_id(order.ranges)
-        events = sum(map(len, order.ranges))
-        self._jobs.begin(order, group, f"leasehold {self._name}: {events:,} events ({describe(order.ranges)[:200]})")
+        self._jobs.begin(order, group, title(self._name, order.ranges))
         started = time.monotonic()
         try:
             with about(batch=group):

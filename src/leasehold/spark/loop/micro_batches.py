@@ -1,9 +1,8 @@
 """`MicroBatches`: a loop over what an instance holds of a hub, in a program of one's own.
 
-Owns the life of the loop: it begins to hold partitions when it is entered, gives a batch at a time, records it when the
-body has returned, hands over between batches, and gives all up when it is left. Promises that no checkpoint is written
-for a batch whose body raised or that was abandoned, and that nothing is renewed once this process is gone: the dispatch
-thread is a thread of it.
+Owns the body's side of the loop: it gives a batch at a time, has it recorded when the body has returned, and hands what
+the body raises on. The loop itself is the engine's (`engine.py`), which `leasehold run` stands on too. Promises that no
+checkpoint is written for a batch whose body raised or that was abandoned.
 
     entered ─▶ waiting ──events──▶ body ──returned──▶ recorded ─▶ waiting …
                   │                  │ └─abandoned──▶ planned again
@@ -12,19 +11,19 @@ thread is a thread of it.
                 left
 
 Concurrency: the loop belongs to the thread that iterates. `stop` may be called from any thread and from a signal
-handler. A timer cancels the jobs of a batch that takes longer than the stall timeout, or than `stop_timeout` after a
-stop; a body that hangs elsewhere holds its partitions until the stall timeout, and then its instance stops renewing. If
-the body holds the interpreter for longer than trust lasts, the dispatch thread cannot renew: the partitions lapse, the
-loop says so, and the table's fence decides whether the batch still counts.
+handler. A thread beside the body cancels the jobs of a batch that takes longer than the stall timeout, or than
+`stop_timeout` after a stop; a body that hangs elsewhere holds its partitions until the stall timeout, and then its
+instance stops renewing. If the body holds the interpreter for longer than trust lasts, the dispatch thread cannot
+renew: the partitions lapse, the loop says so, and the table's fence decides whether the batch still counts.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -32,30 +31,26 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from leasehold.errors import ConfigError, LeaseholdError, StaleBatch, StoreUnavailable, UsageError
+from leasehold.errors import ConfigError, LeaseholdError, StaleBatch, UsageError
 from leasehold.logs import about
-from leasehold.model import EventRange
-from leasehold.notices import BatchDone, BatchRetried, Notices
+from leasehold.notices import BatchDone, Notices
 from leasehold.ownership.starting import KnowsWatermarks
-from leasehold.spark.loop.batch import MicroBatch, check_table
-from leasehold.spark.loop.between import Between, take_session
-from leasehold.spark.loop.feed import Feed
-from leasehold.spark.loop.jobs import Jobs, check_alive, jobs_on
-from leasehold.spark.loop.orders import describe
-from leasehold.spark.loop.pace import AWAY, Pace, say_losses
-from leasehold.spark.loop.recovery import plan_again
+from leasehold.spark.loop.batch import MicroBatch
+from leasehold.spark.loop.between import take_session
+from leasehold.spark.loop.engine import Engine, Planned, say_rejected
+from leasehold.spark.loop.evaluation import Evaluated
+from leasehold.spark.loop.jobs import Jobs, jobs_on
+from leasehold.spark.loop.orders import Order
+from leasehold.spark.loop.poison import Poison
 from leasehold.spark.loop.settings import loop_settings, python_name
 from leasehold.spark.loop.tasks import ReadSpec
+from leasehold.spark.loop.watch import Watched
 from leasehold.spark.plan.bodies import body_reader, body_schema
-from leasehold.spark.plan.failures import FailureKind, pause_before_retry
+from leasehold.spark.plan.failures import Failure, FailureKind
 from leasehold.spark.plan.options import COLUMNS, NO_END, check_stores, require_stores
 from leasehold.spark.plan.reading import reads_for, schema_of
-from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
-from leasehold.spark.plan.starting import check_start, tie
 from leasehold.spark.session.endings import raise_again, silence, take_signals
 from leasehold.spark.session.versions import is_connect
-from leasehold.spark.table.of_loop import MetTable
-from leasehold.stores import PipelineBinding
 from leasehold.waiting import SignalEvent
 
 if TYPE_CHECKING:
@@ -90,9 +85,17 @@ class MicroBatches:
                   span of `Tracing.batch` links to the producers
     options       those of the source in Python's spelling (`consumer_group`, `starting_position`,
                   `max_events_per_trigger`, `columns`, …), durations as seconds or as text ("10s"), and
-                  `trigger_interval`, `max_bytes_per_trigger` and `stop_timeout` (see `LoopSettings`)
+                  `trigger_interval`, `max_bytes_per_trigger` and `stop_timeout` (see `LoopSettings`). Two are about
+                  events that cannot be computed:
 
-    Raises `ConfigError` for options that are none or do not go together, at once.
+    on_error      `stop`, the default: what an event that cannot be computed raises is raised by `apply`. `reject`: the
+                  batch is computed once more, then in halves, down to single events, and those that fail are set
+                  aside in the table's rejected rows, with the error. What `apply` is given is evaluated for that more
+                  than once, so it has to be row-wise
+    max_poison    more of them than this in a batch (default: 100), or than a hundredth of it, are an outage: nothing is
+                  rejected, and the batch comes again later
+
+    Raises `ConfigError` at once for unknown options and for options that contradict each other.
     """
 
     def __init__(
@@ -125,6 +128,13 @@ class MicroBatches:
                 "over Spark Connect tasks cannot set bodies aside: leave schema out, and read them with "
                 'leasehold.spark.read_json(batch.events, schema) and EntityTable(reject_by="reason")'
             )
+        if self._settings.on_error == "reject" and is_connect(spark):
+            raise ConfigError(
+                "on_error",
+                "reject",
+                "over Spark Connect a batch cannot be computed in parts",
+                "Leave it out, and guard against such events (try_cast, reject_by)",
+            )
         spec = ReadSpec(
             source.hub,
             source.columns,
@@ -140,68 +150,40 @@ class MicroBatches:
         take_session(table, spark)
         self._rng = rng or Random()
         self._stop = SignalEvent()
-        self._share: Share | None = None
-        self._feed: Feed | None = None
-        self._between: Between
-        self._pace: Pace
-        self._batch: MicroBatch | None = None
-        self._watch: threading.Timer | None = None
-        self._failures = 0
-        self._met: str | None = None
-        self._tied = False
-        self._cancelled = False
+        self._engine: Engine | None = None
+        self._current: _Current | None = None
+        self._waits = False
         self._told = 0
-        self._times = 0.0, 0.0
         self._give_back: Callable[[], None] | None = None
 
     # Its life
 
     def __enter__(self) -> MicroBatches:
-        if self._share is not None:
+        if self._engine is not None:
             raise UsageError("these micro-batches are being iterated already: make another MicroBatches")
-        source = self._settings.source
-        self._share = share = Share(
-            source,
-            owner_name=instance_name(source, os.getpid()),
-            alive=self._jobs.alive,
-            table=self._table,
-            pause=self._stop.wait,
-            notices=self.notices,
-            rng=self._rng,
-        )
-        self._pace = Pace(share.clock)
-        self._between = Between(self._table, share, self._meet)
-        say_losses(share.manager.notices)
-        share.start()
-        try:
-            share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
-            self._feed = share.when_there(lambda: Feed(share, self._settings))
-        except BaseException:
-            share.close()
-            raise
+        engine = Engine(self._jobs, self._settings, self._table, self._stop, notices=self.notices, rng=self._rng)
+        engine.start()
+        self._engine = engine
         self._give_back = take_signals(self._stop_by)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._share is not None
+        assert self._engine is not None
         errors = {}
-        if self._batch is not None:
-            if kind is None and self._batch.is_applied:
+        if (current := self._current) is not None:
+            if kind is None and current.batch.is_applied:
                 self._finish()  # left by `break` after the table had it
             elif isinstance(error, Exception):  # a Ctrl-C is no bad end
                 errors = dict.fromkeys(
-                    (one.partition for one in self._batch.ranges), f"{type(error).__name__}: {error}"
+                    (one.partition for one in current.batch.ranges), f"{type(error).__name__}: {error}"
                 )
-        self._unwatch()
+            current.watched.end()
         with suppress(Exception):  # Spark may be gone, and then there is nothing to take back
             self._jobs.end()
-        try:
-            self._between.leave()
-        finally:
-            self._share.close(errors)
-        self._share = self._feed = self._batch = None
+        self._engine.leave(errors)
+        self._engine = self._current = None
         if self._give_back is not None:
             self._give_back()
         if self._told and kind is None:
@@ -214,181 +196,139 @@ class MicroBatches:
         """
         self._stop.set()
         silence()
-        if (batch := self._batch) is not None:
-            self._cancel_after(self._settings.stop_timeout, batch)
-
-    def _cancel_after(self, seconds: float, batch: MicroBatch) -> None:
-        timer = threading.Timer(seconds, self._cancel, [batch])
-        timer.daemon = True
-        timer.start()
-
-    def _cancel(self, batch: MicroBatch) -> None:
-        if self._batch is not batch:
-            return
-        self._cancelled = True
-        with suppress(Exception):  # Spark may be gone
-            self._jobs.cancel(batch.id)
-        self._cancel_after(1.0, batch)  # its job may begin only now
 
     def _stop_by(self, signum: int) -> None:
         """The program was told to end, and has no handler for it: it ends after the batch at hand."""
         self._told = signum
         self.stop()
-        if self._batch is not None:
+        if self._current is not None:
             with suppress(OSError):
                 os.write(2, _STOPPING % self._settings.stop_timeout)
 
-    def _ends_early(self, error: BaseException | None = None) -> bool:
+    def _ends_early(self, current: _Current, error: BaseException | None = None) -> bool:
         """Whether a failure is what a stop has brought about.
 
         A Java that was told to end as well loses what tasks have told, while it is still there.
         """
         if not self._stop.is_set() or isinstance(error, StaleBatch):
             return self._stop.is_set()
-        return not isinstance(error, LeaseholdError) and (self._cancelled or not self._jobs.alive())
+        return not isinstance(error, LeaseholdError) and (current.watched.late or not self._jobs.alive())
 
     # The loop
 
     def __iter__(self) -> Iterator[MicroBatch]:
-        if self._batch is not None and not self._batch.is_applied and self._feed is not None:
-            self._batch = None  # an earlier loop was left in the middle of it
-            self._unwatch()
-            self._feed.give_back()
+        if self._current is not None and not self._current.batch.is_applied and self._engine is not None:
+            self._current.watched.end()  # an earlier loop was left in the middle of it
+            self._current = None
+            self._engine.feed.give_back()
         return self
 
     def __next__(self) -> MicroBatch:
-        feed, share = self._running()
+        engine = self._running()
         self._finish()
-        while not self._stop.is_set():
-            check_alive(self._jobs)
-            feed.record()
-            self._between()
-            started = share.clock.monotonic()
-            with self._pace.looking():
-                ranges = feed.next(self._pace.gathers)
-            if ranges:
-                self._pace.begun(sum(map(len, ranges)))
-                batch = self._begin(ranges)
-                self._times = started, share.clock.monotonic()
-                return batch
-            if self._settings.available_now and not feed.left_to_consume():
-                break
-            self._stop.wait(self._pace.pause(away=bool(feed.hub_away)))
-        raise StopIteration
+        planned = engine.next()
+        if planned is None:
+            raise StopIteration
+        return self._begin(engine, planned)
 
-    def _begin(self, ranges: tuple[EventRange, ...]) -> MicroBatch:
-        feed, share = self._running()
-        order = feed.order(ranges, self._jobs.cores)
-        events = self._jobs.events(order)
+    def _begin(self, engine: Engine, planned: Planned) -> MicroBatch:
+        order, watched = planned.order, engine.watch.beside(planned.ranges)
+        rejects = self._settings.on_error == "reject"
+        source = self._settings.source
         batch = MicroBatch(
-            events,
+            self._jobs.events(order),
             order,
             self._jobs,
-            level_of=share.level_of,
-            meet=self._meet,
-            stopping=self._ends_early,
+            level_of=engine.share.level_of,
+            meet=engine.binding.meet,
+            stopping=lambda error: self._ends_early(current, error),
             tell=self.notices.publish,
+            name=source.pipeline or engine.share.group.name,
+            salvage=partial(self._salvaged, engine) if rejects else None,
         )
-        name = share.options.pipeline or share.group.name
-        self._jobs.begin(order, batch.id, f"leasehold {name}: {len(batch):,} events ({describe(ranges)[:200]})")
-        self._batch = batch
-        self._watch_over(batch)
+        current = _Current(batch, planned, watched, engine.now())
+        self._current = current
+        batch.begin(order)
         return batch
 
     def _finish(self) -> None:
         """The body has returned: record the batch, or plan it again."""
-        batch, self._batch = self._batch, None
-        if batch is None:
+        current, self._current = self._current, None
+        if current is None:
             return
-        feed, share = self._running()
-        self._unwatch()
-        with about(batch=batch.id):
-            self._record(batch, feed, share)
+        engine = self._running()
+        current.watched.end()
+        with about(batch=current.batch.id):
+            self._record(current, engine)
 
-    def _record(self, batch: MicroBatch, feed: Feed, share: Share) -> None:
+    def _record(self, current: _Current, engine: Engine) -> None:
+        batch = current.batch
         try:
             self._jobs.end()
         except Exception:
-            if not self._ends_early():
+            if not self._ends_early(current):
                 raise
-        if batch.failure is None and not self._tied_before_record(share):
-            feed.give_back()
-            return
-        if batch.failure is None:
-            feed.learn(batch.weights(), batch.times())
-            feed.committed(batch.ranges)
-            self._tell_done(batch, share)
-            if self._failures:
+        if batch.failure is not None:
+            self._again(batch.failure, current, engine)
+        elif not engine.binding.before_record(self._stop):
+            engine.feed.give_back()
+        else:
+            engine.committed(current.planned, batch.weights(), batch.times())
+            self._tell_done(current, engine.now())
+            say_rejected(current.poison)
+            if self._waits:
                 logger.warning("batches are written again")
-            self._failures = 0
-            return
-        self.notices.publish(BatchRetried(batch.failure.kind.name.lower()))
-        plan_again(batch.failure, batch.ranges, feed, share)
-        if batch.failure.kind in (FailureKind.AWAY, FailureKind.LOST):
-            self._failures += 1
-            if self._failures == 1 or batch.failure.kind is FailureKind.LOST:
-                logger.warning("a batch is not written, and comes again until it is: %s", batch.failure.message)
-            self._stop.wait(pause_before_retry(self._failures, self._rng.random()))
+            self._waits = False
 
-    def _tell_done(self, batch: MicroBatch, share: Share) -> None:
-        (begun, given), now = self._times, share.clock.monotonic()
-        seconds = {"plan": given - begun, "body": now - given}
+    def _again(self, failure: Failure, current: _Current, engine: Engine) -> None:
+        engine.failed(failure, current.planned)
+        if failure.kind is FailureKind.LOST or (failure.kind is FailureKind.AWAY and not self._waits):
+            self._waits = True
+            logger.warning("a batch is not written, and comes again until it is: %s", failure.message)
+        engine.again(failure, current.planned)
+
+    def _tell_done(self, current: _Current, now: float) -> None:
+        batch, planned = current.batch, current.planned
         self.notices.publish(
             BatchDone(
                 len(batch),
-                seconds,
+                {"plan": current.given - planned.begun, "body": now - current.given},
                 batch_id=batch.id,
-                elapsed=now - begun,
+                elapsed=now - planned.begun,
                 producers=batch.producers(),
                 parts=batch.parts(),
             )
         )
 
-    def _meet(self, table: MetTable) -> None:
-        """Tie the group to the first table that is filled from it, and refuse one that belongs elsewhere."""
-        _, share = self._running()
-        check_table(table, share.options.pipeline, share.group)
-        if self._met is None:
-            binding = PipelineBinding(table.pipeline, table.identity())
-            hub = share.hub.identity
-            marks = partial(table.watermarks, hub)
-            check_start(share.group, share.checkpoints, binding, marks, "PIPELINE.toml", own=self._tied)
-            self._met = table.name
+    def _salvaged(self, engine: Engine, compute: Callable[[Order], Evaluated]) -> Evaluated:
+        """The batch at hand without the events that cannot be computed: see `Engine.salvaged`."""
+        current = self._current
+        assert current is not None
 
-    def _tied_before_record(self, share: Share) -> bool:
-        """Tie the group to the pipeline alone, where no table has been met: what is recorded now is gone for others.
+        def part(order: Order) -> Evaluated:
+            engine.share.note_progress()
+            current.watched.begun = engine.now()
+            return compute(order)
 
-        Returns whether it is tied; not where the store is away until the end. What is held stays held meanwhile.
-        """
-        while self._met is None and not self._tied:
-            try:
-                tie(share.group, share.checkpoints, share.options.pipeline)
-                self._tied = True
-            except StoreUnavailable as error:
-                logger.warning("the batch is recorded when the store is there again: %s", error)
-                if self._stop.wait(AWAY):
-                    return False
-        return True
+        engine.counts.computing += 1
+        found, current.poison = engine.salvaged(current.planned, part)
+        return found
 
-    def _running(self) -> tuple[Feed, Share]:
-        if self._share is None or self._feed is None:
+    def _running(self) -> Engine:
+        if self._engine is None:
             raise UsageError("batches are there only inside of `with MicroBatches(…) as batches:`")
-        return self._feed, self._share
+        return self._engine
 
-    # What is watched
 
-    def _watch_over(self, batch: MicroBatch) -> None:
-        timeout = self._settings.source.settings.stall_timeout
+@dataclass(slots=True)
+class _Current:
+    """The batch at hand: as its user has it, as it was planned, the watch over it, and when it was given, in seconds.
 
-        def cancel() -> None:
-            logger.error("a batch has made no progress for %g s and is cancelled: %s", timeout, describe(batch.ranges))
-            self._jobs.cancel(batch.id)
+    `poison` are the events of it that were rejected since they cannot be computed.
+    """
 
-        self._watch = threading.Timer(timeout, cancel)
-        self._watch.daemon = True
-        self._watch.start()
-
-    def _unwatch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+    batch: MicroBatch
+    planned: Planned
+    watched: Watched
+    given: float
+    poison: tuple[Poison, ...] = ()

@@ -14,7 +14,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leasehold.errors import StaleBatch
 from leasehold.model import EventRange
@@ -97,6 +97,18 @@ def batch_id(ranges: Sequence[EventRange]) -> str:
     """A name of 32 hexadecimal digits that is the same in every process, and of no other ranges or levels."""
     told = [[one.hub, one.partition, one.owner_level, one.begin, one.end] for one in sorted(ranges)]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+def title(name: str, ranges: Sequence[EventRange]) -> str:
+    """What Spark's UI shows of the jobs of a batch."""
+    return f"leasehold {name}: {sum(map(len, ranges)):,} events ({describe(ranges)[:200]})"
+
+
+def fitted(order: Order, tasks: int) -> Order:
+    """The same order for just so many tasks: for a DataFrame that was made for another order."""
+    most = order.tasks[: tasks - 1]
+    last = tuple(one for task in order.tasks[tasks - 1 :] for one in task)
+    return replace(order, tasks=(*most, *[()] * (tasks - 1 - len(most)), last))
 
 
 def describe(ranges: Iterable[EventRange]) -> str:

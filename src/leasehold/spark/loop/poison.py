@@ -45,6 +45,11 @@ class TooMuchPoison(Exception):
         super().__init__(f"{failed} of {events} events cannot be computed, as far as they were tried: {error}")
         self.failed, self.events, self.error = failed, events, error
 
+    @property
+    def verdict(self) -> str:
+        """What it comes to, in words."""
+        return f"{self}. That is an outage, so nothing is rejected"
+
 
 def allowed(events: int, most: int) -> int:
     """How many events of so many may fail before it counts as an outage."""

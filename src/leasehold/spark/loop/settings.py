@@ -23,7 +23,7 @@ MOST_EVENTS = 100_000
 """The most events of a batch, unless it is told otherwise."""
 _NOT_HERE = {"path", "endingPosition", "lastError", "tables", "maxBytesPerTrigger"}
 _DURATIONS = {"trigger_interval", "stop_timeout"}
-_OWN = {"trigger_interval", "max_bytes_per_trigger", "stop_timeout", "available_now"}
+_OWN = {"trigger_interval", "max_bytes_per_trigger", "stop_timeout", "available_now", "on_error", "max_poison"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,9 @@ class LoopSettings:
     max_bytes_per_trigger  about the most bytes of a batch, as Arrow holds them
     stop_timeout           how long a stop waits for the batch at hand before its jobs are cancelled
     available_now          end when all that was in the hub at the start has been consumed, by whomever
+    on_error               what is done about events that cannot be computed: `reject`, they are found by halving and
+                           set aside with the error; `stop`, the loop ends with it
+    max_poison             more of them than this in a batch are an outage, which is waited out
     """
 
     source: SourceOptions = field(repr=False)
@@ -41,17 +44,21 @@ class LoopSettings:
     max_bytes_per_trigger: int = MOST_BYTES
     stop_timeout: float = 20.0
     available_now: bool = False
+    on_error: str = "stop"
+    max_poison: int = 100
 
     def __post_init__(self) -> None:
         for name in ("trigger_interval", "stop_timeout"):
             check_seconds(name, getattr(self, name), or_zero=True)
-        if not (isinstance(self.max_bytes_per_trigger, int) and self.max_bytes_per_trigger > 0):
-            raise ConfigError(
-                "max_bytes_per_trigger",
-                self.max_bytes_per_trigger,
-                "a whole number of bytes above zero",
-                "64 MiB is the default",
-            )
+        _check_count("max_bytes_per_trigger", self.max_bytes_per_trigger, "bytes", "64 MiB is the default")
+        _check_count("max_poison", self.max_poison, "events", "100 is the default")
+        if self.on_error not in ("reject", "stop"):
+            raise ConfigError("on_error", self.on_error, "reject or stop", "stop is the default of MicroBatches")
+
+
+def _check_count(name: str, value: object, of: str, remedy: str) -> None:
+    if not (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        raise ConfigError(name, value, f"a whole number of {of} above zero", remedy)
 
 
 def loop_settings(given: Mapping[str, Any]) -> LoopSettings:

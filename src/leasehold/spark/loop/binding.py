@@ -1,0 +1,87 @@
+"""Whose the consumer group is: tied to the table that a loop fills, before anything is written or recorded.
+
+Owns when that is asked, once for a loop: with the first table that is to be filled, or, where a loop meets none, before
+the first checkpoint, and then to the pipeline alone. Refuses a table of another pipeline or consumer group. What is
+checked, and what is refused, is `plan/starting.py`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+
+from leasehold.errors import AlreadyInUse, ConfigError, StoreUnavailable
+from leasehold.model import ConsumerGroup
+from leasehold.spark.loop.pace import AWAY
+from leasehold.spark.plan.share import Share
+from leasehold.spark.plan.starting import check_start, tie
+from leasehold.spark.table.of_loop import MetTable
+from leasehold.stores import PipelineBinding
+
+logger = logging.getLogger(__name__)
+
+
+class Binding:
+    """The tie of a loop's consumer group. `checked`: the start was checked before, for the loop's only table."""
+
+    def __init__(self, share: Share, *, checked: bool) -> None:
+        self._share, self._checked = share, checked
+        self._met = self._tied = False
+
+    def meet(self, table: MetTable) -> None:
+        """Tie the group to the first table that is filled from it, and refuse one that belongs elsewhere."""
+        check_table(table, self._share.options.pipeline, self._share.group)
+        if self._met:
+            return
+        binding = PipelineBinding(table.pipeline, table.identity())
+        if self._checked:
+            self._confirm(binding)
+        else:
+            marks = partial(table.watermarks, self._share.hub.identity)
+            check_start(self._share.group, self._share.checkpoints, binding, marks, "PIPELINE.toml", own=self._tied)
+        self._met = True
+
+    def _confirm(self, binding: PipelineBinding) -> None:
+        """Look once more: until somebody has read, another that starts later may have tied the group."""
+        group = self._share.group
+        bound = self._share.checkpoints.bind_pipeline(group, binding)
+        if bound != binding:
+            raise AlreadyInUse(
+                f"consumer group {group.name!r} was tied to another table of pipeline {bound.pipeline!r} while "
+                "this instance started: its file names another sink. Let all instances of a pipeline name the same one"
+            )
+
+    def before_record(self, stop: threading.Event) -> bool:
+        """Tie the group to the pipeline alone, where no table has been met: what is recorded now is gone for others.
+
+        Returns whether it is tied; not where the store is away until the stop. What is held stays held meanwhile.
+        """
+        while not (self._met or self._tied):
+            try:
+                tie(self._share.group, self._share.checkpoints, self._share.options.pipeline)
+                self._tied = True
+            except StoreUnavailable as error:
+                logger.warning("the batch is recorded when the store is there again: %s", error)
+                if stop.wait(AWAY):
+                    return False
+        return True
+
+
+def check_table(table: MetTable, pipeline: str, group: ConsumerGroup) -> None:
+    """Refuse a table of another pipeline than the loop's, or of another reader of the hub."""
+    if pipeline and table.pipeline != pipeline:
+        raise ConfigError(
+            "pipeline",
+            table.pipeline,
+            f"the table {table.name} belongs to this pipeline, and the batches are read for {pipeline!r}",
+            "Name the same pipeline in both",
+        )
+    if table.consumer_group != group.name:
+        raise ConfigError(
+            "consumer_group",
+            table.consumer_group,
+            f"the table {table.name} keeps watermarks of this consumer group, and the batches are read as "
+            f"{group.name!r}",
+            "Name the same consumer group in both",
+        )
