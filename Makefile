@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint types smoke pytest spark peers soak cover bench docs clean
+.PHONY: help demo test lint types smoke pytest spark peers soak cover bench docs dist clean
 
 help: ## list the targets
 	@echo 'make TARGET [PYTHON=python3.12] [ARGS="…"]'
@@ -59,6 +59,11 @@ bench: .venv/.dev ## measure, and print a table of ratios with the machine named
 docs: .venv/.docs ## build the documentation as a site, with search, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
 	@echo 'built: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site, and open http://127.0.0.1:8000/'
+
+dist: .venv/.dev ## build the wheel and the source distribution into dist/, and check them as an index does
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist . > /dev/null
+	@$(BIN)/python -m twine check --strict dist/*
 
 clean: ## remove what these targets made, .venv included
 	rm -rf .venv .venvs .demo build dist artifacts spark-warehouse .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*

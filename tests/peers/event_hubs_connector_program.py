@@ -2,7 +2,8 @@
 
 `python event_hubs_connector_program.py FOLDER JARS`: prints what the connector makes of the positions for an empty
 table; then, for each of two runs of a query with a checkpoint folder of its own, how many events were applied and
-replayed; then the table. The stream's identity and partitions are those of a local server that holds no events.
+replayed, and what its folder says of its place; then the table. The stream's identity and partitions are those of a
+local server that holds no events.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from leasehold.cli.checkpoints.spark_folder import committed_places
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.spark import EntityTable, EventHubsConnector, open_session
@@ -55,10 +57,12 @@ def main(folder: Path, jars: str, server: EventHubsServer) -> None:
         }
         before = table.totals
         writer = spark.readStream.format("eventhubs").options(**options).load().writeStream.foreachBatch(apply)
-        query = writer.option("checkpointLocation", source.checkpoint_location(folder / "scratch")).start()
+        location = source.checkpoint_location(folder / "scratch")
+        query = writer.option("checkpointLocation", location).start()
         query.processAllAvailable()
         query.stop()
         print("account", table.totals.applied - before.applied, table.totals.replayed - before.replayed, flush=True)
+        print("committed", json.dumps(committed_places(Path(location), HUB)), flush=True)
         shutil.rmtree(folder / "scratch")
     with closing(sqlite3.connect(folder / "table.db")) as connection:
         rows = connection.execute("SELECT body, partition, sequenceNumber FROM entities").fetchall()

@@ -25,5 +25,7 @@ def test_the_connector_with_a_deleted_folder(tmp_path: Path) -> None:
     positions, *accounts, table = [rest for word, rest in said if word in ("positions", "account", "table")]
     assert json.loads(positions) == [[0, "-1", -1, True], [1, "-1", -1, True]]
     assert accounts == ["60 0", "20 0"]
+    places = [json.loads(rest) for word, rest in said if word == "committed"]
+    assert places == [{"0": 30, "1": 30}, {"0": 40, "1": 40}], "what `checkpoints import` takes over"
     expected = [[str(number), partition, number] for number in range(40) for partition in ("0", "1")]
     assert sorted(json.loads(table)) == sorted(expected)

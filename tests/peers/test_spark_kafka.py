@@ -5,19 +5,23 @@ Each case ends with the same question: is every event that was sent in the table
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 
+from leasehold.cli.app import app
 from leasehold.errors import HubError
 from leasehold.hubs import open_hub
 from leasehold.spark import SparkKafkaSource
@@ -25,6 +29,7 @@ from leasehold.spark.session.versions import FIRST_WITH_SOURCE
 from tests.faults.instance import PATIENCE
 from tests.peers.kafka_broker import Cluster
 from tests.peers.maven import SPARK_KAFKA, jars
+from tests.repository import ROOT
 from tests.versions.conftest import Interpreter
 from tests.versions.environments import python_with
 from tests.waiting import until
@@ -33,6 +38,28 @@ pytestmark = [pytest.mark.peers, pytest.mark.timeout(1200)]
 
 PROGRAM = Path(__file__).with_name("spark_kafka_program.py")
 PARTITIONS = 3
+PIPELINE = """\
+name = "p"
+
+[source]
+hub = "{hub}"
+
+[ownership]
+store = "sqlite:///store.db"
+
+[transform]
+sql = '''
+SELECT CAST(body AS STRING) AS body, partitionKey, properties['h'] AS header, hub, partition, sequenceNumber, ownerLevel
+FROM events
+'''
+
+[sink]
+url = "sqlite:///moved.db"
+table = "entities"
+mode = "append"
+keep = ["partition", "sequenceNumber"]
+"""
+"""What goes on where the query was stopped, with a table of its own."""
 
 Row = tuple[str, str, str, str, int]
 
@@ -96,9 +123,9 @@ class Stream:
     def said(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def rows(self) -> list[Row]:
+    def rows(self, file: str = "table.db") -> list[Row]:
         """What the table has."""
-        with closing(sqlite3.connect(self.folder / "table.db")) as connection:
+        with closing(sqlite3.connect(self.folder / file)) as connection:
             if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entities'").fetchall():
                 return []
             assert not connection.execute("SELECT * FROM entities_rejected").fetchall()
@@ -178,3 +205,33 @@ def test_a_topic_that_is_made_anew_is_read_from_its_begin(stream: Stream) -> Non
     assert new.checkpoint_location("x") != old.checkpoint_location("x")
     assert stream.finish("one", 1000)[:2] == (360, 0)
     stream.check()
+
+
+def test_a_query_is_moved_over_to_leases_by_its_checkpoint_folder(stream: Stream) -> None:
+    """It is killed before a batch is committed: that comes again, what is committed does not, and all is there."""
+    stream.send(200, "a")
+    assert stream.finish("one", 90)[0] == 3 * 200
+    stream.send(50, "b")
+    (stream.folder / "slow").touch()
+    killed = stream.start("one", 90, "--endless")
+    until(lambda: len(stream.rows()) > 3 * 200 or killed.poll() is not None, "a batch that is not committed", PATIENCE)
+    assert killed.poll() is None, stream.said("one")
+    stream.kill()
+    stream.send(20, "c")
+
+    [folder] = (stream.folder / "one").iterdir()
+    pipeline = stream.folder / "moved.toml"
+    pipeline.write_text(PIPELINE.format(hub=stream.url))
+    moved = ["checkpoints", "import", str(pipeline), "--from-spark-checkpoint", str(folder), "--json"]
+    result = CliRunner().invoke(app, moved)
+    assert result.exit_code == 0, result.stderr
+    assert {row["after"] for row in json.loads(result.stdout)["partitions"]} == {199}
+    run = subprocess.run(
+        [sys.executable, "-m", "leasehold", "run", str(pipeline), "--available-now", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert run.returncode == 0, run.stderr
+    assert stream.rows("moved.db") == sorted(row for row in stream.sent if row[-1] >= 200)

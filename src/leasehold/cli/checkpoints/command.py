@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from leasehold.backends import masked
-from leasehold.cli.checkpoints.place import Named, group_options, open_place
+from leasehold.cli.checkpoints.place import Named, Opened, group_options, open_place
 from leasehold.cli.options.logs import log_options, remark
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from leasehold.cli.checkpoints.moves import Move
     from leasehold.stores.base import CheckpointStore
 
+_ONE_SOURCE = "Name one source: FILE, FOLDER, - or a URL, or --from-spark-checkpoint DIR"
 _COLUMNS = (
     Column("partition", "Partition"),
     Column("before", "Before", right=True),
@@ -70,7 +72,7 @@ def export(store: str, named: Named) -> None:
 
 @checkpoints.command("import")
 @click.argument("store")
-@click.argument("source", metavar="FILE|FOLDER|-|URL")
+@click.argument("source", metavar="[FILE|FOLDER|-|URL]", required=False)
 @group_options
 @click.option(
     "--format",
@@ -84,6 +86,14 @@ def export(store: str, named: Named) -> None:
     metavar="NAME",
     help="With a kafka:// URL: the consumer group of the broker's own whose offsets are taken over.",
 )
+@click.option(
+    "--from-spark-checkpoint",
+    "spark_folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="In place of FILE: the checkpoint folder of a streaming query on Spark's Kafka source, or on the Event Hubs "
+    "connector.",
+)
 @click.option("--folder", default="", help="With an azblob:// URL: the prefix that the old processor was given.")
 @click.option(
     "--force", is_flag=True, help="Also a lower owner level, a step back, and a place whose events the hub has removed."
@@ -91,10 +101,11 @@ def export(store: str, named: Named) -> None:
 @output_option
 def import_(
     store: str,
-    source: str,
+    source: str | None,
     named: Named,
     format_name: str,
     kafka_group: str | None,
+    spark_folder: Path | None,
     folder: str,
     force: bool,
     output: Output,
@@ -108,7 +119,8 @@ def import_(
 
     An azblob:// URL as the source names the container in which the oldest Event Hubs processors keep their lease
     blobs: their place is taken over. So are the committed offsets of --kafka-group, where the source is the kafka://
-    URL of the topic that the pipeline reads. Stop the old readers first.
+    URL of the topic that the pipeline reads. --from-spark-checkpoint takes over what a streaming query on Spark's Kafka
+    source or the Event Hubs connector has committed of the stream that the pipeline reads. Stop the old readers first.
 
     \b
     Example:
@@ -116,15 +128,22 @@ def import_(
       leasehold checkpoints export old.toml | leasehold checkpoints import new.toml -
       leasehold checkpoints import new.toml azblob://account/leases
       leasehold checkpoints import new.toml kafka://broker:9092/flights --kafka-group old-application
+      leasehold checkpoints import new.toml --from-spark-checkpoint /data/checkpoints/flights
     """
     from leasehold.cli.checkpoints.formats import FORMATS, read_checkpoints
     from leasehold.cli.checkpoints.moves import plan_moves
 
     if format_name not in FORMATS:
         raise ConfigError("--format", format_name, f"one of {', '.join(FORMATS)}")
+    if source is not None and spark_folder is not None:
+        raise UsageError(_ONE_SOURCE)
     opened = open_place(store, named)
     known = named.patiently(lambda: opened.places)
-    if source.startswith("azblob://"):
+    if spark_folder is not None:
+        wanted = _spark_query(spark_folder, opened)
+    elif source is None:
+        raise UsageError(_ONE_SOURCE)
+    elif source.startswith("azblob://"):
         wanted = _lease_blobs(source, opened.needed, folder)
     elif source.startswith("kafka://"):
         wanted = named.patiently(lambda: _kafka_group(source, opened.needed, kafka_group))
@@ -210,6 +229,30 @@ def _kafka_group(url: str, group: ConsumerGroup, name: str | None) -> list[Check
         raise UsageError(f"{masked(url)}: the consumer group {name!r} has committed no offset of this topic")
     last = {partition: offset - 1 for partition, offset in offsets.items()}  # Kafka names what comes next
     return [Checkpoint(group, place, at, 0, str(at) if at >= 0 else None) for place, at in last.items()]
+
+
+def _spark_query(folder: Path, opened: Opened) -> list[Checkpoint]:
+    """Where a query of Spark's stands in the hub. Raises `UsageError` or `ConfigError` where that is unknown."""
+    from leasehold.cli.checkpoints.spark_folder import committed_places
+
+    if opened.hub is None:
+        raise ConfigError("--hub", None, "a query's folder names streams by their topic or event hub", "Name the hub")
+    group, is_kafka = opened.needed, opened.hub.url.startswith("kafka://")
+    last = {name: number - 1 for name, number in committed_places(folder, _stream_name(opened.hub.url)).items()}
+    return [Checkpoint(group, name, at, 0, str(at) if is_kafka and at >= 0 else None) for name, at in last.items()]
+
+
+def _stream_name(url: str) -> str:
+    """What Spark's sources call the stream of a hub. Raises `ConfigError` for a hub that they do not read."""
+    if url.startswith("kafka://"):
+        from leasehold.hubs.kafka.options import parse_kafka_url
+
+        return parse_kafka_url(url, {}).topic
+    if url.startswith("eventhubs://"):
+        from leasehold.hubs.event_hubs.url import read_url
+
+        return read_url(url).hub
+    raise ConfigError("--from-spark-checkpoint", masked(url), "for kafka:// and eventhubs:// hubs", "Name such a hub")
 
 
 def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:

@@ -1,0 +1,71 @@
+"""The tutorial's blocks, as they are written, in one shell: what is printed has to be what the page shows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
+LAST_QUICK = 5
+"""The last section that `make test` does: from there on two applications run, and one is killed."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Commands of the page, the number of their section, and the lines that the page shows behind them."""
+
+    section: int
+    commands: str
+    shown: tuple[str, ...]
+
+    def missing(self, printed: str) -> list[str]:
+        """The lines that were not printed, in their order; "…" stands for anything."""
+        missing, lines = [], iter(printed.splitlines())
+        for line in self.shown:
+            pattern = ".*".join(re.escape(part) for part in line.split("…"))
+            if not any(re.fullmatch(pattern, each.rstrip()) for each in lines):
+                missing.append(line)
+        return missing
+
+
+def blocks() -> list[Block]:
+    """The page's blocks, those of the installation apart: the tests run in what it makes."""
+    found = []
+    for number, text in re.findall(r"^## (\d)\. (.*?)(?=^## |\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        for commands, shown in re.findall(
+            r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", text, re.MULTILINE | re.DOTALL
+        ):
+            found.append(Block(int(number), commands, tuple(line for line in shown.splitlines() if line != "…")))
+    return [block for block in found if block.section > 1]
+
+
+def run(chosen: list[Block], folder: Path, programs: Path) -> None:
+    """Run the blocks one after the other in one shell, with `programs` before all other commands."""
+    script = "".join(f"echo '== block {n}'\n{block.commands}" for n, block in enumerate(chosen))
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    command = ["bash", "-e", "-o", "pipefail", "-c", script]
+    with (folder / "errors").open("w") as errors:
+        shell = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            printed, _ = shell.communicate()
+        finally:
+            if shell.poll() is None or shell.returncode:
+                with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+                    os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == 0, f"{printed}\n{(folder / 'errors').read_text()}"
+    outputs = re.split(r"^== block \d+\n", printed, flags=re.MULTILINE)[1:]
+    lacking = [line for block, output in zip(chosen, outputs, strict=True) for line in block.missing(output)]
+    assert lacking == [], printed
