@@ -15,8 +15,10 @@ from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations import refused
 from leasehold.sinks import TableSpec, open_sink
+from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.rules.emitted import EmittedEvent
-from leasehold.sinks.sqlite import outbox
+from leasehold.sinks.sqlite.session import Session
+from leasehold.sinks.sqlite.tables import MADE
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.set_aside import PIPELINE, Command
 from tests.sinks.events import SCHEMA
@@ -36,12 +38,12 @@ def place(tmp_path: Path) -> Path:
     sink.close()
     bodies = (b"waits", b"\x1b[2Jx", b"b" * 9_999, b"\xff", b"none")
     with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
-        for statement in outbox.SCHEMA:
+        for statement in MADE[outbox.OUTBOX]:
             connection.execute(statement)
         emitted = [
             EmittedEvent("h", "0", 7, at, ("a",), body, f"k\n{at}", {"at": str(at)}) for at, body in enumerate(bodies)
         ]
-        outbox.put(connection, spec, emitted, 1_000.0)
+        outbox.put(Session(connection, spec), emitted, 1_000.0)
         connection.execute("UPDATE leasehold_outbox SET refused = 'too large: ' || place || char(27) WHERE place > 0")
         connection.execute("UPDATE leasehold_outbox SET properties = '[1]', emitted_at = 'x' WHERE place = 4")
         connection.commit()

@@ -20,7 +20,7 @@ from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.publishing import HubPublisher
 from leasehold.handlers.table import HandledTable
 from leasehold.model import Ownership
-from leasehold.sinks.sqlite.outbox import SqliteOutbox
+from leasehold.sinks.beside.outbox.sending import KeptOutbox
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.handlers.handler_program import OFTEN, balance
 
@@ -71,7 +71,7 @@ if __name__ == "__main__":
     line, how, at = sys.argv[3:] or ("publish", "CONT", "0")
     stops = Stops(line, how, int(at))
     HubPublisher.publish = stops.at("publish", HubPublisher.publish)  # type: ignore[method-assign]
-    SqliteOutbox.remove = stops.at("remove", SqliteOutbox.remove)  # type: ignore[method-assign]
+    KeptOutbox.remove = stops.at("remove", KeptOutbox.remove)  # type: ignore[method-assign]
     outbox._AT_ONCE = 7
     claim = SqliteStore.claim_ownership
 

@@ -8,7 +8,7 @@ Owns these tables, and their SQL:
     leasehold_dropped      one row a rejected row that a person has dropped (`rejected_rows`)
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
-    leasehold_outbox       one row an event that a handler has emitted, until it is sent (`outbox.table`)
+    leasehold_outbox       one row an event that a handler has emitted, until it is sent (`sinks.beside.outbox`)
     leasehold_message, leasehold_message_sent, leasehold_message_entity, leasehold_message_parked
                            messages of queues that are done, what they were sent as, versions of entities, and messages
                            that wait (`messages`)
@@ -42,7 +42,6 @@ import psycopg
 from leasehold.errors import UsageError
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.postgres.names import NEEDED, SHARED
-from leasehold.sinks.postgres.outbox import table as outbox_table
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staged import table as staged_table
 from leasehold.sinks.rules import claims
@@ -109,7 +108,12 @@ SCHEMA = (
         key text COLLATE "C", version bigint NOT NULL, latest text,
         PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",
     "CREATE INDEX IF NOT EXISTS leasehold_parked_entity ON {parked} (pipeline, entity_table, key, parked_at)",
-    *outbox_table.SCHEMA,
+    """CREATE TABLE IF NOT EXISTS {outbox} (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        pipeline text COLLATE "C" NOT NULL, entity_table text COLLATE "C" NOT NULL, hub text COLLATE "C" NOT NULL,
+        partition text COLLATE "C" NOT NULL, sequence_number bigint NOT NULL, place integer NOT NULL,
+        entity text COLLATE "C" NOT NULL, key text, body bytea NOT NULL, properties text NOT NULL,
+        emitted_at double precision NOT NULL, refused text)""",
+    "CREATE INDEX IF NOT EXISTS leasehold_outbox_lane ON {outbox} (pipeline, entity_table, hub, partition, number)",
     *staged_table.SCHEMA,
 )
 _MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"

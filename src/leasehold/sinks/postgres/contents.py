@@ -7,12 +7,12 @@ the database as errors name it.
 from __future__ import annotations
 
 from leasehold.sinks.base import TableContents
-from leasehold.sinks.beside.outbox.contract import OutboxCounts
+from leasehold.sinks.beside.outbox import table as outbox
+from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.postgres import parked, rejected
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
-from leasehold.sinks.postgres.names import OUTBOX, PARKED
-from leasehold.sinks.postgres.outbox import table as outbox
+from leasehold.sinks.postgres.names import PARKED
 from leasehold.sinks.postgres.session import Session
 
 
@@ -32,5 +32,4 @@ def set_aside(session: Session, shown: str) -> SetAsideCounts:
     check_tables(session, [session.spec.rejected, PARKED, OUTBOX], shown)
     rows = rejected.counts(session) if kind_of_relation(session, session.spec.rejected) else (0, 0)
     count, oldest, following = parked.counts(session) if kind_of_relation(session, PARKED) else (0, None, None)
-    emitted = outbox.counts(session) if kind_of_relation(session, OUTBOX) else OutboxCounts()
-    return SetAsideCounts(*rows, count, oldest, following, emitted)
+    return SetAsideCounts(*rows, count, oldest, following, outbox.counts(session))

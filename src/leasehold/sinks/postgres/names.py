@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.rules.table import TableSpec
 
 NEEDED = ("leasehold_table", "leasehold_watermark")
@@ -22,9 +23,6 @@ PLACE, CLEARED = "leasehold_place", "leasehold_cleared"
 
 PARKED = "leasehold_parked"
 """Events that wait until their handler is tried again."""
-
-OUTBOX = "leasehold_outbox"
-"""Events that handlers have emitted, until they are sent."""
 
 MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY = "leasehold_message", "leasehold_message_sent", "leasehold_message_entity"
 MESSAGE_PARKED = "leasehold_message_parked"

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from leasehold.sinks.beside import kept_values
+from leasehold.sinks.beside.keys import key_of, text_of, texts_of
 from leasehold.sinks.beside.parking import reading
-from leasehold.sinks.beside.parking.keys import key_of, text_of, texts_of
 from leasehold.sinks.beside.parking.listing import ParkedRow
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.postgres.names import DROPPED, PARKED
@@ -77,7 +78,7 @@ def firsts(session: Session, keys: Collection[Key]) -> dict[Key, tuple[Lane, flo
         **_named(session),
         keys=sorted(texts),
     )
-    return {texts[text]: ((hub, name), reading.seconds(at)) for text, hub, name, at in rows}
+    return {texts[text]: ((hub, name), kept_values.seconds(at)) for text, hub, name, at in rows}
 
 
 def _first(table: str, key: str) -> str:
@@ -184,7 +185,7 @@ def rows(session: Session, selection: Selection, limit: int, after: EventId | No
         ParkedRow(
             EventId(hub, name, its[1]),
             reading.event(reading.shown_key(session.spec, text), *its),
-            reading.seconds(at),
+            kept_values.seconds(at),
             first,
         )
         for hub, name, text, *its, at, first in found
@@ -204,7 +205,7 @@ def counts(session: Session) -> tuple[int, float | None, float | None]:
         "ORDER BY hub, partition, key, sequence_number) AS first",
         **_named(session),
     )
-    return count, *(None if at is None else reading.seconds(at) for at in (oldest, following))
+    return count, *(None if at is None else kept_values.seconds(at) for at in (oldest, following))
 
 
 def hurry(session: Session, events: Collection[EventId]) -> int:

@@ -7,7 +7,7 @@ everywhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ import psycopg
 from leasehold.backoff import Backoff, until_done
 from leasehold.errors import SinkError, UsageError
 from leasehold.postgres.connections import Connection, Row
+from leasehold.sinks.beside.session import Asked, Kind
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.rules.table import TableSpec
 
@@ -48,6 +49,34 @@ class Session:
         self.connection = connection
         self.spec = spec
         self.names = Names(schema, spec)
+
+    def of(self, table: str) -> str:
+        """A table of this name in the schema, as SQL."""
+        return self.names.of(table)
+
+    def there(self, table: str) -> bool:
+        """Whether there is anything of this name."""
+        return bool(self.one("SELECT to_regclass(%(it)s) IS NOT NULL", it=self.of(table).replace("%%", "%")))
+
+    def asked(self, alias: str, columns: Mapping[str, Kind], rows: Iterable[Sequence[Any]]) -> Asked:
+        """See `sinks.beside.session.Session`."""
+        fitting = [row for row in rows if all(map(_fits, row))]
+        lists = list(zip(*fitting, strict=True)) if fitting else [()] * len(columns)
+        arrays = ", ".join(f"%({alias}_{name})s::{kind}[]" for name, kind in columns.items())
+        values = {f"{alias}_{name}": [*each] for name, each in zip(columns, lists, strict=True)}
+        return f"unnest({arrays}) AS {alias}({', '.join(columns)})", values
+
+    def storable(self, text: str) -> str:
+        """The text as a column can hold it."""
+        return text.replace("\0", "\\0")
+
+    def text(self, column: str) -> str:
+        """A column of texts, which are texts."""
+        return column
+
+    def number(self, column: str) -> str:
+        """A column of numbers, which are numbers."""
+        return column
 
     def run(self, statement: str, **values: Any) -> int:
         """Run a statement; return how many rows it concerned."""
@@ -99,6 +128,13 @@ class Session:
         before = self.one(change, name=name, value=value)
         yield
         self.one(change, name=name, value=before)
+
+
+def _fits(value: object) -> bool:
+    """Whether a column can hold it: a text with a NUL, and a number of more than 64 bits, are in none."""
+    if isinstance(value, str):
+        return "\0" not in value
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def settings_of(milliseconds: int, longest: int) -> dict[str, str]:

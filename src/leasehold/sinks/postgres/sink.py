@@ -38,14 +38,15 @@ from leasehold.sinks.beside.messages.contract import MessageOutcome as Outcome
 from leasehold.sinks.beside.messages.parking import ParkedMessages
 from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.outbox.contract import Outbox
+from leasehold.sinks.beside.outbox.sending import KeptOutbox
 from leasehold.sinks.beside.parking.listing import ParkedRow
 from leasehold.sinks.beside.related import RelatedTable
+from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, Selection, SetAsideCounts
 from leasehold.sinks.postgres import contents, forgetting, messages, names, parked, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.messages.parked import PostgresParkedMessages
-from leasehold.sinks.postgres.outbox.sending import PostgresOutbox
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session, check_same, gone, settings_of, until_it_stays
 from leasehold.sinks.postgres.staged.rows import replayed
@@ -270,7 +271,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     @property
     def outbox(self) -> Outbox:
         """See `KeepsOutbox`."""
-        return PostgresOutbox(self._claimed, self._again)
+        return KeptOutbox(self._access)
 
     def check_related(self, tables: Collection[str]) -> None:
         """See `RelatesTables`."""
@@ -346,6 +347,10 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         """Make the tables that all entity tables of the schema share, as somebody who may."""
         with self._using() as session, session.connection.transaction():
             return self._make_shared(session, names.SHARED)
+
+    @property
+    def _access(self) -> Access:
+        return Access(self._claimed, self._looking, self._again, self._clock.wall)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The sink may be used again afterwards."""

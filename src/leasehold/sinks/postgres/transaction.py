@@ -14,6 +14,8 @@ import pyarrow as pa
 from leasehold.postgres.connections import ROLLED_BACK
 from leasehold.postgres.place import check_relations
 from leasehold.sinks.beside.forgetting import Forgotten
+from leasehold.sinks.beside.outbox import table as outbox
+from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.postgres import forgetting, identities, memory, messages, parked, rejected
 from leasehold.sinks.postgres.at_once import Chance
@@ -21,8 +23,7 @@ from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, MESSAGE_PARKED, OUTBOX, PARKED, PLACE
-from leasehold.sinks.postgres.outbox import table as outbox
+from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, MESSAGE_PARKED, PARKED, PLACE
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session, until_it_stays
 from leasehold.sinks.postgres.staged.rows import StagedRows
@@ -73,6 +74,7 @@ class PostgresTransaction:
         self.claim = self.bookkeeping.claim
         self.recorded_order = self.bookkeeping.recorded_order
         self.reader_beside = self.bookkeeping.reader_beside
+        self.count_change = self.bookkeeping.count_change
         self.watermarks = self.bookkeeping.watermarks
         self.leave_none_whole = self.bookkeeping.leave_none_whole
 
@@ -83,6 +85,9 @@ class PostgresTransaction:
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=others)
+
+    def lock_partitions(self, lanes: Collection[Lane]) -> None:
+        self.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
 
     def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
         self.bookkeeping.set_watermarks(marks)

@@ -13,10 +13,12 @@ from pathlib import Path
 
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import TableContents
+from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite import outbox, parked_rows
+from leasehold.sinks.sqlite import parked_rows
+from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import exists
 from leasehold.sqlite_file import DatabaseFile
 
@@ -47,7 +49,7 @@ def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCo
                 f"FROM {quoted(spec.rejected)}"
             )
         count, oldest, following = parked_rows.counts(connection, spec)
-        emitted = outbox.counts(connection, spec)
+        emitted = outbox.counts(Session(connection, spec))
     return SetAsideCounts(*rejected, count, oldest, following, emitted)
 
 

@@ -11,8 +11,9 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
+from leasehold.sinks.beside import kept_values
+from leasehold.sinks.beside.keys import key_of, text_of, texts_of
 from leasehold.sinks.beside.parking import reading
-from leasehold.sinks.beside.parking.keys import key_of, text_of, texts_of
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
@@ -128,7 +129,7 @@ def firsts(connection: sqlite3.Connection, spec: TableSpec, keys: Collection[Key
         )
         for text, *place, at in rows:
             for hub, name in names([place]):  # others may write here
-                found[texts[text]] = (hub, name), reading.seconds(at)
+                found[texts[text]] = (hub, name), kept_values.seconds(at)
     return found
 
 

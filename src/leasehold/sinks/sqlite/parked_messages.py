@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
+from leasehold.sinks.beside import kept_values
 from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
@@ -100,7 +101,7 @@ class SqliteParkedMessages:
             if not exists(connection, "leasehold_message_parked"):
                 return {}
             found = connection.execute(query, (self._spec.pipeline, self._spec.name)).fetchall()
-        return {reading.as_text(queue): (count, reading.seconds(oldest)) for queue, count, oldest in found}
+        return {kept_values.as_text(queue): (count, kept_values.seconds(oldest)) for queue, count, oldest in found}
 
     def remove(self, message: ParkedMessage) -> None:
         """See `ParkedMessages`."""

@@ -12,6 +12,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 
+from leasehold.sinks.beside import kept_values
 from leasehold.sinks.beside.parking import reading
 from leasehold.sinks.beside.parking.listing import ParkedRow
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
@@ -77,7 +78,7 @@ def rows(
         ParkedRow(
             EventId(hub, name, its[1]),
             reading.event(reading.shown_key(spec, text), *its),
-            reading.seconds(at),
+            kept_values.seconds(at),
             bool(first),
         )
         for hub, name, text, *its, at, first in found
@@ -97,7 +98,7 @@ def counts(connection: sqlite3.Connection, spec: TableSpec) -> tuple[int, float 
         f"FROM leasehold_parked p WHERE {_MINE} AND {_FIRST}",
         mine,
     ).fetchone()
-    return count, *(None if at is None else reading.seconds(at) for at in (oldest, following))
+    return count, *(None if at is None else kept_values.seconds(at) for at in (oldest, following))
 
 
 def hurry(connection: sqlite3.Connection, spec: TableSpec, events: Collection[EventId]) -> int:

@@ -33,8 +33,10 @@ from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChan
 from leasehold.sinks.beside.messages.parking import ParkedMessages
 from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.outbox.contract import Outbox
+from leasehold.sinks.beside.outbox.sending import KeptOutbox
 from leasehold.sinks.beside.parking.listing import ParkedRow
 from leasehold.sinks.beside.related import RelatedTable
+from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, Selection, SetAsideCounts
 from leasehold.sinks.rules.batch import KnownEntity
 from leasehold.sinks.rules.columns import quoted
@@ -46,7 +48,6 @@ from leasehold.sinks.sqlite import (
     bookkeeping,
     forgetting,
     messages,
-    outbox,
     parked,
     parked_messages,
     parked_rows,
@@ -58,6 +59,7 @@ from leasehold.sinks.sqlite import (
 from leasehold.sinks.sqlite.contents import contents_of_file, set_aside_in_file
 from leasehold.sinks.sqlite.looking import compare
 from leasehold.sinks.sqlite.rejected_rows import SqliteRejectedRows
+from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import exists
 from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
@@ -236,7 +238,11 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
     @property
     def outbox(self) -> Outbox:
         """See `KeepsOutbox`."""
-        return outbox.SqliteOutbox(self.spec, self._changing, self._looking)
+        return KeptOutbox(self._access)
+
+    @property
+    def _access(self) -> Access:
+        return Access(self._claimed, self._view, lambda act: act(), self._clock.wall)
 
     def close(self) -> None:
         """Close this thread's connection. The sink may be used again afterwards."""
@@ -253,6 +259,11 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
     def _looking(self) -> Iterator[sqlite3.Connection]:
         with self._explained(), self._file.reading() as connection, self._inner():
             yield connection
+
+    @contextmanager
+    def _view(self, *tables: str) -> Iterator[Session]:
+        with self._looking() as connection:
+            yield Session(connection, self.spec)
 
     @contextmanager
     def _transaction(self) -> Iterator[SqliteTransaction]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from leasehold.sinks.beside.outbox import table as outbox
+from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.content import content_of
@@ -29,13 +31,14 @@ from leasehold.sinks.sqlite import (
     forgetting,
     identities,
     messages,
-    outbox,
     parked,
     rejected,
     related,
     versions,
 )
+from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import Layout, exists, fit
+from leasehold.sinks.sqlite.tables import MADE
 from leasehold.sinks.sqlite.writing import SqliteRows, write_rows
 from leasehold.sinks.transactions import Outcome
 
@@ -55,6 +58,7 @@ class SqliteTransaction:
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec, checked: Checked | None) -> None:
         self._connection = connection
         self._spec = spec
+        self.session = Session(connection, spec)
         self._steps = related.Steps(connection, spec)
         self.checked = checked
         self.added: tuple[str, ...] = ()  # columns, in this transaction
@@ -62,6 +66,14 @@ class SqliteTransaction:
     @property
     def connection(self) -> sqlite3.Connection:
         return self._connection
+
+    def need(self, *tables: str) -> None:
+        for table in tables:
+            for statement in MADE[table]:
+                self._connection.execute(statement)
+
+    def has(self, table: str) -> bool:
+        return exists(self._connection, table)
 
     def layout(self, schema: pa.Schema) -> Layout:
         """How rows of this schema are written, after `fit`."""
@@ -83,6 +95,13 @@ class SqliteTransaction:
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         """The whole database is locked."""
+
+    def lock_partitions(self, lanes: Collection[Lane]) -> None:
+        """The whole database is locked."""
+
+    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
+        for lane in [None] if lanes is None else lanes:
+            bookkeeping.count_change(self._connection, self._spec, lane)
 
     def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
         return bookkeeping.watermarks(self._connection, self._spec, hubs)
@@ -110,7 +129,9 @@ class SqliteTransaction:
             bookkeeping.count_change(self._connection, self._spec, (parking.hub, parking.partition))
 
     def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
-        outbox.put(self._connection, self._spec, events, now)
+        if not self.has(outbox.OUTBOX):
+            raise claims.was_dropped(self._spec, outbox.OUTBOX)
+        outbox.put(self.session, events, now)
 
     def unpark_above(self, marks: Mapping[Lane, int]) -> None:
         parked.remove_above(self._connection, self._spec, marks)

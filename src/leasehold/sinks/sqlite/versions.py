@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from leasehold.sinks.beside.parking.keys import text_of, texts_of
+from leasehold.sinks.beside.keys import text_of, texts_of
 from leasehold.sinks.beside.versions import latest_of
 from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.ordering import Key

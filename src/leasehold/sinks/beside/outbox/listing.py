@@ -17,8 +17,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from leasehold.sinks.beside.kept_values import seconds
 from leasehold.sinks.beside.outbox.contract import WaitingEvent, waiting_event
-from leasehold.sinks.beside.parking.reading import seconds
 
 __all__ = ["ListsRefused", "RefusedEvent"]
 

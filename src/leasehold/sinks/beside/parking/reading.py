@@ -13,19 +13,16 @@ import math
 from collections.abc import Iterable, Iterator
 
 from leasehold.printable import printable
+from leasehold.sinks.beside.kept_values import as_bytes, as_text, count, seconds
+from leasehold.sinks.beside.keys import key_of
 from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
-from leasehold.sinks.beside.parking.keys import key_of
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
 from leasehold.sinks.rules.table import TableSpec
 
 logger = logging.getLogger(__name__)
 
-MOST_DELIVERIES = 1_000_000
-"""A handler that is said to have been called more often was called so often."""
-
-_FOREVER = 1e12  # seconds, beyond all calendars
 _SHOWN = 120
 _MOST_SAID = 1_000  # tables are not told for ever
 _said: set[tuple[str, str, object]] = set()
@@ -74,29 +71,6 @@ def message(
 def shown_key(spec: TableSpec, text: object) -> Key:
     """The key of an event, for a person to see: as it was kept, where it is no key of the table."""
     return known_key(spec, text) or (_short(text),)
-
-
-def seconds(value: object) -> float:
-    """A time since 1970; 0 where it says nothing."""
-    known = isinstance(value, int | float) and not math.isnan(value)
-    return min(max(float(value), 0.0), _FOREVER) if known else 0.0  # type: ignore[arg-type]
-
-
-def count(value: object) -> int:
-    """How often a handler was called."""
-    return min(max(value, 0), MOST_DELIVERIES) if isinstance(value, int) else 0
-
-
-def as_bytes(value: object) -> bytes:
-    """A body."""
-    return value if isinstance(value, bytes) else as_text(value).encode("utf-8", "replace")
-
-
-def as_text(value: object) -> str:
-    """What a handler raised."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value if isinstance(value, str) else "" if value is None else str(value)
 
 
 def _short(text: object) -> str:

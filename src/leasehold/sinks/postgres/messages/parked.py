@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from leasehold.sinks.beside import kept_values
 from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
@@ -104,7 +105,7 @@ class PostgresParkedMessages:
                     "WHERE pipeline = %(pipeline)s AND entity_table = %(name)s GROUP BY queue ORDER BY queue",
                     **messages.mine_of(session),
                 )
-                return {queue: (count, reading.seconds(oldest)) for queue, count, oldest in found}
+                return {queue: (count, kept_values.seconds(oldest)) for queue, count, oldest in found}
 
         found: dict[str, tuple[int, float]] = self._again(read)
         return found

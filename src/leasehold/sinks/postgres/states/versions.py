@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from leasehold.sinks.beside.parking.keys import text_of, texts_of
+from leasehold.sinks.beside.keys import text_of, texts_of
 from leasehold.sinks.beside.versions import latest_of
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.names import ENTITY, PARKED

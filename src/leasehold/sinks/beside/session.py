@@ -1,0 +1,138 @@
+"""What is done beside a table is written once, in SQL that two databases read: what each of them brings for that.
+
+Owns the contract. Every statement has named parameters, `%(name)s`, and writes a percent sign that is none twice. What
+only one database can do (locks on rows, COPY, SKIP LOCKED) is not here, but for the few words of SQL that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+from leasehold.sinks.rules.fence import Lane, Watermark
+from leasehold.sinks.rules.table import TableSpec
+
+__all__ = ["MINE", "Access", "Asked", "BesideTransaction", "Kind", "Session", "mine_of", "names_in"]
+
+T = TypeVar("T")
+Kind = Literal["text", "bigint", "timestamptz"]
+Asked = tuple[str, dict[str, Any]]
+"""Rows that a statement is given: as SQL that names them in a FROM, and the values to give with it."""
+
+MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s"
+"""What is kept of the table in a table that several share. Its values are `mine_of`."""
+
+
+def mine_of(spec: TableSpec, lane: Lane | None = None) -> dict[str, Any]:
+    """The values of `MINE`, with `hub` and `partition` if there is one."""
+    named = {"pipeline": spec.pipeline, "name": spec.name}
+    return named if lane is None else {**named, "hub": lane[0], "partition": lane[1]}
+
+
+class Session(Protocol):
+    """A transaction, or a look, at the table `spec`."""
+
+    @property
+    def spec(self) -> TableSpec: ...
+
+    def of(self, table: str) -> str:
+        """The name of a table, as SQL."""
+        ...
+
+    def run(self, statement: str, **values: Any) -> int:
+        """Run a statement; return how many rows it concerned."""
+        ...
+
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a query gives."""
+        ...
+
+    def one(self, statement: str, **values: Any) -> Any:
+        """The first value of the first row that a query gives, None where it gives none."""
+        ...
+
+    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> None:
+        """Run a statement once for each of `values`, in their order."""
+        ...
+
+    def there(self, table: str) -> bool:
+        """Whether there is a table of this name."""
+        ...
+
+    def asked(self, alias: str, columns: Mapping[str, Kind], rows: Iterable[Sequence[Any]]) -> Asked:
+        """Rows of these columns, for a FROM. Those that no column of the database can hold are left out."""
+        ...
+
+    def storable(self, text: str) -> str:
+        """The text as the database can hold it."""
+        ...
+
+    def text(self, column: str) -> str:
+        """SQL for a column of texts, in which others may have left anything: what it gives may be UTF-8 as bytes."""
+        ...
+
+    def number(self, column: str) -> str:
+        """SQL for a column of numbers, 0 where others have left no number."""
+        ...
+
+
+class BesideTransaction(Protocol):
+    """A transaction of a sink, as what changes something beside the table sees it."""
+
+    @property
+    def session(self) -> Session: ...
+
+    def need(self, *tables: str) -> None:
+        """Make these tables if they are missing, before anything is locked. Raises `UsageError`."""
+        ...
+
+    def has(self, table: str) -> bool:
+        """Whether this table is there. Raises `UsageError` for somebody else's."""
+        ...
+
+    def lock_partitions(self, lanes: Collection[Lane]) -> None:
+        """Keep those of these watermarks that there are from changing until the transaction ends."""
+        ...
+
+    def watermarks(self, hubs: Iterable[str]) -> Mapping[Lane, Watermark]: ...
+
+    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
+        """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The ways into a sink's database.
+
+    changing    opens a transaction on the table, which is this pipeline's
+    looking     opens a look, with nothing made, at these tables. Raises `UsageError` for somebody else's
+    again       does once more what the database undoes for others' sake
+    wall        the time, in seconds since 1970
+    """
+
+    changing: Callable[[], AbstractContextManager[BesideTransaction]]
+    looking: Callable[..., AbstractContextManager[Session]]
+    again: Callable[[Callable[[], Any]], Any]
+    wall: Callable[[], float]
+
+    def changed(self, change: Callable[[BesideTransaction], T], *needed: str) -> T:
+        """What `change` returns of a transaction in which the tables `needed` are there."""
+
+        def once() -> T:
+            with self.changing() as transaction:
+                if needed:
+                    transaction.need(*needed)
+                return change(transaction)
+
+        result: T = self.again(once)
+        return result
+
+
+def names_in(rows: Iterable[Sequence[object]]) -> Iterator[tuple[str, ...]]:
+    """Of `Session.text`s those that are text: what was written as anything else names nothing that Leasehold has."""
+    for row in rows:
+        with suppress(UnicodeDecodeError):
+            yield tuple(one.decode() if isinstance(one, bytes) else str(one) for one in row)

@@ -1,0 +1,69 @@
+"""One connection to a SQLite file, on one entity table: how statements of `sinks.beside` are sent.
+
+Owns the sending, and the words of SQL that are SQLite's own. See `sinks.beside.session.Session`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from leasehold.sinks.beside.session import Asked, Kind
+from leasehold.sinks.rules.columns import quoted
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.shape import exists
+
+_PARAMETER = re.compile(r"%(?:\((\w+)\)s|%)")
+
+
+class Session:
+    """The connection, inside a transaction of the caller's."""
+
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:
+        self.connection, self._spec = connection, spec
+
+    @property
+    def spec(self) -> TableSpec:
+        return self._spec
+
+    def of(self, table: str) -> str:
+        return quoted(table).replace("%", "%%")
+
+    def run(self, statement: str, **values: Any) -> int:
+        return self.connection.execute(_native(statement), values).rowcount
+
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self.connection.execute(_native(statement), values).fetchall()
+
+    def one(self, statement: str, **values: Any) -> Any:
+        row = self.connection.execute(_native(statement), values).fetchone()
+        return None if row is None else row[0]
+
+    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> None:
+        self.connection.executemany(_native(statement), values)
+
+    def there(self, table: str) -> bool:
+        return exists(self.connection, table)
+
+    def asked(self, alias: str, columns: Mapping[str, Kind], rows: Iterable[Sequence[Any]]) -> Asked:
+        names = ", ".join(f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(columns))
+        return f"(SELECT {names} FROM json_each(%({alias})s)) AS {alias}", {alias: json.dumps([*rows])}
+
+    def storable(self, text: str) -> str:
+        return text
+
+    def text(self, column: str) -> str:
+        """A column as its bytes: what is no UTF-8 would fail the whole query."""
+        return f"CAST({column} AS BLOB)"
+
+    def number(self, column: str) -> str:
+        return f"CASE WHEN typeof({column}) IN ('integer', 'real') THEN {column} ELSE 0 END"
+
+
+@lru_cache(maxsize=1000)
+def _native(statement: str) -> str:
+    return _PARAMETER.sub(lambda found: f":{found[1]}" if found[1] else "%", statement)
