@@ -5,7 +5,8 @@ right: where each row is computed from nothing but that row, and tasks find thei
 anew for each batch, from the transform on: a shuffle's files, the time and the seeds of a plan belong to one execution.
 Whatever was chosen, a batch whose tasks have not all run for this very order is refused (`orders.check_receipts`).
 
-Runs in a thread of its own (`runner.py`), one evaluation at a time; another thread may cancel it by the batch's name.
+Runs in a thread of its own (`runner.py`) or in the user's (`batch.py`), one evaluation at a time; another thread may
+cancel it by the batch's name.
 """
 
 from __future__ import annotations

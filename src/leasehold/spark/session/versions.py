@@ -141,7 +141,7 @@ def check_source() -> None:
             None,
             f"needs PySpark {FIRST_WITH_SOURCE} or newer, and this is {release()}, whose streaming readers are told "
             "neither where a batch starts nor how large it may be",
-            "Use leasehold.spark.MicroBatches, which leasehold run stands on, or: pip install "
+            "Use leasehold.spark.MicroBatches, the loop of leasehold run, or: pip install "
             f"'pyspark>={FIRST_WITH_SOURCE}'",
         )
 

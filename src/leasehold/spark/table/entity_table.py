@@ -119,28 +119,8 @@ class EntityTable:
         stage_connections: int | None = None,
         schema_evolution: str | None = None,
     ) -> None:
-        self._again = partial(
-            EntityTable,
-            url,
-            table,
-            keys=keys,
-            mode=mode,
-            pipeline=pipeline,
-            consumer_group=consumer_group,
-            sequence_by=sequence_by,
-            delete_when=delete_when,
-            reject_by=reject_by,
-            keep=keep,
-            store=store,
-            group=group,
-            base=base,
-            timeout=timeout,
-            deduplicate_by=deduplicate_by,
-            deduplicate_for=deduplicate_for,
-            stage_from=stage_from,
-            stage_connections=stage_connections,
-            schema_evolution=schema_evolution,
-        )
+        given = {name: value for name, value in locals().items() if name != "self"}  # nothing else is there yet
+        self._again = partial(EntityTable, **given)
         check_release()
         spec = TableSpec(
             name=table,
