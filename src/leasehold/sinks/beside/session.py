@@ -69,6 +69,14 @@ class Session(Protocol):
         """The text as the database can hold it."""
         ...
 
+    def contains(self, column: str, name: str) -> str:
+        """SQL for whether a text has the value of this name in it."""
+        ...
+
+    def sound(self, names: Sequence[str], number: str) -> str:
+        """SQL for whether columns have names and a number, as Leasehold writes them."""
+        ...
+
     def text(self, column: str) -> str:
         """SQL for a column of texts, in which others may have left anything: what it gives may be UTF-8 as bytes."""
         ...

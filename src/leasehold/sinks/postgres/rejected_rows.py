@@ -30,10 +30,10 @@ from leasehold.sinks.beside.set_aside.contract import (
     RetryResult,
     Selection,
 )
+from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.set_aside.parking_again import park_again
 from leasehold.sinks.beside.set_aside.trying import Tried, try_again
 from leasehold.sinks.postgres import rejected
-from leasehold.sinks.postgres.names import DROPPED
 from leasehold.sinks.postgres.rejected import COLUMNS, EVENT, of_event, parted, remove, row_of, time_as_text
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.rules.batch import Batch, Kept

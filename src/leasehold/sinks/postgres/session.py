@@ -77,6 +77,14 @@ class Session:
         """The text as a column can hold it."""
         return text.replace("\0", "\\0")
 
+    def contains(self, column: str, name: str) -> str:
+        """Whether a text has the value of this name in it."""
+        return f"strpos({column}, %({name})s) > 0"
+
+    def sound(self, names: Sequence[str], number: str) -> str:
+        """Columns have what they are declared to."""
+        return "true"
+
     def text(self, column: str) -> str:
         """A column of texts, which are texts."""
         return column

@@ -37,13 +37,13 @@ from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChan
 from leasehold.sinks.beside.messages.contract import MessageOutcome as Outcome
 from leasehold.sinks.beside.messages.parking import ParkedMessages
 from leasehold.sinks.beside.messages.rows import fenced
-from leasehold.sinks.beside.outbox.contract import Outbox
-from leasehold.sinks.beside.outbox.sending import KeptOutbox
-from leasehold.sinks.beside.parking.listing import ParkedRow
+from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, Selection, SetAsideCounts
-from leasehold.sinks.postgres import contents, forgetting, messages, names, parked, states
+from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
+from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.sink import BesideSink
+from leasehold.sinks.postgres import contents, forgetting, messages, names, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.messages.parked import PostgresParkedMessages
@@ -56,9 +56,8 @@ from leasehold.sinks.postgres.states import related, versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.postgres.trial import write_a_row
 from leasehold.sinks.rules.batch import Arrangement, Batch, Kept, KnownEntity
-from leasehold.sinks.rules.fence import Lane, Plan
+from leasehold.sinks.rules.fence import Plan
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import ParkedEvent
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.sinks.staged import StagedArrangement, StagedBatch, StagedRowsGone, arranged
@@ -83,7 +82,7 @@ def open_postgres_sink(url: str, spec: TableSpec, base: Path, timeout: float) ->
     return PostgresSink(url, spec, timeout=timeout)
 
 
-class PostgresSink(TransactionalSink[PostgresTransaction]):
+class PostgresSink(BesideSink, TransactionalSink[PostgresTransaction]):
     """The entity table of `spec` in the database at `url`; what is missing is made.
 
     `timeout` is the longest to wait for another writer, and for a connection, in seconds. Every method may raise
@@ -182,7 +181,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
         def once() -> Cleared:
             with self._claimed() as transaction:
-                transaction.need(names.DROPPED, names.PLACE, names.CLEARED)
+                transaction.need(DROPPED, names.PLACE, names.CLEARED)
                 transaction.check_beside()
                 return forgetting.clear(transaction.session, transaction.bookkeeping, retention, now, after, at_most)
 
@@ -203,75 +202,20 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         with self._using() as session:
             states.check(session, referred=referred)
 
-    def check_parked(self) -> None:
-        """See `KeepsParked`."""
-        with self._claimed() as transaction:
-            transaction.need(names.PARKED)
-
-    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
-        """See `KeepsParked`."""
-        with self._looking(names.PARKED) as session:
-            return parked.entities(session, (hub, partition))
-
-    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
-        """See `KeepsParked`."""
-        with self._looking(names.PARKED) as session:
-            return parked.events(session, (hub, partition), keys, at_most)
-
-    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
-        """See `ListsParked`."""
-        with self._claimed() as transaction:
-            there = transaction.has(names.PARKED)
-            return parked.rows(transaction.session, selection, limit, after) if there else []
-
-    def hurry_parked(self, events: Collection[EventId]) -> int:
-        """See `ListsParked`."""
-        return self._change_parked(events, parked.hurry)
-
-    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
-        """See `ListsParked`."""
-        return self._change_parked(
-            events, lambda session, some: parked.drop(session, some, reason, self._clock.wall()), names.DROPPED
-        )
-
-    def _change_parked(
-        self, events: Collection[EventId], change: Callable[[Session, Collection[EventId]], int], *needed: str
-    ) -> int:
-        lanes = {(event.hub, event.partition) for event in events}
-
-        def once() -> int:
-            with self._claimed() as transaction:
-                transaction.need(names.PARKED, *needed)
-                transaction.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
-                transaction.bookkeeping.count_change(lanes)
-                return change(transaction.session, events)
-
-        return self._again(once)
-
     def check_entities(self) -> None:
         """See `KeepsVersions`."""
         with self._claimed() as transaction:
-            transaction.need(names.PARKED, names.ENTITY)
+            transaction.need(PARKED, names.ENTITY)
 
     def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
         """See `KeepsVersions`."""
-        with self._looking(self.spec.name, names.PARKED, names.ENTITY) as session:
+        with self._looking(self.spec.name, PARKED, names.ENTITY) as session:
             return versions.known(session, schema, keys)
-
-    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
-        """See `KeepsVersions`."""
-        with self._looking(names.PARKED) as session:
-            return parked.firsts(session, keys)
 
     @property
     def parked_messages(self) -> ParkedMessages:
         """See `ParksMessages`."""
         return PostgresParkedMessages(self._claimed, self._again, self._clock.wall)
-
-    @property
-    def outbox(self) -> Outbox:
-        """See `KeepsOutbox`."""
-        return KeptOutbox(self._access)
 
     def check_related(self, tables: Collection[str]) -> None:
         """See `RelatesTables`."""

@@ -16,14 +16,17 @@ from leasehold.postgres.place import check_relations
 from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
+from leasehold.sinks.beside.parking import table as parked
+from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.set_aside.trying import Tried
-from leasehold.sinks.postgres import forgetting, identities, memory, messages, parked, rejected
+from leasehold.sinks.beside.transaction import ChangesBeside
+from leasehold.sinks.postgres import forgetting, identities, memory, messages, rejected
 from leasehold.sinks.postgres.at_once import Chance
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, MESSAGE_PARKED, PARKED, PLACE
+from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, MESSAGE_PARKED, PLACE
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session, until_it_stays
 from leasehold.sinks.postgres.staged.rows import StagedRows
@@ -33,10 +36,8 @@ from leasehold.sinks.postgres.states.related import Steps
 from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.fence import Lane, Plan, Watermark
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.staged import StagedKept
@@ -53,7 +54,7 @@ class Checked:
     chance: Chance = field(default_factory=Chance, compare=False)
 
 
-class PostgresTransaction:
+class PostgresTransaction(ChangesBeside):
     """One transaction of `session`. `staged_as` says which temporary tables its connection has.
 
     `patience` are the seconds for which a merge is tried again that the server undoes.
@@ -74,7 +75,6 @@ class PostgresTransaction:
         self.claim = self.bookkeeping.claim
         self.recorded_order = self.bookkeeping.recorded_order
         self.reader_beside = self.bookkeeping.reader_beside
-        self.count_change = self.bookkeeping.count_change
         self.watermarks = self.bookkeeping.watermarks
         self.leave_none_whole = self.bookkeeping.leave_none_whole
 
@@ -85,6 +85,9 @@ class PostgresTransaction:
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=others)
+
+    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
+        self.bookkeeping.count_change(lanes)
 
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
@@ -107,20 +110,6 @@ class PostgresTransaction:
         if self._session.spec.memory:
             self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
 
-    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
-        self._check_parked()
-        return parked.are_there(self._session, (hub, partition), numbers)
-
-    def park(self, parking: Parking, now: float) -> None:
-        self._check_parked()
-        parked.change(self._session, parking, now)
-        if parking.retried and not parking.by_guest:
-            self.bookkeeping.count_change({(parking.hub, parking.partition)})
-
-    def _check_parked(self) -> None:
-        if not self.has(PARKED):
-            raise claims.was_dropped(self._session.spec, PARKED)
-
     def forget(self, key: Mapping[str, str]) -> Forgotten:
         """Forget what is kept of an entity beside its row, by its key as text."""
         session = self._session
@@ -131,15 +120,6 @@ class PostgresTransaction:
         known = messages.forget(session, key) if self.has(MESSAGE_ENTITY) else 0
         known += versions.forget(session, key) if self.has(ENTITY) else 0
         return Forgotten(found.memories + known, found.rejected + waiting + emitted)
-
-    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
-        if not self.has(OUTBOX):
-            raise claims.was_dropped(self._session.spec, OUTBOX)
-        outbox.put(self._session, events, now)
-
-    def unpark_above(self, marks: Mapping[Lane, int]) -> None:
-        if self.has(PARKED):
-            parked.remove_above(self._session, marks)
 
     def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
         if not self.has(ENTITY):

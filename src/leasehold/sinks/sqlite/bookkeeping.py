@@ -7,7 +7,7 @@ Owns these tables, and their SQL:
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last; also after the
                            entity was deleted, so that a late older event does not bring it back
     <table>_rejected       the events that were set aside (`rejected`)
-    leasehold_parked       events that wait, and those of their entity behind them (`sqlite_beside`)
+    leasehold_parked       events that wait, and those of their entity behind them (`sinks.beside.parking`)
     leasehold_outbox       events that handlers have emitted, until they are sent (`sinks.beside.outbox`)
     leasehold_identity_<table>  what events are known by that a producer may send twice (`sqlite_beside`)
     leasehold_place, leasehold_cleared  where partitions were and when, and up to where memories may have been cleared

@@ -17,7 +17,8 @@ from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite import parked, states
+from leasehold.sinks.sqlite import states
+from leasehold.sinks.sqlite.kept import number
 from leasehold.sinks.sqlite.shape import Layout, exists
 
 SCHEMA = (
@@ -76,14 +77,14 @@ def read(
     now: float,
 ) -> list[KnownOfMessage]:
     """What is known of messages of one queue and entity."""
-    version, number, enqueued = _place(connection, spec, key, messages[0].queue)
+    version, reached, enqueued = _place(connection, spec, key, messages[0].queue)
     state = states.read(connection, spec, schema, [key]).get(key)
     return [
         KnownOfMessage(
             done=is_done(connection, spec, message, now),
             state=state,
             version=version,
-            late=number > message.sequence_number and enqueued >= message.enqueued_time,
+            late=reached > message.sequence_number and enqueued >= message.enqueued_time,
             behind=_is_behind(connection, spec, key, message),
         )
         for message in messages
@@ -208,11 +209,11 @@ def unpark(connection: sqlite3.Connection, spec: TableSpec, message: MessageName
 def _place(connection: sqlite3.Connection, spec: TableSpec, key: Key, queue: str) -> tuple[int, int, float]:
     """The entity's version, and where its last message stands in this queue."""
     row = connection.execute(
-        f"SELECT {', '.join(map(parked.number, ('version', 'sequence_number', 'enqueued_time')))}, queue = ? "
+        f"SELECT {', '.join(map(number, ('version', 'sequence_number', 'enqueued_time')))}, queue = ? "
         "FROM leasehold_message_entity WHERE pipeline = ? AND entity_table = ? AND key = ?",
         (queue, spec.pipeline, spec.name, rows.key_text(spec, key)),
     ).fetchone()
     if row is None:
         return 0, -1, 0.0
-    version, number, enqueued, same = row
-    return (version, number, enqueued) if same else (version, -1, 0.0)
+    version, reached, enqueued, same = row
+    return (version, reached, enqueued) if same else (version, -1, 0.0)

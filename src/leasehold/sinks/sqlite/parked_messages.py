@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 from leasehold.sinks.beside import kept_values
+from leasehold.sinks.beside.kept_values import time_text
 from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.beside.parking import reading
+from leasehold.sinks.beside.session import names_in as names
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import messages, rejected
-from leasehold.sinks.sqlite.parked import as_kept, names, number
+from leasehold.sinks.sqlite.kept import as_kept, number
 from leasehold.sinks.sqlite.shape import exists
 
 _QUEUE = "pipeline = ? AND entity_table = ? AND queue = ?"
@@ -117,7 +119,7 @@ class SqliteParkedMessages:
                 return False
             messages.note_done(connection, self._spec, message.name, now)
             row = rows.rejected_row(message, reason)
-            rejected.insert(connection, self._spec, [row], rejected.time_text(now))
+            rejected.insert(connection, self._spec, [row], time_text(now))
         return True
 
 

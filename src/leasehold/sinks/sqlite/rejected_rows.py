@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.beside.kept_values import time_text
 from leasehold.sinks.beside.set_aside import retrying
 from leasehold.sinks.beside.set_aside.contract import (
     DroppedRow,
@@ -32,6 +33,7 @@ from leasehold.sinks.beside.set_aside.contract import (
     RetryResult,
     Selection,
 )
+from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.set_aside.parking_again import ParksAgain, park_again
 from leasehold.sinks.beside.set_aside.trying import Tried, try_again
 from leasehold.sinks.rules.batch import Batch, Kept
@@ -49,10 +51,6 @@ from leasehold.sinks.sqlite.shape import Layout, exists
 from leasehold.sinks.sqlite.writing import SqliteRows, write_rows
 from leasehold.sinks.transactions import RemembersIdentities
 
-DROPPED = """CREATE TABLE IF NOT EXISTS leasehold_dropped (
-    pipeline TEXT NOT NULL, entity_table TEXT COLLATE NOCASE NOT NULL, hub TEXT NOT NULL, partition TEXT NOT NULL,
-    sequence_number INTEGER NOT NULL, place INTEGER NOT NULL, reason TEXT NOT NULL, rejected_at TEXT NOT NULL,
-    dropped_for TEXT NOT NULL, dropped_at TEXT NOT NULL)"""
 _COLUMNS = "hub, partition, sequence_number, place, body, reason, source, rejected_at"
 
 
@@ -66,6 +64,8 @@ class Transaction(RemembersIdentities, ParksAgain, Protocol):
     def added(self) -> tuple[str, ...]: ...
 
     def layout(self, schema: pa.Schema) -> Layout: ...
+
+    def need(self, *tables: str) -> None: ...
 
     def recorded_order(self) -> TableOrder: ...
 
@@ -83,7 +83,7 @@ class SqliteRejectedRows:
         self._spec, self._begin, self._wall = spec, begin, wall
 
     def _now(self) -> str:
-        return rejected.time_text(self._wall())
+        return time_text(self._wall())
 
     def reasons(self, selection: Selection, limit: int) -> list[ReasonCount]:
         """See `RejectedRows`."""
@@ -121,7 +121,7 @@ class SqliteRejectedRows:
             raise ConfigError("reason", reason, "a text that is not empty", "Say why these events are not wanted")
         with self._begin() as transaction:
             connection = transaction.connection
-            connection.execute(DROPPED)
+            transaction.need(DROPPED)
             there = _remove(connection, self._spec, rows)
             connection.executemany(
                 "INSERT INTO leasehold_dropped VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

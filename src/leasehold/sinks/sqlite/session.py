@@ -15,6 +15,7 @@ from typing import Any
 from leasehold.sinks.beside.session import Asked, Kind
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.kept import as_kept, number
 from leasehold.sinks.sqlite.shape import exists
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\)s|%)")
@@ -56,12 +57,31 @@ class Session:
     def storable(self, text: str) -> str:
         return text
 
+    def contains(self, column: str, name: str) -> str:
+        return f"instr({column}, %({name})s) > 0"
+
+    def sound(self, names: Sequence[str], number: str) -> str:
+        each = (f"typeof({name}) = 'text' AND leasehold_is_text({self.text(name)})" for name in names)
+        return " AND ".join([f"typeof({number}) = 'integer'", *each])
+
     def text(self, column: str) -> str:
-        """A column as its bytes: what is no UTF-8 would fail the whole query."""
-        return f"CAST({column} AS BLOB)"
+        return as_kept(column)
 
     def number(self, column: str) -> str:
-        return f"CASE WHEN typeof({column}) IN ('integer', 'real') THEN {column} ELSE 0 END"
+        return number(column)
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Make the functions that are used here; once for a connection."""
+    connection.create_function("leasehold_is_text", 1, _is_text, deterministic=True)
+
+
+def _is_text(kept: bytes) -> bool:
+    try:
+        kept.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1000)

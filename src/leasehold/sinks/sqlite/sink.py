@@ -32,26 +32,20 @@ from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Ret
 from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.beside.messages.parking import ParkedMessages
 from leasehold.sinks.beside.messages.rows import fenced
-from leasehold.sinks.beside.outbox.contract import Outbox
-from leasehold.sinks.beside.outbox.sending import KeptOutbox
-from leasehold.sinks.beside.parking.listing import ParkedRow
+from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, Selection, SetAsideCounts
+from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
+from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.rules.batch import KnownEntity
 from leasehold.sinks.rules.columns import quoted
-from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import ParkedEvent
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
     bookkeeping,
     forgetting,
     messages,
-    parked,
     parked_messages,
-    parked_rows,
-    rejected,
     related,
     states,
     versions,
@@ -59,7 +53,7 @@ from leasehold.sinks.sqlite import (
 from leasehold.sinks.sqlite.contents import contents_of_file, set_aside_in_file
 from leasehold.sinks.sqlite.looking import compare
 from leasehold.sinks.sqlite.rejected_rows import SqliteRejectedRows
-from leasehold.sinks.sqlite.session import Session
+from leasehold.sinks.sqlite.session import Session, prepare
 from leasehold.sinks.sqlite.shape import exists
 from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
@@ -71,7 +65,7 @@ def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> S
     return SqliteSink(local_file_of(url, base, "url"), spec, timeout=timeout)
 
 
-class SqliteSink(TransactionalSink["SqliteTransaction"]):
+class SqliteSink(BesideSink, TransactionalSink["SqliteTransaction"]):
     """The entity table of `spec` in the SQLite file at `path`; file and table are made when they are missing.
 
     `timeout` is the longest to wait for another writer, in seconds. Every method may raise `SinkUnavailable`,
@@ -89,7 +83,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
             broken=SinkError,
             create=True,
             timeout=timeout,
-            setup=parked_rows.prepare,
+            setup=prepare,
         )
         self._checked: WeakKeyDictionary[sqlite3.Connection, Checked] = WeakKeyDictionary()  # each thread has its own
 
@@ -142,51 +136,16 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
         with self._explained(), self._file.reading() as connection, self._inner():
             states.check(connection, self.spec)
 
-    def check_parked(self) -> None:
-        """See `KeepsParked`."""
-        with self._claimed() as transaction:
-            parked.check(transaction.connection)
-
-    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
-        """See `KeepsParked`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return parked.entities(connection, self.spec, (hub, partition))
-
-    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
-        """See `KeepsParked`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return parked.events(connection, self.spec, (hub, partition), keys, at_most)
-
-    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
-        """See `ListsParked`."""
-        with self._claimed() as transaction:
-            return parked_rows.rows(transaction.connection, self.spec, selection, limit, after)
-
-    def hurry_parked(self, events: Collection[EventId]) -> int:
-        """See `ListsParked`."""
-        with self._claimed() as transaction:
-            return parked_rows.hurry(transaction.connection, self.spec, events)
-
-    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
-        """See `ListsParked`."""
-        with self._claimed() as transaction:
-            now = rejected.time_text(self._clock.wall())
-            return parked_rows.drop(transaction.connection, self.spec, events, reason, now)
-
     def check_entities(self) -> None:
         """See `KeepsVersions`."""
         with self._claimed() as transaction:
+            transaction.need(PARKED)
             versions.check(transaction.connection)
 
     def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
         """See `KeepsVersions`."""
         with self._explained(), self._file.reading() as connection, self._inner():
             return versions.known(connection, self.spec, schema, keys)
-
-    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
-        """See `KeepsVersions`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return parked.firsts(connection, self.spec, keys)
 
     def check_related(self, tables: Collection[str]) -> None:
         """See `RelatesTables`."""
@@ -234,11 +193,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
     def rejected_rows(self) -> RejectedRows:
         """The rejected rows of the table, to be listed, tried again or dropped."""
         return SqliteRejectedRows(self.spec, self._claimed, self._clock.wall)
-
-    @property
-    def outbox(self) -> Outbox:
-        """See `KeepsOutbox`."""
-        return KeptOutbox(self._access)
 
     @property
     def _access(self) -> Access:

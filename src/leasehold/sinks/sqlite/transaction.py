@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from leasehold.sinks.beside.outbox import table as outbox
-from leasehold.sinks.rules import claims
+from leasehold.sinks.beside.kept_values import time_text
+from leasehold.sinks.beside.parking import table as parked
+from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.content import content_of
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.fence import Lane, Plan, Watermark
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.rules.row_by_row import Written
@@ -31,7 +31,6 @@ from leasehold.sinks.sqlite import (
     forgetting,
     identities,
     messages,
-    parked,
     rejected,
     related,
     versions,
@@ -52,13 +51,13 @@ class Checked:
     layout: Layout
 
 
-class SqliteTransaction:
+class SqliteTransaction(ChangesBeside):
     """One transaction, which has locked the whole database. See `TableTransaction`."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec, checked: Checked | None) -> None:
         self._connection = connection
         self._spec = spec
-        self.session = Session(connection, spec)
+        self._session = Session(connection, spec)
         self._steps = related.Steps(connection, spec)
         self.checked = checked
         self.added: tuple[str, ...] = ()  # columns, in this transaction
@@ -66,6 +65,10 @@ class SqliteTransaction:
     @property
     def connection(self) -> sqlite3.Connection:
         return self._connection
+
+    @property
+    def session(self) -> Session:
+        return self._session
 
     def need(self, *tables: str) -> None:
         for table in tables:
@@ -117,24 +120,9 @@ class SqliteTransaction:
         bookkeeping.count_change(self._connection, self._spec)
         forgetting.void_places(self._connection, self._spec)  # a reset: events are applied anew
         if not exists(self._connection, self._spec.name):
-            parked.remove_all(self._connection, self._spec)
+            if self.has(PARKED):
+                parked.remove_all(self.session)
             versions.forget_all(self._connection, self._spec)
-
-    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
-        return parked.are_there(self._connection, self._spec, (hub, partition), numbers)
-
-    def park(self, parking: Parking, now: float) -> None:
-        parked.change(self._connection, self._spec, parking, now)
-        if parking.retried and not parking.by_guest:
-            bookkeeping.count_change(self._connection, self._spec, (parking.hub, parking.partition))
-
-    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
-        if not self.has(outbox.OUTBOX):
-            raise claims.was_dropped(self._spec, outbox.OUTBOX)
-        outbox.put(self.session, events, now)
-
-    def unpark_above(self, marks: Mapping[Lane, int]) -> None:
-        parked.remove_above(self._connection, self._spec, marks)
 
     def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
         return versions.versions(self._connection, self._spec, keys)
@@ -211,7 +199,7 @@ class SqliteTransaction:
         if spec.keys and written.applied:
             bookkeeping.record_order(connection, spec, order)
         set_aside = content.rejected(written.broken)
-        rejected.replace(connection, spec, plan.admitted, set_aside, rejected.time_text(now))
+        rejected.replace(connection, spec, plan.admitted, set_aside, time_text(now))
         seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
         return Outcome(written.applied, written.superseded, set_aside, seconds)
 

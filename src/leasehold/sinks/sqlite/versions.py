@@ -18,7 +18,7 @@ from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import states
-from leasehold.sinks.sqlite.parked import as_kept, number
+from leasehold.sinks.sqlite.kept import as_kept, number
 from leasehold.sinks.sqlite.shape import exists
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS leasehold_entity (

@@ -17,9 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from leasehold.sinks.beside.keys import text_of, texts_of
+from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.versions import latest_of
 from leasehold.sinks.postgres import states
-from leasehold.sinks.postgres.names import ENTITY, PARKED
+from leasehold.sinks.postgres.names import ENTITY
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.ordering import Key
