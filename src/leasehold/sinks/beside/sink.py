@@ -8,6 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 
+import pyarrow as pa
+
+from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.beside.messages.kept import KeptMessages
+from leasehold.sinks.beside.messages.parking import ParkedMessages
+from leasehold.sinks.beside.messages.rows import fenced
+from leasehold.sinks.beside.messages.table import MESSAGES
 from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.beside.outbox.sending import KeptOutbox
 from leasehold.sinks.beside.parking import table as parked
@@ -19,14 +27,64 @@ from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
+from leasehold.sinks.rules.table import TableSpec
 
 
 class BesideSink(ABC):
     """Of a sink, what it offers beside its table."""
 
+    spec: TableSpec
+
     @property
     @abstractmethod
     def _access(self) -> Access: ...
+
+    @abstractmethod
+    def check(self, schema: pa.Schema) -> None: ...
+
+    @abstractmethod
+    def check_states(self, *, referred: bool = False) -> None: ...
+
+    def check_messages(self, schema: pa.Schema) -> None:
+        """See `KeepsMessages`."""
+        self.check_states()
+        self.check(fenced(schema))
+        self._access.changed(lambda transaction: messages.check(transaction.session), *MESSAGES)
+
+    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
+        """See `KeepsMessages`."""
+        return self.read_messages(schema, key, [message])[0]
+
+    def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
+        """See `KeepsMessages`."""
+
+        def once() -> list[KnownOfMessage]:
+            with self._access.viewing(self.spec.name, *MESSAGES) as session:
+                state = self._access.read_states(session, schema, [key]).get(key)
+                return messages.read(session, state, key, named, self._access.wall())
+
+        known: list[KnownOfMessage] = self._access.again(once)
+        return known
+
+    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
+        """See `KeepsMessages`."""
+        return self.apply_messages(schema, [change], remember)[0]
+
+    def apply_messages(
+        self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float
+    ) -> list[MessageOutcome]:
+        """See `KeepsMessages`."""
+
+        def change(transaction: BesideTransaction) -> list[MessageOutcome]:
+            write, now = transaction.state_writer(schema), self._access.wall()
+            return messages.apply(transaction.session, write, changes, now, remember)
+
+        return self._access.changed(change)
+
+    @property
+    def parked_messages(self) -> ParkedMessages:
+        """See `ParksMessages`."""
+        return KeptMessages(self._access)
 
     @property
     def outbox(self) -> Outbox:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.beside.messages.table import MESSAGES
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
@@ -19,11 +20,6 @@ NEEDED = ("leasehold_table", "leasehold_watermark")
 
 PLACE, CLEARED = "leasehold_place", "leasehold_cleared"
 """Where partitions were, and when; and up to where memories of keys may have been cleared."""
-
-MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY = "leasehold_message", "leasehold_message_sent", "leasehold_message_entity"
-MESSAGE_PARKED = "leasehold_message_parked"
-MESSAGES = (MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY, MESSAGE_PARKED)
-"""Messages of queues that are done, what they were sent as, at which version each entity is, and messages that wait."""
 
 ENTITY = "leasehold_entity"
 """At which version each entity is whose events are in several partitions."""

@@ -81,7 +81,16 @@ class Session:
         """Whether a text has the value of this name in it."""
         return f"strpos({column}, %({name})s) > 0"
 
-    def sound(self, names: Sequence[str], number: str) -> str:
+    @property
+    def locking(self) -> str:
+        """What a SELECT ends with that locks its rows."""
+        return "FOR UPDATE"
+
+    def first_free(self, table: str, key: str, where: str) -> str:
+        """Whether a row is among those of this WHERE that nobody else has locked."""
+        return f"ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {where} FOR UPDATE SKIP LOCKED))"
+
+    def sound(self, names: Sequence[str], number: str | None = None) -> str:
         """Columns have what they are declared to."""
         return "true"
 

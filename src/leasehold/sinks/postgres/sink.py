@@ -33,20 +33,15 @@ from leasehold.postgres.connections import Connection, Connections, Errors, Roll
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
 from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
-from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName
-from leasehold.sinks.beside.messages.contract import MessageOutcome as Outcome
-from leasehold.sinks.beside.messages.parking import ParkedMessages
-from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.sink import BesideSink
-from leasehold.sinks.postgres import contents, forgetting, messages, names, states
+from leasehold.sinks.postgres import contents, forgetting, names, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
-from leasehold.sinks.postgres.messages.parked import PostgresParkedMessages
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session, check_same, gone, settings_of, until_it_stays
 from leasehold.sinks.postgres.staged.rows import replayed
@@ -82,7 +77,7 @@ def open_postgres_sink(url: str, spec: TableSpec, base: Path, timeout: float) ->
     return PostgresSink(url, spec, timeout=timeout)
 
 
-class PostgresSink(BesideSink, TransactionalSink[PostgresTransaction]):
+class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
     """The entity table of `spec` in the database at `url`; what is missing is made.
 
     `timeout` is the longest to wait for another writer, and for a connection, in seconds. Every method may raise
@@ -212,11 +207,6 @@ class PostgresSink(BesideSink, TransactionalSink[PostgresTransaction]):
         with self._looking(self.spec.name, PARKED, names.ENTITY) as session:
             return versions.known(session, schema, keys)
 
-    @property
-    def parked_messages(self) -> ParkedMessages:
-        """See `ParksMessages`."""
-        return PostgresParkedMessages(self._claimed, self._again, self._clock.wall)
-
     def check_related(self, tables: Collection[str]) -> None:
         """See `RelatesTables`."""
         with self._using() as session:
@@ -227,43 +217,6 @@ class PostgresSink(BesideSink, TransactionalSink[PostgresTransaction]):
         with self._using() as session, session.connection.transaction():
             session.run("SET CONSTRAINTS ALL IMMEDIATE")
             return related.shown(session, name, self._connections.shown)
-
-    def check_messages(self, schema: pa.Schema) -> None:
-        """See `KeepsMessages`."""
-        self.check_states()
-        self.check(fenced(schema))
-        with self._claimed() as transaction:
-            transaction.need(*names.MESSAGES)
-            messages.check(transaction.session)
-
-    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
-        """See `KeepsMessages`."""
-        return self.read_messages(schema, key, [message])[0]
-
-    def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
-        """See `KeepsMessages`."""
-
-        def once() -> list[KnownOfMessage]:
-            with self._using() as session, session.connection.transaction():
-                session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                check_tables(session, [self.spec.name, *names.MESSAGES], self._connections.shown)
-                return messages.read(session, schema, key, named, self._clock.wall())
-
-        return self._again(once)
-
-    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> Outcome:
-        """See `KeepsMessages`."""
-        return self.apply_messages(schema, [change], remember)[0]
-
-    def apply_messages(self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float) -> list[Outcome]:
-        """See `KeepsMessages`."""
-
-        def once() -> list[Outcome]:
-            with self._claimed() as transaction:
-                layout, now = transaction.layout(fenced(schema)), self._clock.wall()
-                return messages.apply(transaction.session, schema, layout, changes, now, remember)
-
-        return self._again(once)
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with all that was made undone, and a row written on trial. Whether the table is there."""
@@ -294,7 +247,7 @@ class PostgresSink(BesideSink, TransactionalSink[PostgresTransaction]):
 
     @property
     def _access(self) -> Access:
-        return Access(self._claimed, self._looking, self._again, self._clock.wall)
+        return Access(self._claimed, self._looking, self._viewing, states.read, self._again, self._clock.wall)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The sink may be used again afterwards."""
@@ -335,6 +288,13 @@ class PostgresSink(BesideSink, TransactionalSink[PostgresTransaction]):
     @contextmanager
     def _looking(self, *tables: str) -> Iterator[Session]:
         with self._using() as session:
+            check_tables(session, tables, self._connections.shown)
+            yield session
+
+    @contextmanager
+    def _viewing(self, *tables: str) -> Iterator[Session]:
+        with self._using() as session, session.connection.transaction():
+            session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             check_tables(session, tables, self._connections.shown)
             yield session
 

@@ -6,27 +6,32 @@ Owns the way from a batch to its staged rows, and the making of what belongs to 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from leasehold.postgres.connections import ROLLED_BACK
 from leasehold.postgres.place import check_relations
 from leasehold.sinks.beside.forgetting import Forgotten
+from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside.messages.rows import fenced
+from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY, MESSAGE_PARKED
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.transaction import ChangesBeside
-from leasehold.sinks.postgres import forgetting, identities, memory, messages, rejected
+from leasehold.sinks.postgres import forgetting, identities, memory, rejected, states
 from leasehold.sinks.postgres.at_once import Chance
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, MESSAGE_PARKED, PLACE
+from leasehold.sinks.postgres.names import CLEARED, ENTITY, PLACE
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session, until_it_stays
 from leasehold.sinks.postgres.staged.rows import StagedRows
@@ -38,6 +43,7 @@ from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
 from leasehold.sinks.rules.duplicates import Memory
 from leasehold.sinks.rules.fence import Lane, Plan, Watermark
 from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.staged import StagedKept
@@ -224,6 +230,12 @@ class PostgresTransaction(ChangesBeside):
         rejected.make_or_check(session, there=kind_of_relation(session, spec.rejected) is not None)
         self.bookkeeping.note_made(made=True)
         self.checked = Checked(state_of(session, self._mine), schema, layout)
+
+    def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
+        rejected.insert(self._session, rows, now)
+
+    def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
+        return partial(states.write, self._session, schema, self.layout(fenced(schema)))
 
     def layout(self, schema: pa.Schema) -> Layout:
         """How rows of this schema are written, after `fit`."""

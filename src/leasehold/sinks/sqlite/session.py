@@ -60,9 +60,16 @@ class Session:
     def contains(self, column: str, name: str) -> str:
         return f"instr({column}, %({name})s) > 0"
 
-    def sound(self, names: Sequence[str], number: str) -> str:
+    @property
+    def locking(self) -> str:
+        return ""
+
+    def first_free(self, table: str, key: str, where: str) -> str:
+        return f"({key}) IN (SELECT {key} FROM {table} WHERE {where})"
+
+    def sound(self, names: Sequence[str], number: str | None = None) -> str:
         each = (f"typeof({name}) = 'text' AND leasehold_is_text({self.text(name)})" for name in names)
-        return " AND ".join([f"typeof({number}) = 'integer'", *each])
+        return " AND ".join([*([f"typeof({number}) = 'integer'"] if number else []), *each])
 
     def text(self, column: str) -> str:
         return as_kept(column)

@@ -29,9 +29,6 @@ from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
-from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
-from leasehold.sinks.beside.messages.parking import ParkedMessages
-from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
@@ -44,8 +41,6 @@ from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
     bookkeeping,
     forgetting,
-    messages,
-    parked_messages,
     related,
     states,
     versions,
@@ -65,7 +60,7 @@ def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> S
     return SqliteSink(local_file_of(url, base, "url"), spec, timeout=timeout)
 
 
-class SqliteSink(BesideSink, TransactionalSink["SqliteTransaction"]):
+class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     """The entity table of `spec` in the SQLite file at `path`; file and table are made when they are missing.
 
     `timeout` is the longest to wait for another writer, in seconds. Every method may raise `SinkUnavailable`,
@@ -157,38 +152,6 @@ class SqliteSink(BesideSink, TransactionalSink["SqliteTransaction"]):
         with self._explained(), self._file.reading() as connection, self._inner():
             return related.shown(connection, self.spec, name)
 
-    def check_messages(self, schema: pa.Schema) -> None:
-        """See `KeepsMessages`."""
-        self.check(fenced(schema))
-        with self._claimed() as transaction:
-            messages.check(transaction.connection, self.spec)
-
-    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
-        """See `KeepsMessages`."""
-        return self.read_messages(schema, key, [message])[0]
-
-    def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
-        """See `KeepsMessages`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return messages.read(connection, self.spec, schema, key, named, self._clock.wall())
-
-    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
-        """See `KeepsMessages`."""
-        return self.apply_messages(schema, [change], remember)[0]
-
-    def apply_messages(
-        self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float
-    ) -> list[MessageOutcome]:
-        """See `KeepsMessages`."""
-        with self._claimed() as transaction:
-            layout, now = transaction.layout(fenced(schema)), self._clock.wall()
-            return messages.apply(transaction.connection, self.spec, schema, layout, changes, now, remember)
-
-    @property
-    def parked_messages(self) -> ParkedMessages:
-        """See `ParksMessages`."""
-        return parked_messages.SqliteParkedMessages(self.spec, self._changing, self._looking, self._clock.wall)
-
     @property
     def rejected_rows(self) -> RejectedRows:
         """The rejected rows of the table, to be listed, tried again or dropped."""
@@ -196,7 +159,7 @@ class SqliteSink(BesideSink, TransactionalSink["SqliteTransaction"]):
 
     @property
     def _access(self) -> Access:
-        return Access(self._claimed, self._view, lambda act: act(), self._clock.wall)
+        return Access(self._claimed, self._view, self._view, _read, lambda act: act(), self._clock.wall)
 
     def close(self) -> None:
         """Close this thread's connection. The sink may be used again afterwards."""
@@ -205,18 +168,8 @@ class SqliteSink(BesideSink, TransactionalSink["SqliteTransaction"]):
         self._file.close()
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        with self._claimed() as transaction:
-            yield transaction.connection
-
-    @contextmanager
-    def _looking(self) -> Iterator[sqlite3.Connection]:
-        with self._explained(), self._file.reading() as connection, self._inner():
-            yield connection
-
-    @contextmanager
     def _view(self, *tables: str) -> Iterator[Session]:
-        with self._looking() as connection:
+        with self._explained(), self._file.reading() as connection, self._inner():
             yield Session(connection, self.spec)
 
     @contextmanager
@@ -252,3 +205,7 @@ class SqliteSink(BesideSink, TransactionalSink["SqliteTransaction"]):
             if primary_code(error) != sqlite3.SQLITE_ERROR:
                 raise
             raise SinkError(f"{self._path}: the table {self.spec.name} cannot be written: {error}") from error
+
+
+def _read(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+    return states.read(session.connection, session.spec, schema, keys)

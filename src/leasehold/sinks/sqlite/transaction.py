@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from leasehold.sinks.beside.kept_values import time_text
+from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.transaction import ChangesBeside
@@ -22,6 +26,7 @@ from leasehold.sinks.rules.content import content_of
 from leasehold.sinks.rules.duplicates import Memory
 from leasehold.sinks.rules.fence import Lane, Plan, Watermark
 from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.rules.row_by_row import Written
@@ -30,9 +35,9 @@ from leasehold.sinks.sqlite import (
     bookkeeping,
     forgetting,
     identities,
-    messages,
     rejected,
     related,
+    states,
     versions,
 )
 from leasehold.sinks.sqlite.session import Session
@@ -78,6 +83,12 @@ class SqliteTransaction(ChangesBeside):
     def has(self, table: str) -> bool:
         return exists(self._connection, table)
 
+    def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
+        rejected.insert(self._connection, self._spec, rows, time_text(now))
+
+    def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
+        return partial(states.write, self._connection, self._spec, schema, self.layout(fenced(schema)))
+
     def layout(self, schema: pa.Schema) -> Layout:
         """How rows of this schema are written, after `fit`."""
         self.fit(schema)
@@ -94,7 +105,7 @@ class SqliteTransaction(ChangesBeside):
         return bookkeeping.reader_beside(self._connection, self._spec, hub)
 
     def queue_beside(self) -> str | None:
-        return messages.queue_of(self._connection, self._spec)
+        return messages.queue_of(self.session) if self.has(messages.MESSAGE_ENTITY) else None
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         """The whole database is locked."""
