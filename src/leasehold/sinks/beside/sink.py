@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import pyarrow as pa
 
+from leasehold.sinks.beside import entities
+from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.beside.messages.kept import KeptMessages
@@ -24,6 +27,7 @@ from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import Access, BesideTransaction, Session
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.rules.batch import KnownEntity
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
@@ -104,6 +108,15 @@ class BesideSink(ABC):
         """See `KeepsParked`."""
         with self._access.looking(PARKED) as session:
             return parked.events(session, (hub, partition), keys, at_most)
+
+    def check_entities(self) -> None:
+        """See `KeepsVersions`."""
+        self._access.changed(lambda transaction: None, PARKED, ENTITY)
+
+    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """See `KeepsVersions`."""
+        with self._access.looking(self.spec.name, PARKED, ENTITY) as session:
+            return entities.known(session, partial(self._access.read_states, session, schema), keys)
 
     def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
         """See `KeepsVersions`."""

@@ -7,16 +7,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from leasehold.sinks.beside import entities
+from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import Session
 from leasehold.sinks.rules import claims
+from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import Parking
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class ChangesBeside(ABC):
@@ -29,6 +38,14 @@ class ChangesBeside(ABC):
     @abstractmethod
     def has(self, table: str) -> bool:
         """Whether this table is there."""
+
+    @abstractmethod
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """See `KeepsStates`."""
+
+    @abstractmethod
+    def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
+        """The versions of these, which nobody else changes until the transaction ends. The table is there."""
 
     @abstractmethod
     def count_change(self, lanes: Collection[Lane] | None = None) -> None:
@@ -55,6 +72,19 @@ class ChangesBeside(ABC):
         """See `TakesEvents`."""
         self._check(OUTBOX)
         outbox.put(self.session, events, now)
+
+    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
+        """See `VersionsEntities`."""
+        self._check(ENTITY)
+        return self.lock_versions(keys)
+
+    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """See `VersionsEntities`."""
+        return entities.known(self.session, partial(self.read_states, schema), keys)
+
+    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
+        """See `VersionsEntities`."""
+        entities.raised(self.session, keys, latest)
 
     def _check(self, table: str) -> None:
         if not self.has(table):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.messages.table import MESSAGES
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
@@ -20,9 +21,6 @@ NEEDED = ("leasehold_table", "leasehold_watermark")
 
 PLACE, CLEARED = "leasehold_place", "leasehold_cleared"
 """Where partitions were, and when; and up to where memories of keys may have been cleared."""
-
-ENTITY = "leasehold_entity"
-"""At which version each entity is whose events are in several partitions."""
 
 STAGED = "leasehold_staged"
 """Where tasks put the rows of a batch, for the driver to merge."""

@@ -33,13 +33,12 @@ from leasehold.postgres.connections import Connection, Connections, Errors, Roll
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
 from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
-from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.sink import BesideSink
-from leasehold.sinks.postgres import contents, forgetting, names, states
+from leasehold.sinks.postgres import contents, forgetting, names, related, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
@@ -47,10 +46,9 @@ from leasehold.sinks.postgres.session import Session, check_same, gone, settings
 from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
 from leasehold.sinks.postgres.staged.table import LeftBehind, discard
-from leasehold.sinks.postgres.states import related, versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.postgres.trial import write_a_row
-from leasehold.sinks.rules.batch import Arrangement, Batch, Kept, KnownEntity
+from leasehold.sinks.rules.batch import Arrangement, Batch, Kept
 from leasehold.sinks.rules.fence import Plan
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.remembered_order import check_spec
@@ -196,16 +194,6 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
         with self._using() as session:
             states.check(session, referred=referred)
-
-    def check_entities(self) -> None:
-        """See `KeepsVersions`."""
-        with self._claimed() as transaction:
-            transaction.need(PARKED, names.ENTITY)
-
-    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        """See `KeepsVersions`."""
-        with self._looking(self.spec.name, PARKED, names.ENTITY) as session:
-            return versions.known(session, schema, keys)
 
     def check_related(self, tables: Collection[str]) -> None:
         """See `RelatesTables`."""

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from leasehold.postgres.connections import ROLLED_BACK
 from leasehold.postgres.place import check_relations
+from leasehold.sinks.beside import entities
+from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.rows import fenced
@@ -29,17 +31,17 @@ from leasehold.sinks.postgres import forgetting, identities, memory, rejected, s
 from leasehold.sinks.postgres.at_once import Chance
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
+from leasehold.sinks.postgres.entity_locks import locked
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, ENTITY, PLACE
+from leasehold.sinks.postgres.names import CLEARED, PLACE
+from leasehold.sinks.postgres.related import Steps
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session, until_it_stays
 from leasehold.sinks.postgres.staged.rows import StagedRows
 from leasehold.sinks.postgres.staging import Filled, Staging
-from leasehold.sinks.postgres.states import versions
-from leasehold.sinks.postgres.states.related import Steps
 from leasehold.sinks.rules import claims
-from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
+from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.duplicates import Memory
 from leasehold.sinks.rules.fence import Lane, Plan, Watermark
 from leasehold.sinks.rules.ordering import Key
@@ -110,7 +112,7 @@ class PostgresTransaction(ChangesBeside):
         if self.has(PARKED):
             parked.remove_all(self._session)
         if self.has(ENTITY):
-            versions.forget_all(self._session)
+            entities.forget_all(self._session)
         self.bookkeeping.note_made(made=False)
         self.bookkeeping.forget_order()
         if self._session.spec.memory:
@@ -124,19 +126,14 @@ class PostgresTransaction(ChangesBeside):
         emitted = outbox.forget(session, key) if self.has(OUTBOX) else 0
         waiting += messages.forget_parked(session, key) if self.has(MESSAGE_PARKED) else 0
         known = messages.forget(session, key) if self.has(MESSAGE_ENTITY) else 0
-        known += versions.forget(session, key) if self.has(ENTITY) else 0
+        known += entities.forget(session, key) if self.has(ENTITY) else 0
         return Forgotten(found.memories + known, found.rejected + waiting + emitted)
 
-    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
-        if not self.has(ENTITY):
-            raise claims.was_dropped(self._session.spec, ENTITY)
-        return versions.locked(self._session, keys)
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        return states.read(self._session, schema, keys)
 
-    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        return versions.known(self._session, schema, keys)
-
-    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
-        versions.raised(self._session, keys, latest)
+    def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
+        return locked(self._session, keys)
 
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         assert self.checked is not None
@@ -146,7 +143,7 @@ class PostgresTransaction(ChangesBeside):
         if self.has(CLEARED):
             forgetting.void_cleared(self._session)
         if self.has(ENTITY):
-            versions.forget_all(self._session)
+            entities.forget_all(self._session)
         self.bookkeeping.forget_order()
         if self._session.spec.memory and kind_of_relation(self._session, self._session.spec.memory):
             check_tables(self._session, [self._session.spec.memory], self._shown)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from leasehold.sinks.beside import entities
 from leasehold.sinks.beside.forgetting import Cleared, Forgotten, Retention, candidates, is_of
 from leasehold.sinks.beside.kept_values import time_text
 from leasehold.sinks.beside.messages import table as messages
@@ -20,7 +21,6 @@ from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.table import TableSpec, ordered_keys
-from leasehold.sinks.sqlite import versions
 from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import exists
 
@@ -99,8 +99,8 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, st
             values += found
         statement = f"DELETE FROM {quoted(spec.memory)} WHERE {' AND '.join(terms)}"
         memories = connection.execute(statement, values).rowcount
-    memories += versions.forget(connection, spec, key)
     session = Session(connection, spec)
+    memories += entities.forget(session, key) if session.there(entities.ENTITY) else 0
     memories += messages.forget(session, key) if session.there(messages.MESSAGE_ENTITY) else 0
     if exists(connection, spec.rejected):
         query = (

@@ -29,12 +29,10 @@ from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
-from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
 from leasehold.sinks.beside.sink import BesideSink
-from leasehold.sinks.rules.batch import KnownEntity
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec
@@ -43,7 +41,6 @@ from leasehold.sinks.sqlite import (
     forgetting,
     related,
     states,
-    versions,
 )
 from leasehold.sinks.sqlite.contents import contents_of_file, set_aside_in_file
 from leasehold.sinks.sqlite.looking import compare
@@ -130,17 +127,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
         with self._explained(), self._file.reading() as connection, self._inner():
             states.check(connection, self.spec)
-
-    def check_entities(self) -> None:
-        """See `KeepsVersions`."""
-        with self._claimed() as transaction:
-            transaction.need(PARKED)
-            versions.check(transaction.connection)
-
-    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        """See `KeepsVersions`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return versions.known(connection, self.spec, schema, keys)
 
     def check_related(self, tables: Collection[str]) -> None:
         """See `RelatesTables`."""

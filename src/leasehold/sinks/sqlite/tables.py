@@ -5,6 +5,7 @@ Owns the columns and indexes, which are a format: files of former releases have 
 
 from __future__ import annotations
 
+from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.messages.table import MESSAGE, MESSAGE_ENTITY, MESSAGE_PARKED, MESSAGE_SENT
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
@@ -55,6 +56,13 @@ MADE = {
             PRIMARY KEY (pipeline, entity_table, hub, partition, sequence_number)) WITHOUT ROWID""",
         "CREATE INDEX IF NOT EXISTS leasehold_parked_key ON leasehold_parked "
         "(pipeline, entity_table, hub, partition, key, sequence_number)",
+    ),
+    ENTITY: (  # latest is JSON
+        """CREATE TABLE IF NOT EXISTS leasehold_entity (
+            pipeline TEXT, entity_table TEXT COLLATE NOCASE, key TEXT, version INTEGER NOT NULL, latest TEXT,
+            PRIMARY KEY (pipeline, entity_table, key)) WITHOUT ROWID""",
+        "CREATE INDEX IF NOT EXISTS leasehold_parked_entity "  # behind leasehold_parked
+        "ON leasehold_parked (pipeline, entity_table, key, parked_at)",
     ),
     OUTBOX: (
         """CREATE TABLE IF NOT EXISTS leasehold_outbox (

@@ -14,13 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from leasehold.sinks.beside import entities
+from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.kept_values import time_text
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.transaction import ChangesBeside
-from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
+from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.content import content_of
 from leasehold.sinks.rules.duplicates import Memory
@@ -38,7 +40,6 @@ from leasehold.sinks.sqlite import (
     rejected,
     related,
     states,
-    versions,
 )
 from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import Layout, exists, fit
@@ -133,24 +134,25 @@ class SqliteTransaction(ChangesBeside):
         if not exists(self._connection, self._spec.name):
             if self.has(PARKED):
                 parked.remove_all(self.session)
-            versions.forget_all(self._connection, self._spec)
+            self._forget_versions()
 
-    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
-        return versions.versions(self._connection, self._spec, keys)
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        return states.read(self._connection, self._spec, schema, keys)
 
-    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        return versions.known(self._connection, self._spec, schema, keys)
-
-    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
-        versions.raised(self._connection, self._spec, keys, latest)
+    def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
+        return entities.versions(self.session, keys)
 
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         assert self.checked is not None
         return self._steps.write(schema, self.checked.layout, step)
 
+    def _forget_versions(self) -> None:
+        if self.has(ENTITY):
+            entities.forget_all(self.session)
+
     def forget_keys(self) -> None:
         bookkeeping.forget_keys(self._connection, self._spec)
-        versions.forget_all(self._connection, self._spec)
+        self._forget_versions()
         forgetting.void_cleared(self._connection, self._spec)
 
     def known_identities(self, digests: Collection[str]) -> Memory:
