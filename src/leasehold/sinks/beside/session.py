@@ -91,6 +91,24 @@ class Session(Protocol):
         """SQL for whether columns have names and a number, as Leasehold writes them."""
         ...
 
+    @property
+    def rejected_columns(self) -> str:
+        """What a rejected row has behind its place: body, whether that is text kept as bytes, reason, source, time."""
+        ...
+
+    @property
+    def serial(self) -> str:
+        """The column of `leasehold_dropped` that rises with each row."""
+        ...
+
+    def time_text(self, time: str) -> str:
+        """SQL for a time that was kept beside the table, as ISO 8601 text in UTC."""
+        ...
+
+    def bytewise(self, column: str) -> str:
+        """SQL for a text by which rows are ordered as by its bytes."""
+        ...
+
     def text(self, column: str) -> str:
         """SQL for a column of texts, in which others may have left anything: what it gives may be UTF-8 as bytes."""
         ...

@@ -94,6 +94,24 @@ class Session:
         """Columns have what they are declared to."""
         return "true"
 
+    @property
+    def rejected_columns(self) -> str:
+        """What a rejected row has behind its place."""
+        return f"body, is_text, reason, source, {self.time_text('rejected_at')}"
+
+    @property
+    def serial(self) -> str:
+        """The column of `leasehold_dropped` that rises with each row."""
+        return "id"
+
+    def time_text(self, time: str) -> str:
+        """A time as ISO 8601 text in UTC."""
+        return f"to_char({time} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+
+    def bytewise(self, column: str) -> str:
+        """A text by which rows are ordered as by its bytes."""
+        return f'{column} COLLATE "C"'
+
     def text(self, column: str) -> str:
         """A column of texts, which are texts."""
         return column

@@ -37,11 +37,11 @@ from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.postgres import contents, forgetting, names, related, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
-from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session, check_same, gone, settings_of, until_it_stays
 from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
@@ -183,7 +183,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
     @property
     def rejected_rows(self) -> RejectedRows:
         """The rejected rows of the table, to be listed, tried again or dropped."""
-        return PostgresRejectedRows(self.spec, self._claimed, self._again, self._clock.wall)
+        return KeptRejectedRows(self._access, self._claimed)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""

@@ -272,6 +272,12 @@ class PostgresTransaction(ChangesBeside):
         rows.end()
         return Tried(merged.applied, merged.superseded, rejected)
 
+    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
+        tried = self.write_rows(batch, kept, order, past=True)
+        # An entity of another partition is refused, or a later value of `sequence_by` decides.
+        self.count_change(set(kept.lanes))
+        return tried
+
     def _cleared(self) -> dict[int, int]:
         """Up to which sequence number memories may have been cleared, by the partition's number."""
         cleared = forgetting.cleared_up_to(self._session) if self.has(CLEARED) else {}

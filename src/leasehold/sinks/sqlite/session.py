@@ -71,6 +71,20 @@ class Session:
         each = (f"typeof({name}) = 'text' AND leasehold_is_text({self.text(name)})" for name in names)
         return " AND ".join([*([f"typeof({number}) = 'integer'"] if number else []), *each])
 
+    @property
+    def rejected_columns(self) -> str:
+        return "body, 0, reason, source, rejected_at"
+
+    @property
+    def serial(self) -> str:
+        return "rowid"
+
+    def time_text(self, time: str) -> str:
+        return time
+
+    def bytewise(self, column: str) -> str:
+        return column
+
     def text(self, column: str) -> str:
         return as_kept(column)
 

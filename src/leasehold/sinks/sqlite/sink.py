@@ -32,6 +32,7 @@ from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Ret
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
+from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
@@ -44,7 +45,6 @@ from leasehold.sinks.sqlite import (
 )
 from leasehold.sinks.sqlite.contents import contents_of_file, set_aside_in_file
 from leasehold.sinks.sqlite.looking import compare
-from leasehold.sinks.sqlite.rejected_rows import SqliteRejectedRows
 from leasehold.sinks.sqlite.session import Session, prepare
 from leasehold.sinks.sqlite.shape import exists
 from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
@@ -141,7 +141,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     @property
     def rejected_rows(self) -> RejectedRows:
         """The rejected rows of the table, to be listed, tried again or dropped."""
-        return SqliteRejectedRows(self.spec, self._claimed, self._clock.wall)
+        return KeptRejectedRows(self._access, self._claimed)
 
     @property
     def _access(self) -> Access:

@@ -21,6 +21,7 @@ from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.columns import quoted
@@ -45,6 +46,7 @@ from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import Layout, exists, fit
 from leasehold.sinks.sqlite.tables import MADE
 from leasehold.sinks.sqlite.writing import SqliteRows, write_rows
+from leasehold.sinks.sqlite.writing_again import write_again
 from leasehold.sinks.transactions import Outcome
 
 
@@ -89,6 +91,10 @@ class SqliteTransaction(ChangesBeside):
 
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         return partial(states.write, self._connection, self._spec, schema, self.layout(fenced(schema)))
+
+    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
+        assert self.checked is not None
+        return write_again(self._connection, self._spec, self.checked.layout, batch, kept, order)
 
     def layout(self, schema: pa.Schema) -> Layout:
         """How rows of this schema are written, after `fit`."""

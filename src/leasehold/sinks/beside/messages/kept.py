@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leasehold.sinks.beside.kept_values import as_text, seconds
+from leasehold.sinks.beside.kept_values import as_bytes, as_text, count, seconds
 from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.contract import MessageName
@@ -54,9 +54,7 @@ class KeptMessages:
                 key=rows.key_text(session.spec, key),
                 at_most=at_most,
             )
-        return [
-            reading.message(MessageName(queue, name, place, at), key, *others) for name, place, at, *others in found
-        ]
+        return [_message(MessageName(queue, name, place, at), key, *others) for name, place, at, *others in found]
 
     def due(self, queue: str, at_most: int) -> list[Key]:
         """See `ParkedMessages`."""
@@ -141,3 +139,11 @@ def _put(session: Session, message: ParkedMessage, now: float) -> None:
         error=session.storable(message.error),
         now=now,
     )
+
+
+def _message(
+    name: MessageName, key: Key, body: object, about: object, deliveries: object, next_at: object, error: object
+) -> ParkedMessage:
+    """A parked message of an entity, from what was kept of it."""
+    kept = None if body is None else as_bytes(body)
+    return ParkedMessage(name, key, kept, as_text(about), count(deliveries), seconds(next_at), as_text(error))
