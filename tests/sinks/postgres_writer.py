@@ -12,14 +12,15 @@ from typing import Any
 import psycopg
 
 from leasehold.errors import SinkUnavailable
+from leasehold.sinks.beside.set_aside import kept
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
-from leasehold.sinks.postgres import rejected, rejected_rows
+from leasehold.sinks.beside.set_aside.kept import _Retry
+from leasehold.sinks.postgres import rejected
 from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.merging import Merge
-from leasehold.sinks.postgres.rejected_rows import _Retry
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staged import stager
 from leasehold.sinks.postgres.staged.rows import StagedRows
@@ -103,7 +104,7 @@ TRYING: dict[str, tuple[Any, str]] = {
     "rows written": (RowWriter, "write"),
     "tried keys remembered": (Memory, "remember_apart"),
     "order recorded": (Bookkeeping, "record_order"),
-    "rejected rows removed": (rejected_rows, "remove"),
+    "rejected rows removed": (kept, "remove"),
     "set aside again": (rejected, "insert"),
     "committed": (PostgresSink, "_committed"),
 }

@@ -7,6 +7,7 @@ nearest to them. Pure.
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 MOST_DELIVERIES = 1_000_000
 """A handler that is said to have been called more often was called so often."""
@@ -35,3 +36,8 @@ def as_text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def time_text(time: float) -> str:
+    """A time as it is kept beside a table: text that sorts by time."""
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

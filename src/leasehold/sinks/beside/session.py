@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from leasehold.sinks.rules.fence import Lane, Watermark
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table import TableSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["MINE", "Access", "Asked", "BesideTransaction", "Kind", "Session", "mine_of", "names_in"]
 
@@ -69,6 +74,41 @@ class Session(Protocol):
         """The text as the database can hold it."""
         ...
 
+    def contains(self, column: str, name: str) -> str:
+        """SQL for whether a text has the value of this name in it."""
+        ...
+
+    @property
+    def locking(self) -> str:
+        """What a SELECT ends with that locks its rows; empty where a transaction has locked the whole database."""
+        ...
+
+    def first_free(self, table: str, key: str, where: str) -> str:
+        """SQL for whether a row is among those of this WHERE that nobody else has locked. `key` are its key columns."""
+        ...
+
+    def sound(self, names: Sequence[str], number: str | None = None) -> str:
+        """SQL for whether columns have names and a number, as Leasehold writes them."""
+        ...
+
+    @property
+    def rejected_columns(self) -> str:
+        """What a rejected row has behind its place: body, whether that is text kept as bytes, reason, source, time."""
+        ...
+
+    @property
+    def serial(self) -> str:
+        """The column of `leasehold_dropped` that rises with each row."""
+        ...
+
+    def time_text(self, time: str) -> str:
+        """SQL for a time that was kept beside the table, as ISO 8601 text in UTC."""
+        ...
+
+    def bytewise(self, column: str) -> str:
+        """SQL for a text by which rows are ordered as by its bytes."""
+        ...
+
     def text(self, column: str) -> str:
         """SQL for a column of texts, in which others may have left anything: what it gives may be UTF-8 as bytes."""
         ...
@@ -98,6 +138,14 @@ class BesideTransaction(Protocol):
 
     def watermarks(self, hubs: Iterable[str]) -> Mapping[Lane, Watermark]: ...
 
+    def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
+        """Set rows aside, of events that have none."""
+        ...
+
+    def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
+        """What writes states of this schema, None for none. Raises `UsageError` for one that the table refuses."""
+        ...
+
     def count_change(self, lanes: Collection[Lane] | None = None) -> None:
         """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
         ...
@@ -109,12 +157,16 @@ class Access:
 
     changing    opens a transaction on the table, which is this pipeline's
     looking     opens a look, with nothing made, at these tables. Raises `UsageError` for somebody else's
+    viewing     opens one that sees one moment
+    read_states reads states in a look: see `KeepsStates`
     again       does once more what the database undoes for others' sake
     wall        the time, in seconds since 1970
     """
 
     changing: Callable[[], AbstractContextManager[BesideTransaction]]
     looking: Callable[..., AbstractContextManager[Session]]
+    viewing: Callable[..., AbstractContextManager[Session]]
+    read_states: Callable[[Any, pa.Schema, Sequence[Key]], dict[Key, dict[str, Any]]]
     again: Callable[[Callable[[], Any]], Any]
     wall: Callable[[], float]
 

@@ -5,7 +5,7 @@ Owns these tables, and their SQL:
     leasehold_table        one row a table: format, pipeline, mode, keys, identity of the sink, and what orders it
     leasehold_watermark    one row a pipeline, table, hub, consumer group and partition; its `id` stands for hub and
                            partition in the memory of keys
-    leasehold_dropped      one row a rejected row that a person has dropped (`rejected_rows`)
+    leasehold_dropped      one row a rejected row that a person has dropped (`sinks.beside.set_aside`)
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
     leasehold_outbox       one row an event that a handler has emitted, until it is sent (`sinks.beside.outbox`)

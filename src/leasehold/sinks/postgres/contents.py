@@ -9,10 +9,11 @@ from __future__ import annotations
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
+from leasehold.sinks.beside.parking import table as parked
+from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
-from leasehold.sinks.postgres import parked, rejected
+from leasehold.sinks.postgres import rejected
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation
-from leasehold.sinks.postgres.names import PARKED
 from leasehold.sinks.postgres.session import Session
 
 
@@ -31,5 +32,5 @@ def set_aside(session: Session, shown: str) -> SetAsideCounts:
     """What is set aside beside it."""
     check_tables(session, [session.spec.rejected, PARKED, OUTBOX], shown)
     rows = rejected.counts(session) if kind_of_relation(session, session.spec.rejected) else (0, 0)
-    count, oldest, following = parked.counts(session) if kind_of_relation(session, PARKED) else (0, None, None)
+    count, oldest, following = parked.counts(session)
     return SetAsideCounts(*rows, count, oldest, following, outbox.counts(session))

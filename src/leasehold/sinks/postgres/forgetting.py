@@ -19,10 +19,12 @@ import psycopg
 
 from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention, is_of
+from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.set_aside.kept import remove
 from leasehold.sinks.postgres import rejected as aside
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
-from leasehold.sinks.postgres.names import CLEARED, DROPPED, PLACE
+from leasehold.sinks.postgres.names import CLEARED, PLACE
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.table import ordered_keys
@@ -90,7 +92,7 @@ def forget(session: Session, key: Mapping[str, str]) -> Forgotten:
     if kind_of_relation(session, spec.rejected):
         after = None
         while some := aside.page(session, after, AT_A_TIME):
-            rejected += len(aside.remove(session, [row for row in some if is_of(row, key)]))
+            rejected += len(remove(session, [row for row in some if is_of(row, key)]))
             after = some[-1]
     return Forgotten(memories, rejected)
 

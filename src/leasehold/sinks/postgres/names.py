@@ -9,28 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.beside.entities import ENTITY
+from leasehold.sinks.beside.messages.table import MESSAGES
 from leasehold.sinks.beside.outbox.table import OUTBOX
+from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.rules.table import TableSpec
 
 NEEDED = ("leasehold_table", "leasehold_watermark")
 """The tables without which there is no entity table in a schema."""
 
-DROPPED = "leasehold_dropped"
-"""Where rejected rows are noted that a person has dropped."""
-
 PLACE, CLEARED = "leasehold_place", "leasehold_cleared"
 """Where partitions were, and when; and up to where memories of keys may have been cleared."""
-
-PARKED = "leasehold_parked"
-"""Events that wait until their handler is tried again."""
-
-MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY = "leasehold_message", "leasehold_message_sent", "leasehold_message_entity"
-MESSAGE_PARKED = "leasehold_message_parked"
-MESSAGES = (MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY, MESSAGE_PARKED)
-"""Messages of queues that are done, what they were sent as, at which version each entity is, and messages that wait."""
-
-ENTITY = "leasehold_entity"
-"""At which version each entity is whose events are in several partitions."""
 
 STAGED = "leasehold_staged"
 """Where tasks put the rows of a batch, for the driver to merge."""

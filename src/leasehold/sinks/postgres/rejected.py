@@ -8,10 +8,10 @@ bytes; `is_text` says that they are text, in UTF-8: a body may have a NUL, which
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
+from leasehold.sinks.beside.set_aside.contract import RejectedRow
+from leasehold.sinks.beside.set_aside.kept import EVENT, row_of
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.rules.fence import Admission
 from leasehold.sinks.rules.rejected import Rejected
@@ -19,19 +19,8 @@ from leasehold.sinks.rules.rejected import Rejected
 _ALL = ("hub", "partition", "sequence_number", "place", "body", "is_text", "reason", "source", "rejected_at")
 
 
-def time_as_text(column: str) -> str:
-    """SQL for a time as ISO 8601 text in UTC."""
-    return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
-
-
-EVENT = "hub, partition, sequence_number, place"
-COLUMNS = f"{EVENT}, body, is_text, reason, source, {time_as_text('rejected_at')}"
 _DEAD = r'"deliveries":\s*\d+,\s*"traceback":\s*"'
 """In the source of an event whose handler has raised; text, since JSON of others may be none to the server."""
-_LISTED = (
-    "unnest(%(hubs)s::text[], %(partitions)s::text[], %(numbers)s::bigint[], %(places)s::integer[], "
-    "%(times)s::timestamptz[])"
-)
 
 
 def make_or_check(session: Session, *, there: bool) -> None:
@@ -106,50 +95,16 @@ def as_bytes(body: object) -> tuple[bytes | None, bool]:
     return str(body).encode("utf-8", "replace"), True
 
 
-def remove(session: Session, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
-    """Remove those of these rows that are there as they were listed; returns them."""
-    hubs, partitions, numbers = parted([row.event for row in rows])
-    gone = session.rows(
-        f"DELETE FROM {session.names.rejected} AS old USING {_LISTED} AS listed({EVENT}, at) WHERE "
-        "(old.hub, old.partition, old.sequence_number, old.place, old.rejected_at) = "
-        "(listed.hub, listed.partition, listed.sequence_number, listed.place, listed.at) "
-        "RETURNING old.hub, old.partition, old.sequence_number, old.place",
-        hubs=hubs,
-        partitions=partitions,
-        numbers=numbers,
-        places=[row.place for row in rows],
-        times=[row.rejected_at for row in rows],
-    )
-    removed = set(gone)
-    return [row for row in rows if (*of_event(row), row.place) in removed]
-
-
-def parted(events: Sequence[EventId]) -> tuple[list[str], list[str], list[int]]:
-    return (
-        [event.hub for event in events],
-        [event.partition for event in events],
-        [event.sequence_number for event in events],
-    )
-
-
-def of_event(row: RejectedRow) -> tuple[str, str, int]:
-    return row.event.hub, row.event.partition, row.event.sequence_number
-
-
-def row_of(row: tuple[Any, ...]) -> RejectedRow:
-    hub, partition, number, place, body, is_text, *others = row
-    return RejectedRow(EventId(hub, partition, number), place, body.decode() if is_text else body, *others)
-
-
 def page(session: Session, after: RejectedRow | None, at_most: int) -> list[RejectedRow]:
     """Rows behind `after`, in their order."""
     where = "" if after is None else f"WHERE ({EVENT}) > (%(hub)s, %(partition)s, %(number)s, %(place)s) "
-    hub, partition, number = (None, None, None) if after is None else of_event(after)
+    event = None if after is None else after.event
     rows = session.rows(
-        f"SELECT {COLUMNS} FROM {session.names.rejected} {where}ORDER BY {EVENT} LIMIT %(at_most)s",
-        hub=hub,
-        partition=partition,
-        number=number,
+        f"SELECT {EVENT}, {session.rejected_columns} FROM {session.names.rejected} {where}ORDER BY {EVENT} "
+        "LIMIT %(at_most)s",
+        hub=event and event.hub,
+        partition=event and event.partition,
+        number=event and event.sequence_number,
         place=None if after is None else after.place,
         at_most=at_most,
     )

@@ -70,6 +70,41 @@ class Session:
         """The text as a column can hold it."""
         return text.replace("\0", "\\0")
 
+    def contains(self, column: str, name: str) -> str:
+        """Whether a text has the value of this name in it."""
+        return f"strpos({column}, %({name})s) > 0"
+
+    @property
+    def locking(self) -> str:
+        """What a SELECT ends with that locks its rows."""
+        return "FOR UPDATE"
+
+    def first_free(self, table: str, key: str, where: str) -> str:
+        """Whether a row is among those of this WHERE that nobody else has locked."""
+        return f"ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {where} FOR UPDATE SKIP LOCKED))"
+
+    def sound(self, names: Sequence[str], number: str | None = None) -> str:
+        """Columns have what they are declared to."""
+        return "true"
+
+    @property
+    def rejected_columns(self) -> str:
+        """What a rejected row has behind its place."""
+        return f"body, is_text, reason, source, {self.time_text('rejected_at')}"
+
+    @property
+    def serial(self) -> str:
+        """The column of `leasehold_dropped` that rises with each row."""
+        return "id"
+
+    def time_text(self, time: str) -> str:
+        """A time as ISO 8601 text in UTC."""
+        return f"to_char({time} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+
+    def bytewise(self, column: str) -> str:
+        """A text by which rows are ordered as by its bytes."""
+        return f'{column} COLLATE "C"'
+
     def text(self, column: str) -> str:
         """A column of texts, which are texts."""
         return column

@@ -33,32 +33,24 @@ from leasehold.postgres.connections import Connection, Connections, Errors, Roll
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
 from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
-from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName
-from leasehold.sinks.beside.messages.contract import MessageOutcome as Outcome
-from leasehold.sinks.beside.messages.parking import ParkedMessages
-from leasehold.sinks.beside.messages.rows import fenced
-from leasehold.sinks.beside.outbox.contract import Outbox
-from leasehold.sinks.beside.outbox.sending import KeptOutbox
-from leasehold.sinks.beside.parking.listing import ParkedRow
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, Selection, SetAsideCounts
-from leasehold.sinks.postgres import contents, forgetting, messages, names, parked, states
+from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
+from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
+from leasehold.sinks.beside.sink import BesideSink
+from leasehold.sinks.postgres import contents, forgetting, names, related, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
-from leasehold.sinks.postgres.messages.parked import PostgresParkedMessages
-from leasehold.sinks.postgres.rejected_rows import PostgresRejectedRows
 from leasehold.sinks.postgres.session import Session, check_same, gone, settings_of, until_it_stays
 from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
 from leasehold.sinks.postgres.staged.table import LeftBehind, discard
-from leasehold.sinks.postgres.states import related, versions
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.postgres.trial import write_a_row
-from leasehold.sinks.rules.batch import Arrangement, Batch, Kept, KnownEntity
-from leasehold.sinks.rules.fence import Lane, Plan
+from leasehold.sinks.rules.batch import Arrangement, Batch, Kept
+from leasehold.sinks.rules.fence import Plan
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import ParkedEvent
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.sinks.staged import StagedArrangement, StagedBatch, StagedRowsGone, arranged
@@ -83,7 +75,7 @@ def open_postgres_sink(url: str, spec: TableSpec, base: Path, timeout: float) ->
     return PostgresSink(url, spec, timeout=timeout)
 
 
-class PostgresSink(TransactionalSink[PostgresTransaction]):
+class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
     """The entity table of `spec` in the database at `url`; what is missing is made.
 
     `timeout` is the longest to wait for another writer, and for a connection, in seconds. Every method may raise
@@ -182,7 +174,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
         def once() -> Cleared:
             with self._claimed() as transaction:
-                transaction.need(names.DROPPED, names.PLACE, names.CLEARED)
+                transaction.need(DROPPED, names.PLACE, names.CLEARED)
                 transaction.check_beside()
                 return forgetting.clear(transaction.session, transaction.bookkeeping, retention, now, after, at_most)
 
@@ -191,7 +183,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     @property
     def rejected_rows(self) -> RejectedRows:
         """The rejected rows of the table, to be listed, tried again or dropped."""
-        return PostgresRejectedRows(self.spec, self._claimed, self._again, self._clock.wall)
+        return KeptRejectedRows(self._access, self._claimed)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
@@ -203,76 +195,6 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         with self._using() as session:
             states.check(session, referred=referred)
 
-    def check_parked(self) -> None:
-        """See `KeepsParked`."""
-        with self._claimed() as transaction:
-            transaction.need(names.PARKED)
-
-    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
-        """See `KeepsParked`."""
-        with self._looking(names.PARKED) as session:
-            return parked.entities(session, (hub, partition))
-
-    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
-        """See `KeepsParked`."""
-        with self._looking(names.PARKED) as session:
-            return parked.events(session, (hub, partition), keys, at_most)
-
-    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
-        """See `ListsParked`."""
-        with self._claimed() as transaction:
-            there = transaction.has(names.PARKED)
-            return parked.rows(transaction.session, selection, limit, after) if there else []
-
-    def hurry_parked(self, events: Collection[EventId]) -> int:
-        """See `ListsParked`."""
-        return self._change_parked(events, parked.hurry)
-
-    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
-        """See `ListsParked`."""
-        return self._change_parked(
-            events, lambda session, some: parked.drop(session, some, reason, self._clock.wall()), names.DROPPED
-        )
-
-    def _change_parked(
-        self, events: Collection[EventId], change: Callable[[Session, Collection[EventId]], int], *needed: str
-    ) -> int:
-        lanes = {(event.hub, event.partition) for event in events}
-
-        def once() -> int:
-            with self._claimed() as transaction:
-                transaction.need(names.PARKED, *needed)
-                transaction.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
-                transaction.bookkeeping.count_change(lanes)
-                return change(transaction.session, events)
-
-        return self._again(once)
-
-    def check_entities(self) -> None:
-        """See `KeepsVersions`."""
-        with self._claimed() as transaction:
-            transaction.need(names.PARKED, names.ENTITY)
-
-    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        """See `KeepsVersions`."""
-        with self._looking(self.spec.name, names.PARKED, names.ENTITY) as session:
-            return versions.known(session, schema, keys)
-
-    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
-        """See `KeepsVersions`."""
-        with self._looking(names.PARKED) as session:
-            return parked.firsts(session, keys)
-
-    @property
-    def parked_messages(self) -> ParkedMessages:
-        """See `ParksMessages`."""
-        return PostgresParkedMessages(self._claimed, self._again, self._clock.wall)
-
-    @property
-    def outbox(self) -> Outbox:
-        """See `KeepsOutbox`."""
-        return KeptOutbox(self._access)
-
     def check_related(self, tables: Collection[str]) -> None:
         """See `RelatesTables`."""
         with self._using() as session:
@@ -283,43 +205,6 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
         with self._using() as session, session.connection.transaction():
             session.run("SET CONSTRAINTS ALL IMMEDIATE")
             return related.shown(session, name, self._connections.shown)
-
-    def check_messages(self, schema: pa.Schema) -> None:
-        """See `KeepsMessages`."""
-        self.check_states()
-        self.check(fenced(schema))
-        with self._claimed() as transaction:
-            transaction.need(*names.MESSAGES)
-            messages.check(transaction.session)
-
-    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
-        """See `KeepsMessages`."""
-        return self.read_messages(schema, key, [message])[0]
-
-    def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
-        """See `KeepsMessages`."""
-
-        def once() -> list[KnownOfMessage]:
-            with self._using() as session, session.connection.transaction():
-                session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                check_tables(session, [self.spec.name, *names.MESSAGES], self._connections.shown)
-                return messages.read(session, schema, key, named, self._clock.wall())
-
-        return self._again(once)
-
-    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> Outcome:
-        """See `KeepsMessages`."""
-        return self.apply_messages(schema, [change], remember)[0]
-
-    def apply_messages(self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float) -> list[Outcome]:
-        """See `KeepsMessages`."""
-
-        def once() -> list[Outcome]:
-            with self._claimed() as transaction:
-                layout, now = transaction.layout(fenced(schema)), self._clock.wall()
-                return messages.apply(transaction.session, schema, layout, changes, now, remember)
-
-        return self._again(once)
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with all that was made undone, and a row written on trial. Whether the table is there."""
@@ -350,7 +235,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
 
     @property
     def _access(self) -> Access:
-        return Access(self._claimed, self._looking, self._again, self._clock.wall)
+        return Access(self._claimed, self._looking, self._viewing, states.read, self._again, self._clock.wall)
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The sink may be used again afterwards."""
@@ -391,6 +276,13 @@ class PostgresSink(TransactionalSink[PostgresTransaction]):
     @contextmanager
     def _looking(self, *tables: str) -> Iterator[Session]:
         with self._using() as session:
+            check_tables(session, tables, self._connections.shown)
+            yield session
+
+    @contextmanager
+    def _viewing(self, *tables: str) -> Iterator[Session]:
+        with self._using() as session, session.connection.transaction():
+            session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             check_tables(session, tables, self._connections.shown)
             yield session
 

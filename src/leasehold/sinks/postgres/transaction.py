@@ -6,37 +6,46 @@ Owns the way from a batch to its staged rows, and the making of what belongs to 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from leasehold.postgres.connections import ROLLED_BACK
 from leasehold.postgres.place import check_relations
+from leasehold.sinks.beside import entities
+from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import Forgotten
+from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside.messages.rows import fenced
+from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY, MESSAGE_PARKED
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
+from leasehold.sinks.beside.parking import table as parked
+from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.set_aside.trying import Tried
-from leasehold.sinks.postgres import forgetting, identities, memory, messages, parked, rejected
+from leasehold.sinks.beside.transaction import ChangesBeside
+from leasehold.sinks.postgres import forgetting, identities, memory, rejected, states
 from leasehold.sinks.postgres.at_once import Chance
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
+from leasehold.sinks.postgres.entity_locks import locked
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, ENTITY, MESSAGE_ENTITY, MESSAGE_PARKED, PARKED, PLACE
+from leasehold.sinks.postgres.names import CLEARED, PLACE
+from leasehold.sinks.postgres.related import Steps
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session, until_it_stays
 from leasehold.sinks.postgres.staged.rows import StagedRows
 from leasehold.sinks.postgres.staging import Filled, Staging
-from leasehold.sinks.postgres.states import versions
-from leasehold.sinks.postgres.states.related import Steps
 from leasehold.sinks.rules import claims
-from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
+from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.fence import Lane, Plan, Watermark
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.staged import StagedKept
@@ -53,7 +62,7 @@ class Checked:
     chance: Chance = field(default_factory=Chance, compare=False)
 
 
-class PostgresTransaction:
+class PostgresTransaction(ChangesBeside):
     """One transaction of `session`. `staged_as` says which temporary tables its connection has.
 
     `patience` are the seconds for which a merge is tried again that the server undoes.
@@ -74,7 +83,6 @@ class PostgresTransaction:
         self.claim = self.bookkeeping.claim
         self.recorded_order = self.bookkeeping.recorded_order
         self.reader_beside = self.bookkeeping.reader_beside
-        self.count_change = self.bookkeeping.count_change
         self.watermarks = self.bookkeeping.watermarks
         self.leave_none_whole = self.bookkeeping.leave_none_whole
 
@@ -85,6 +93,9 @@ class PostgresTransaction:
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=others)
+
+    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
+        self.bookkeeping.count_change(lanes)
 
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
@@ -101,25 +112,11 @@ class PostgresTransaction:
         if self.has(PARKED):
             parked.remove_all(self._session)
         if self.has(ENTITY):
-            versions.forget_all(self._session)
+            entities.forget_all(self._session)
         self.bookkeeping.note_made(made=False)
         self.bookkeeping.forget_order()
         if self._session.spec.memory:
             self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
-
-    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
-        self._check_parked()
-        return parked.are_there(self._session, (hub, partition), numbers)
-
-    def park(self, parking: Parking, now: float) -> None:
-        self._check_parked()
-        parked.change(self._session, parking, now)
-        if parking.retried and not parking.by_guest:
-            self.bookkeeping.count_change({(parking.hub, parking.partition)})
-
-    def _check_parked(self) -> None:
-        if not self.has(PARKED):
-            raise claims.was_dropped(self._session.spec, PARKED)
 
     def forget(self, key: Mapping[str, str]) -> Forgotten:
         """Forget what is kept of an entity beside its row, by its key as text."""
@@ -129,28 +126,14 @@ class PostgresTransaction:
         emitted = outbox.forget(session, key) if self.has(OUTBOX) else 0
         waiting += messages.forget_parked(session, key) if self.has(MESSAGE_PARKED) else 0
         known = messages.forget(session, key) if self.has(MESSAGE_ENTITY) else 0
-        known += versions.forget(session, key) if self.has(ENTITY) else 0
+        known += entities.forget(session, key) if self.has(ENTITY) else 0
         return Forgotten(found.memories + known, found.rejected + waiting + emitted)
 
-    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
-        if not self.has(OUTBOX):
-            raise claims.was_dropped(self._session.spec, OUTBOX)
-        outbox.put(self._session, events, now)
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        return states.read(self._session, schema, keys)
 
-    def unpark_above(self, marks: Mapping[Lane, int]) -> None:
-        if self.has(PARKED):
-            parked.remove_above(self._session, marks)
-
-    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
-        if not self.has(ENTITY):
-            raise claims.was_dropped(self._session.spec, ENTITY)
-        return versions.locked(self._session, keys)
-
-    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        return versions.known(self._session, schema, keys)
-
-    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
-        versions.raised(self._session, keys, latest)
+    def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
+        return locked(self._session, keys)
 
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         assert self.checked is not None
@@ -160,7 +143,7 @@ class PostgresTransaction:
         if self.has(CLEARED):
             forgetting.void_cleared(self._session)
         if self.has(ENTITY):
-            versions.forget_all(self._session)
+            entities.forget_all(self._session)
         self.bookkeeping.forget_order()
         if self._session.spec.memory and kind_of_relation(self._session, self._session.spec.memory):
             check_tables(self._session, [self._session.spec.memory], self._shown)
@@ -245,6 +228,12 @@ class PostgresTransaction:
         self.bookkeeping.note_made(made=True)
         self.checked = Checked(state_of(session, self._mine), schema, layout)
 
+    def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
+        rejected.insert(self._session, rows, now)
+
+    def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
+        return partial(states.write, self._session, schema, self.layout(fenced(schema)))
+
     def layout(self, schema: pa.Schema) -> Layout:
         """How rows of this schema are written, after `fit`."""
         self.fit(schema)
@@ -282,6 +271,12 @@ class PostgresTransaction:
         rejected = rows.rejected(merged.broken)
         rows.end()
         return Tried(merged.applied, merged.superseded, rejected)
+
+    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
+        tried = self.write_rows(batch, kept, order, past=True)
+        # An entity of another partition is refused, or a later value of `sequence_by` decides.
+        self.count_change(set(kept.lanes))
+        return tried
 
     def _cleared(self) -> dict[int, int]:
         """Up to which sequence number memories may have been cleared, by the partition's number."""

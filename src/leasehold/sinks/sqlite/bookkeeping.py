@@ -7,16 +7,16 @@ Owns these tables, and their SQL:
     leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last; also after the
                            entity was deleted, so that a late older event does not bring it back
     <table>_rejected       the events that were set aside (`rejected`)
-    leasehold_parked       events that wait, and those of their entity behind them (`sqlite_beside`)
+    leasehold_parked       events that wait, and those of their entity behind them (`sinks.beside.parking`)
     leasehold_outbox       events that handlers have emitted, until they are sent (`sinks.beside.outbox`)
-    leasehold_identity_<table>  what events are known by that a producer may send twice (`sqlite_beside`)
+    leasehold_identity_<table>  what events are known by that a producer may send twice (`identities`)
     leasehold_place, leasehold_cleared  where partitions were and when, and up to where memories may have been cleared
-                           (`sqlite_beside`)
+                           (`forgetting`)
     leasehold_message, leasehold_message_sent, leasehold_message_entity, leasehold_message_parked  messages of queues
                            that are done, what they were sent as, versions of entities, and messages that wait
-                           (`sqlite_beside`)
-    leasehold_entity       versions of entities whose events are in several partitions (`sqlite_beside`)
-    leasehold_dropped      of those, what a person has dropped (`sqlite_beside`, which makes it when it is needed)
+                           (`sinks.beside.messages`)
+    leasehold_entity       versions of entities whose events are in several partitions (`sinks.beside.entities`)
+    leasehold_dropped      of those, what a person has dropped (`sinks.beside.set_aside`)
 
 Promises that a table has one owner: another pipeline, mode or set of keys is refused. Refuses to go on
 when the entity table is gone and its watermarks are not: what was applied would be missing for good. Every

@@ -14,10 +14,10 @@ from pathlib import Path
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.beside.outbox import table as outbox
+from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite import parked_rows
 from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import exists
 from leasehold.sqlite_file import DatabaseFile
@@ -40,6 +40,7 @@ def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCo
     if not path.exists():
         return SetAsideCounts()
     with _reading(path, timeout) as connection:
+        session = Session(connection, spec)
         rejected: tuple[int, int] = (0, 0)
         if exists(connection, spec.rejected):
             dead = "json_valid(source) AND json_extract(source, '$.traceback') IS NOT NULL"
@@ -48,8 +49,8 @@ def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCo
                 f"SELECT count(*), {f'count(CASE WHEN {dead} THEN 1 END)' if 'source' in columns else 0} "
                 f"FROM {quoted(spec.rejected)}"
             )
-        count, oldest, following = parked_rows.counts(connection, spec)
-        emitted = outbox.counts(Session(connection, spec))
+        count, oldest, following = parked.counts(session)
+        emitted = outbox.counts(session)
     return SetAsideCounts(*rejected, count, oldest, following, emitted)
 
 

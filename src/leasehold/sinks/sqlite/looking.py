@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,8 +17,8 @@ import pyarrow as pa
 from leasehold.errors import SinkError
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite.rejected_rows import Begin
 from leasehold.sinks.sqlite.shape import exists, fit
+from leasehold.sinks.sqlite.transaction import SqliteTransaction
 
 
 class _Undone(Exception):
@@ -27,7 +28,7 @@ class _Undone(Exception):
 def compare(
     path: Path,
     spec: TableSpec,
-    begin: Begin,
+    begin: Callable[[], AbstractContextManager[SqliteTransaction]],
     schema: pa.Schema | None,
 ) -> tuple[bool, tuple[str, ...]]:
     """See `ComparesSchema` and `AddsColumns`: both answers. `begin` opens a transaction of the sink."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.rules.columns import quoted
@@ -92,8 +91,3 @@ def _make_unique(connection: sqlite3.Connection, spec: TableSpec) -> None:
 def _there(connection: sqlite3.Connection, spec: TableSpec) -> set[str]:
     """The columns that the table has, none if it is missing."""
     return {folded(name) for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (spec.rejected,))}
-
-
-def time_text(time: float) -> str:
-    """A time as it is kept beside a table: text that sorts by time."""
-    return datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

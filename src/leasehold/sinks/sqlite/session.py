@@ -15,6 +15,7 @@ from typing import Any
 from leasehold.sinks.beside.session import Asked, Kind
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.kept import as_kept, number
 from leasehold.sinks.sqlite.shape import exists
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\)s|%)")
@@ -56,12 +57,52 @@ class Session:
     def storable(self, text: str) -> str:
         return text
 
+    def contains(self, column: str, name: str) -> str:
+        return f"instr({column}, %({name})s) > 0"
+
+    @property
+    def locking(self) -> str:
+        return ""
+
+    def first_free(self, table: str, key: str, where: str) -> str:
+        return f"({key}) IN (SELECT {key} FROM {table} WHERE {where})"
+
+    def sound(self, names: Sequence[str], number: str | None = None) -> str:
+        each = (f"typeof({name}) = 'text' AND leasehold_is_text({self.text(name)})" for name in names)
+        return " AND ".join([*([f"typeof({number}) = 'integer'"] if number else []), *each])
+
+    @property
+    def rejected_columns(self) -> str:
+        return "body, 0, reason, source, rejected_at"
+
+    @property
+    def serial(self) -> str:
+        return "rowid"
+
+    def time_text(self, time: str) -> str:
+        return time
+
+    def bytewise(self, column: str) -> str:
+        return column
+
     def text(self, column: str) -> str:
-        """A column as its bytes: what is no UTF-8 would fail the whole query."""
-        return f"CAST({column} AS BLOB)"
+        return as_kept(column)
 
     def number(self, column: str) -> str:
-        return f"CASE WHEN typeof({column}) IN ('integer', 'real') THEN {column} ELSE 0 END"
+        return number(column)
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Make the functions that are used here; once for a connection."""
+    connection.create_function("leasehold_is_text", 1, _is_text, deterministic=True)
+
+
+def _is_text(kept: bytes) -> bool:
+    try:
+        kept.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1000)

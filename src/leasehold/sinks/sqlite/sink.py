@@ -29,37 +29,23 @@ from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
-from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
-from leasehold.sinks.beside.messages.parking import ParkedMessages
-from leasehold.sinks.beside.messages.rows import fenced
-from leasehold.sinks.beside.outbox.contract import Outbox
-from leasehold.sinks.beside.outbox.sending import KeptOutbox
-from leasehold.sinks.beside.parking.listing import ParkedRow
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, Selection, SetAsideCounts
-from leasehold.sinks.rules.batch import KnownEntity
+from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
+from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
+from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.rules.columns import quoted
-from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import ParkedEvent
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
     bookkeeping,
     forgetting,
-    messages,
-    parked,
-    parked_messages,
-    parked_rows,
-    rejected,
     related,
     states,
-    versions,
 )
 from leasehold.sinks.sqlite.contents import contents_of_file, set_aside_in_file
 from leasehold.sinks.sqlite.looking import compare
-from leasehold.sinks.sqlite.rejected_rows import SqliteRejectedRows
-from leasehold.sinks.sqlite.session import Session
+from leasehold.sinks.sqlite.session import Session, prepare
 from leasehold.sinks.sqlite.shape import exists
 from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
@@ -71,7 +57,7 @@ def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> S
     return SqliteSink(local_file_of(url, base, "url"), spec, timeout=timeout)
 
 
-class SqliteSink(TransactionalSink["SqliteTransaction"]):
+class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     """The entity table of `spec` in the SQLite file at `path`; file and table are made when they are missing.
 
     `timeout` is the longest to wait for another writer, in seconds. Every method may raise `SinkUnavailable`,
@@ -89,7 +75,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
             broken=SinkError,
             create=True,
             timeout=timeout,
-            setup=parked_rows.prepare,
+            setup=prepare,
         )
         self._checked: WeakKeyDictionary[sqlite3.Connection, Checked] = WeakKeyDictionary()  # each thread has its own
 
@@ -142,52 +128,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
         with self._explained(), self._file.reading() as connection, self._inner():
             states.check(connection, self.spec)
 
-    def check_parked(self) -> None:
-        """See `KeepsParked`."""
-        with self._claimed() as transaction:
-            parked.check(transaction.connection)
-
-    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
-        """See `KeepsParked`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return parked.entities(connection, self.spec, (hub, partition))
-
-    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
-        """See `KeepsParked`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return parked.events(connection, self.spec, (hub, partition), keys, at_most)
-
-    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
-        """See `ListsParked`."""
-        with self._claimed() as transaction:
-            return parked_rows.rows(transaction.connection, self.spec, selection, limit, after)
-
-    def hurry_parked(self, events: Collection[EventId]) -> int:
-        """See `ListsParked`."""
-        with self._claimed() as transaction:
-            return parked_rows.hurry(transaction.connection, self.spec, events)
-
-    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
-        """See `ListsParked`."""
-        with self._claimed() as transaction:
-            now = rejected.time_text(self._clock.wall())
-            return parked_rows.drop(transaction.connection, self.spec, events, reason, now)
-
-    def check_entities(self) -> None:
-        """See `KeepsVersions`."""
-        with self._claimed() as transaction:
-            versions.check(transaction.connection)
-
-    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        """See `KeepsVersions`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return versions.known(connection, self.spec, schema, keys)
-
-    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
-        """See `KeepsVersions`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return parked.firsts(connection, self.spec, keys)
-
     def check_related(self, tables: Collection[str]) -> None:
         """See `RelatesTables`."""
         with self._explained(), self._file.reading() as connection, self._inner():
@@ -198,51 +138,14 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
         with self._explained(), self._file.reading() as connection, self._inner():
             return related.shown(connection, self.spec, name)
 
-    def check_messages(self, schema: pa.Schema) -> None:
-        """See `KeepsMessages`."""
-        self.check(fenced(schema))
-        with self._claimed() as transaction:
-            messages.check(transaction.connection, self.spec)
-
-    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
-        """See `KeepsMessages`."""
-        return self.read_messages(schema, key, [message])[0]
-
-    def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
-        """See `KeepsMessages`."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return messages.read(connection, self.spec, schema, key, named, self._clock.wall())
-
-    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
-        """See `KeepsMessages`."""
-        return self.apply_messages(schema, [change], remember)[0]
-
-    def apply_messages(
-        self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float
-    ) -> list[MessageOutcome]:
-        """See `KeepsMessages`."""
-        with self._claimed() as transaction:
-            layout, now = transaction.layout(fenced(schema)), self._clock.wall()
-            return messages.apply(transaction.connection, self.spec, schema, layout, changes, now, remember)
-
-    @property
-    def parked_messages(self) -> ParkedMessages:
-        """See `ParksMessages`."""
-        return parked_messages.SqliteParkedMessages(self.spec, self._changing, self._looking, self._clock.wall)
-
     @property
     def rejected_rows(self) -> RejectedRows:
         """The rejected rows of the table, to be listed, tried again or dropped."""
-        return SqliteRejectedRows(self.spec, self._claimed, self._clock.wall)
-
-    @property
-    def outbox(self) -> Outbox:
-        """See `KeepsOutbox`."""
-        return KeptOutbox(self._access)
+        return KeptRejectedRows(self._access, self._claimed)
 
     @property
     def _access(self) -> Access:
-        return Access(self._claimed, self._view, lambda act: act(), self._clock.wall)
+        return Access(self._claimed, self._view, self._view, _read, lambda act: act(), self._clock.wall)
 
     def close(self) -> None:
         """Close this thread's connection. The sink may be used again afterwards."""
@@ -251,18 +154,8 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
         self._file.close()
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        with self._claimed() as transaction:
-            yield transaction.connection
-
-    @contextmanager
-    def _looking(self) -> Iterator[sqlite3.Connection]:
-        with self._explained(), self._file.reading() as connection, self._inner():
-            yield connection
-
-    @contextmanager
     def _view(self, *tables: str) -> Iterator[Session]:
-        with self._looking() as connection:
+        with self._explained(), self._file.reading() as connection, self._inner():
             yield Session(connection, self.spec)
 
     @contextmanager
@@ -298,3 +191,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"]):
             if primary_code(error) != sqlite3.SQLITE_ERROR:
                 raise
             raise SinkError(f"{self._path}: the table {self.spec.name} cannot be written: {error}") from error
+
+
+def _read(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+    return states.read(session.connection, session.spec, schema, keys)

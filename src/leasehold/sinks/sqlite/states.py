@@ -25,7 +25,7 @@ from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec, folded
 from leasehold.sinks.rules.values import convert
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
-from leasehold.sinks.sqlite.shape import Layout
+from leasehold.sinks.sqlite.shape import Layout, exists
 
 _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
 
@@ -115,6 +115,8 @@ def _reader(type_: pa.DataType) -> Callable[[Any], Any]:
 def check(connection: sqlite3.Connection, spec: TableSpec) -> None:
     """Refuse a table that may refuse a row for more than its types. Raises `ConfigError`."""
     keys = {folded(name) for name in spec.keys}
+    if not exists(connection, spec.name):
+        return
     others = []
     for index, origin in connection.execute(
         'SELECT name, origin FROM pragma_index_list(?) WHERE "unique"', (spec.name,)

@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from leasehold.sinks.beside.outbox import table as outbox
-from leasehold.sinks.rules import claims
-from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
+from leasehold.sinks.beside import entities
+from leasehold.sinks.beside.entities import ENTITY
+from leasehold.sinks.beside.kept_values import time_text
+from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside.messages.rows import fenced
+from leasehold.sinks.beside.parking import table as parked
+from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.set_aside.trying import Tried
+from leasehold.sinks.beside.transaction import ChangesBeside
+from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.content import content_of
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.fence import Lane, Plan, Watermark
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.rules.row_by_row import Written
@@ -30,16 +38,15 @@ from leasehold.sinks.sqlite import (
     bookkeeping,
     forgetting,
     identities,
-    messages,
-    parked,
     rejected,
     related,
-    versions,
+    states,
 )
 from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import Layout, exists, fit
 from leasehold.sinks.sqlite.tables import MADE
 from leasehold.sinks.sqlite.writing import SqliteRows, write_rows
+from leasehold.sinks.sqlite.writing_again import write_again
 from leasehold.sinks.transactions import Outcome
 
 
@@ -52,13 +59,13 @@ class Checked:
     layout: Layout
 
 
-class SqliteTransaction:
+class SqliteTransaction(ChangesBeside):
     """One transaction, which has locked the whole database. See `TableTransaction`."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec, checked: Checked | None) -> None:
         self._connection = connection
         self._spec = spec
-        self.session = Session(connection, spec)
+        self._session = Session(connection, spec)
         self._steps = related.Steps(connection, spec)
         self.checked = checked
         self.added: tuple[str, ...] = ()  # columns, in this transaction
@@ -67,6 +74,10 @@ class SqliteTransaction:
     def connection(self) -> sqlite3.Connection:
         return self._connection
 
+    @property
+    def session(self) -> Session:
+        return self._session
+
     def need(self, *tables: str) -> None:
         for table in tables:
             for statement in MADE[table]:
@@ -74,6 +85,16 @@ class SqliteTransaction:
 
     def has(self, table: str) -> bool:
         return exists(self._connection, table)
+
+    def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
+        rejected.insert(self._connection, self._spec, rows, time_text(now))
+
+    def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
+        return partial(states.write, self._connection, self._spec, schema, self.layout(fenced(schema)))
+
+    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
+        assert self.checked is not None
+        return write_again(self._connection, self._spec, self.checked.layout, batch, kept, order)
 
     def layout(self, schema: pa.Schema) -> Layout:
         """How rows of this schema are written, after `fit`."""
@@ -91,7 +112,7 @@ class SqliteTransaction:
         return bookkeeping.reader_beside(self._connection, self._spec, hub)
 
     def queue_beside(self) -> str | None:
-        return messages.queue_of(self._connection, self._spec)
+        return messages.queue_of(self.session) if self.has(messages.MESSAGE_ENTITY) else None
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         """The whole database is locked."""
@@ -117,41 +138,27 @@ class SqliteTransaction:
         bookkeeping.count_change(self._connection, self._spec)
         forgetting.void_places(self._connection, self._spec)  # a reset: events are applied anew
         if not exists(self._connection, self._spec.name):
-            parked.remove_all(self._connection, self._spec)
-            versions.forget_all(self._connection, self._spec)
+            if self.has(PARKED):
+                parked.remove_all(self.session)
+            self._forget_versions()
 
-    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
-        return parked.are_there(self._connection, self._spec, (hub, partition), numbers)
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        return states.read(self._connection, self._spec, schema, keys)
 
-    def park(self, parking: Parking, now: float) -> None:
-        parked.change(self._connection, self._spec, parking, now)
-        if parking.retried and not parking.by_guest:
-            bookkeeping.count_change(self._connection, self._spec, (parking.hub, parking.partition))
-
-    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
-        if not self.has(outbox.OUTBOX):
-            raise claims.was_dropped(self._spec, outbox.OUTBOX)
-        outbox.put(self.session, events, now)
-
-    def unpark_above(self, marks: Mapping[Lane, int]) -> None:
-        parked.remove_above(self._connection, self._spec, marks)
-
-    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
-        return versions.versions(self._connection, self._spec, keys)
-
-    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        return versions.known(self._connection, self._spec, schema, keys)
-
-    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
-        versions.raised(self._connection, self._spec, keys, latest)
+    def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
+        return entities.versions(self.session, keys)
 
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         assert self.checked is not None
         return self._steps.write(schema, self.checked.layout, step)
 
+    def _forget_versions(self) -> None:
+        if self.has(ENTITY):
+            entities.forget_all(self.session)
+
     def forget_keys(self) -> None:
         bookkeeping.forget_keys(self._connection, self._spec)
-        versions.forget_all(self._connection, self._spec)
+        self._forget_versions()
         forgetting.void_cleared(self._connection, self._spec)
 
     def known_identities(self, digests: Collection[str]) -> Memory:
@@ -211,7 +218,7 @@ class SqliteTransaction:
         if spec.keys and written.applied:
             bookkeeping.record_order(connection, spec, order)
         set_aside = content.rejected(written.broken)
-        rejected.replace(connection, spec, plan.admitted, set_aside, rejected.time_text(now))
+        rejected.replace(connection, spec, plan.admitted, set_aside, time_text(now))
         seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
         return Outcome(written.applied, written.superseded, set_aside, seconds)
 

@@ -1,7 +1,7 @@
 """Writes the rows of a batch one after the other, quickly, and sets aside those that the table refuses.
 
 Owns the savepoints. Rows are tried in chunks (`rules.row_by_row`). Where no rule of the table could see a row that a
-later one of its key replaces (`sqlite_beside.rules`), the last row of each key is written alone, in the order of the
+later one of its key replaces (`sinks.sqlite.rules`), the last row of each key is written alone, in the order of the
 keys, which touches each page of the table once; if the table refuses one, all is undone and done in chunks. Refuses to
 go on when the table has ended the transaction itself (RAISE(ROLLBACK), ON CONFLICT ROLLBACK): by then the watermarks
 are undone too.

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator
 from leasehold.printable import printable
 from leasehold.sinks.beside.kept_values import as_bytes, as_text, count, seconds
 from leasehold.sinks.beside.keys import key_of
-from leasehold.sinks.beside.messages.contract import MessageName
-from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
 from leasehold.sinks.rules.table import TableSpec
@@ -58,14 +56,6 @@ def event(
     return ParkedEvent(
         *(key, as_bytes(body), number, seconds(enqueued), count(deliveries)), seconds(next_at), as_text(error)
     )
-
-
-def message(
-    name: MessageName, key: Key, body: object, about: object, deliveries: object, next_at: object, error: object
-) -> ParkedMessage:
-    """A parked message of an entity, from what was kept of it."""
-    kept = None if body is None else as_bytes(body)
-    return ParkedMessage(name, key, kept, as_text(about), count(deliveries), seconds(next_at), as_text(error))
 
 
 def shown_key(spec: TableSpec, text: object) -> Key:

@@ -1,0 +1,150 @@
+"""What every sink with transactions offers beside its table, on the ways into its database.
+
+Owns which table each of these needs, and what is locked first. A database brings an `Access`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from leasehold.sinks.beside import entities
+from leasehold.sinks.beside.entities import ENTITY
+from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.beside.messages.kept import KeptMessages
+from leasehold.sinks.beside.messages.parking import ParkedMessages
+from leasehold.sinks.beside.messages.rows import fenced
+from leasehold.sinks.beside.messages.table import MESSAGES
+from leasehold.sinks.beside.outbox.contract import Outbox
+from leasehold.sinks.beside.outbox.sending import KeptOutbox
+from leasehold.sinks.beside.parking import table as parked
+from leasehold.sinks.beside.parking.listing import ParkedRow
+from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.session import Access, BesideTransaction, Session
+from leasehold.sinks.beside.set_aside.contract import EventId, Selection
+from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.rules.batch import KnownEntity
+from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.parking import ParkedEvent
+from leasehold.sinks.rules.table import TableSpec
+
+
+class BesideSink(ABC):
+    """Of a sink, what it offers beside its table."""
+
+    spec: TableSpec
+
+    @property
+    @abstractmethod
+    def _access(self) -> Access: ...
+
+    @abstractmethod
+    def check(self, schema: pa.Schema) -> None: ...
+
+    @abstractmethod
+    def check_states(self, *, referred: bool = False) -> None: ...
+
+    def check_messages(self, schema: pa.Schema) -> None:
+        """See `KeepsMessages`."""
+        self.check_states()
+        self.check(fenced(schema))
+        self._access.changed(lambda transaction: messages.check(transaction.session), *MESSAGES)
+
+    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
+        """See `KeepsMessages`."""
+        return self.read_messages(schema, key, [message])[0]
+
+    def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
+        """See `KeepsMessages`."""
+
+        def once() -> list[KnownOfMessage]:
+            with self._access.viewing(self.spec.name, *MESSAGES) as session:
+                state = self._access.read_states(session, schema, [key]).get(key)
+                return messages.read(session, state, key, named, self._access.wall())
+
+        known: list[KnownOfMessage] = self._access.again(once)
+        return known
+
+    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
+        """See `KeepsMessages`."""
+        return self.apply_messages(schema, [change], remember)[0]
+
+    def apply_messages(
+        self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float
+    ) -> list[MessageOutcome]:
+        """See `KeepsMessages`."""
+
+        def change(transaction: BesideTransaction) -> list[MessageOutcome]:
+            write, now = transaction.state_writer(schema), self._access.wall()
+            return messages.apply(transaction.session, write, changes, now, remember)
+
+        return self._access.changed(change)
+
+    @property
+    def parked_messages(self) -> ParkedMessages:
+        """See `ParksMessages`."""
+        return KeptMessages(self._access)
+
+    @property
+    def outbox(self) -> Outbox:
+        """See `KeepsOutbox`."""
+        return KeptOutbox(self._access)
+
+    def check_parked(self) -> None:
+        """See `KeepsParked`."""
+        self._access.changed(lambda transaction: None, PARKED)
+
+    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
+        """See `KeepsParked`."""
+        with self._access.looking(PARKED) as session:
+            return parked.entities(session, (hub, partition))
+
+    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
+        """See `KeepsParked`."""
+        with self._access.looking(PARKED) as session:
+            return parked.events(session, (hub, partition), keys, at_most)
+
+    def check_entities(self) -> None:
+        """See `KeepsVersions`."""
+        self._access.changed(lambda transaction: None, PARKED, ENTITY)
+
+    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """See `KeepsVersions`."""
+        with self._access.looking(self.spec.name, PARKED, ENTITY) as session:
+            return entities.known(session, partial(self._access.read_states, session, schema), keys)
+
+    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
+        """See `KeepsVersions`."""
+        with self._access.looking(PARKED) as session:
+            return parked.firsts(session, keys)
+
+    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
+        """See `ListsParked`."""
+        with self._access.looking(PARKED) as session:
+            return parked.listed(session, selection, limit, after)
+
+    def hurry_parked(self, events: Collection[EventId]) -> int:
+        """See `ListsParked`."""
+        return self._change_parked(events, lambda session: parked.hurry(session, events))
+
+    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
+        """See `ListsParked`."""
+        now = self._access.wall()
+        return self._change_parked(events, lambda session: parked.drop(session, events, reason, now), DROPPED)
+
+    def _change_parked(self, events: Collection[EventId], change: Callable[[Session], int], *needed: str) -> int:
+        lanes = {(event.hub, event.partition) for event in events}
+
+        def once(transaction: BesideTransaction) -> int:
+            if not transaction.has(PARKED):
+                return 0
+            transaction.lock_partitions(lanes)
+            transaction.count_change(lanes)
+            return change(transaction.session)
+
+        return self._access.changed(once, *needed)

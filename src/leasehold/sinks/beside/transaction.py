@@ -1,0 +1,91 @@
+"""What every transaction on a table changes beside it, in the same way whatever the database.
+
+Owns what is refused where a table is gone that was there, and what is counted as a change outside of batches.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leasehold.sinks.beside import entities
+from leasehold.sinks.beside.entities import ENTITY
+from leasehold.sinks.beside.outbox import table as outbox
+from leasehold.sinks.beside.outbox.table import OUTBOX
+from leasehold.sinks.beside.parking import table as parked
+from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.session import Session
+from leasehold.sinks.rules import claims
+from leasehold.sinks.rules.batch import KnownEntity, OrderValue
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.parking import Parking
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ChangesBeside(ABC):
+    """Of a transaction, what it does beside its table. See `ParksEvents` and `TakesEvents`."""
+
+    @property
+    @abstractmethod
+    def session(self) -> Session: ...
+
+    @abstractmethod
+    def has(self, table: str) -> bool:
+        """Whether this table is there."""
+
+    @abstractmethod
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """See `KeepsStates`."""
+
+    @abstractmethod
+    def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
+        """The versions of these, which nobody else changes until the transaction ends. The table is there."""
+
+    @abstractmethod
+    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
+        """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
+
+    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
+        """See `ParksEvents`."""
+        self._check(PARKED)
+        return parked.are_there(self.session, (hub, partition), numbers)
+
+    def park(self, parking: Parking, now: float) -> None:
+        """See `ParksEvents`."""
+        self._check(PARKED)
+        parked.change(self.session, parking, now)
+        if parking.retried and not parking.by_guest:
+            self.count_change({(parking.hub, parking.partition)})
+
+    def unpark_above(self, marks: Mapping[Lane, int]) -> None:
+        """See `ParksEvents`."""
+        if self.has(PARKED):
+            parked.remove_above(self.session, marks)
+
+    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
+        """See `TakesEvents`."""
+        self._check(OUTBOX)
+        outbox.put(self.session, events, now)
+
+    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
+        """See `VersionsEntities`."""
+        self._check(ENTITY)
+        return self.lock_versions(keys)
+
+    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """See `VersionsEntities`."""
+        return entities.known(self.session, partial(self.read_states, schema), keys)
+
+    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
+        """See `VersionsEntities`."""
+        entities.raised(self.session, keys, latest)
+
+    def _check(self, table: str) -> None:
+        if not self.has(table):
+            raise claims.was_dropped(self.session.spec, table)
