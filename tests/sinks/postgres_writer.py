@@ -21,6 +21,7 @@ from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.merging import Merge
+from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staged import stager
 from leasehold.sinks.postgres.staged.rows import StagedRows
@@ -70,6 +71,14 @@ AT_ONCE: dict[str, tuple[Any, str]] = {
     "all written at once": (AtOnce, "write"),
 }
 """Where one can be killed whose batch goes the short way."""
+
+LAST: dict[str, tuple[Any, str]] = {
+    "last rows staged": (BatchRows, "fill_last"),
+    "last rows noted": (AtOnce, "_note_keys"),
+    "last rows written": (AtOnce, "_write_those_that_stay"),
+    "last rows merged": (PostgresTransaction, "_merged_last"),
+}
+"""Where one can be killed whose batch is merged by the last row of each key alone."""
 
 IN_TASK: dict[str, tuple[Any, str]] = {
     "columns known": (stager, "stored_columns"),
@@ -149,6 +158,13 @@ def plain() -> Batch:
     return batch([*numbered, rows[-1]._replace(number=24, version=-1)], by_version=True, deletes=True)
 
 
+def last() -> Batch:
+    """A batch that is merged by the last row of each key, into a table without rules that has `a` and `b`."""
+    rows = [E("a", "x"), E("c"), E("b", gone=True), E("a", "y"), E(None), E("c", "z")]
+    numbered = [row._replace(number=number) for number, row in enumerate(rows, 2)]
+    return batch(numbered, deletes=True, rejected=[E("?", number=8)])
+
+
 def try_again(sink: PostgresSink) -> RetryResult:
     """Try what `killed` has left rejected: one fits now, one was a delete, one is as bad as before."""
     rows = [
@@ -181,9 +197,15 @@ def apply_plain(sink: PostgresSink) -> None:
     sink.apply(plain())
 
 
+def die_in_last(url: str, point: str) -> None:
+    """Apply that batch to a table of one partition a key, and be killed at the point."""
+    at(point, die)
+    PostgresSink(url, FLIGHTS, timeout=NEVER).apply(last())
+
+
 def at(point: str, act: Callable[[], None]) -> None:
     """Act once the function of this point has returned."""
-    behind(*{**TRYING, **STAGED, **AT_ONCE, **POINTS}[point], act)
+    behind(*{**TRYING, **STAGED, **AT_ONCE, **LAST, **POINTS}[point], act)
 
 
 def die_at(url: str, kind: type[PostgresSink], point: str, act: Callable[[PostgresSink], object]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from leasehold.sinks.sqlite.sink import SqliteSink
@@ -61,10 +61,14 @@ deliveries = st.lists(
 """Replays, gaps and zombies among them."""
 
 
-def campaign(few: int, many: int) -> Callable[[T], T]:
-    """Have a property tried with a few examples, which are the same in each run; `make soak` tries many new ones."""
+def campaign(few: int, many: int, *, unfit: Sequence[HealthCheck] = ()) -> Callable[[T], T]:
+    """Have a property tried with a few examples, which are the same in each run; `make soak` tries many new ones.
+
+    `unfit` are checks of Hypothesis that the property does not go with.
+    """
     soaking = settings.get_current_profile_name() == "new examples"
-    examples = settings(max_examples=many if soaking else few)
+    suppressed = [*settings().suppress_health_check, *unfit]
+    examples = settings(max_examples=many if soaking else few, suppress_health_check=suppressed)
     turns = pytest.mark.parametrize("examples", first(1, ["the same", "new"]))
 
     def mark(test: T) -> T:

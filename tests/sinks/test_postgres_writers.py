@@ -13,9 +13,10 @@ from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staged.table import AGE
 from leasehold.sinks.rules.table import BatchResult
 from tests.sinks.events import E, batch
-from tests.sinks.postgres import Place
+from tests.sinks.postgres import FLIGHTS, Place
 from tests.sinks.postgres_writer import (
     AT_ONCE,
+    LAST,
     MADE,
     POINTS,
     SPEC,
@@ -23,7 +24,9 @@ from tests.sinks.postgres_writer import (
     apply_killed,
     apply_plain,
     die_at,
+    die_in_last,
     killed,
+    last,
     plain,
     stop_at,
     write,
@@ -155,6 +158,26 @@ def killed_on_the_short_way(place: Place, points: Iterable[str]) -> None:
     sink.close()
 
 
+def killed_while_last_rows_are_merged(place: Place, points: Iterable[str]) -> None:
+    """A writer is killed at each point of a batch that is merged by the last row of each key, which comes again."""
+    tables = ("flights", "leasehold_key_flights", "flights_rejected", "leasehold_watermark")
+    place.run("CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint)")
+    sink = place.sink(FLIGHTS)
+    for turn, point in enumerate(points):
+        if turn:
+            place.run(*(f"DELETE FROM {name}" for name in tables))
+        assert sink.apply(batch([E("a"), E("b", number=1)], deletes=True)).applied == 2
+        before = place.look(ROWS), place.look(KEYS)
+        assert killed_in(die_in_last, place.url, point), point
+        committed = point in COMMITTED
+        assert committed or (place.look(ROWS), place.look(KEYS)) == before, point
+        again = sink.apply(last())
+        assert (again.applied, again.rejected, again.replayed) == ((0, 0, 7) if committed else (5, 2, 0)), point
+        assert place.look(ROWS) == [("a", "y", None), ("c", "z", None)], point
+        assert place.look("SELECT sequence_number FROM flights_rejected ORDER BY 1") == [(6,), (8,)], point
+    sink.close()
+
+
 def killed_while_staged(place: Place, points: Iterable[str]) -> None:
     killed_at_each(place, StagedSink, points)
     left = "SELECT count(*) FROM leasehold_staged"
@@ -177,6 +200,10 @@ def test_a_writer_killed_on_the_short_way_has_done_nothing(place: Place) -> None
     killed_on_the_short_way(place, ["rows that stay written", "all written at once"])
 
 
+def test_a_writer_killed_while_last_rows_are_merged_has_done_all_or_nothing(place: Place) -> None:
+    killed_while_last_rows_are_merged(place, ["last rows noted", "last rows merged", "none whole", "committed"])
+
+
 def test_an_instance_killed_while_tasks_stage_its_batch_leaves_nothing_that_counts(place: Place) -> None:
     killed_while_staged(
         place, ["half copied", "piece committed", "receipt given", "staged rows deleted", "merge committed"]
@@ -186,6 +213,12 @@ def test_an_instance_killed_while_tasks_stage_its_batch_leaves_nothing_that_coun
 @pytest.mark.soak
 def test_a_writer_killed_at_any_point_of_the_short_way_has_done_nothing(place: Place) -> None:
     killed_on_the_short_way(place, AT_ONCE)
+
+
+@pytest.mark.soak
+def test_a_writer_killed_at_any_point_while_last_rows_are_merged_has_done_all_or_nothing(place: Place) -> None:
+    others = ("claimed", "fitted", "watermarks locked", "levels raised", "rejected", "order recorded", "written")
+    killed_while_last_rows_are_merged(place, [*others[:4], *LAST, *others[4:], "none whole", "committed"])
 
 
 @pytest.mark.soak

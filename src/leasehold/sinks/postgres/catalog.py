@@ -78,10 +78,22 @@ SELECT c.relkind = 'r' AND NOT c.relhassubclass AND NOT EXISTS (SELECT 1 FROM pg
   WHERE tgrelid = c.oid AND NOT tgisinternal) FROM pg_class c WHERE c.oid = {_TABLE}
 """
 
+_WATCHED = f"""
+SELECT c.relrowsecurity OR c.relhasrules OR EXISTS (SELECT 1 FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid
+    JOIN pg_am m ON m.oid = r.relam WHERE i.indrelid = c.oid AND i.indislive
+    AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR m.amname NOT IN ('btree', 'hash')))
+  OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND a.attstorage = 'p' AND a.attlen = -1),
+  ARRAY(SELECT DISTINCT number FROM pg_index, unnest(indkey::int[]) AS number
+    WHERE indrelid = c.oid AND indislive AND number > 0)
+FROM pg_class c WHERE c.oid = {_TABLE}
+"""
+
 _STATE = """
-SELECT c.oid::text || c.relkind::text ||
+SELECT c.oid::text || c.relkind::text || c.relrowsecurity::text || c.relhasrules::text ||
   (SELECT string_agg(concat_ws(',', a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.atthasdef, a.attidentity,
-    a.attgenerated), ';' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) ||
+    a.attgenerated, a.attstorage), ';' ORDER BY a.attnum)
+    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) ||
   coalesce((SELECT string_agg(concat_ws(',', indexrelid, indisvalid), ';' ORDER BY indexrelid) FROM pg_index
     WHERE indrelid = c.oid), '') ||
   coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_constraint
@@ -162,7 +174,12 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as it is; `plain` if it has no partitions, no tables that inherit from it, and no triggers."""
+    """A table as it is; `plain` if it has no partitions, no tables that inherit from it, and no triggers.
+
+    `watched` if anything else than that, constraints and columns may refuse a row or act on it: row security, a rule,
+    an index on an expression or a part of the table or of another kind than btree and hash, values that are kept
+    within their row. `indexed` are the columns of all indexes.
+    """
 
     columns: tuple[TableColumn, ...]
     checks: tuple[Check, ...]
@@ -170,6 +187,8 @@ class Relation:
     exclusions: tuple[Exclusion, ...]
     foreign: tuple[ForeignKey, ...]
     plain: bool
+    watched: bool
+    indexed: frozenset[str]
 
 
 def kind_of_relation(session: Session, name: str) -> str | None:
@@ -204,6 +223,7 @@ def relation(session: Session, name: str) -> Relation:
     def named(numbers: Sequence[int]) -> tuple[str, ...]:
         return tuple(numbered[number] for number in numbers)
 
+    ((watched, indexed),) = session.rows(_WATCHED, **it)
     return Relation(
         columns,
         tuple(Check(text, frozenset(named(numbers or ()))) for text, numbers in session.rows(_CHECKS, **it)),
@@ -217,6 +237,8 @@ def relation(session: Session, name: str) -> Relation:
             for to_itself, outgoing, mine, table, others, theirs in session.rows(_FOREIGN, **it)
         ),
         bool(session.one(_PLAIN, **it)),
+        watched,
+        frozenset(named(indexed)),
     )
 
 

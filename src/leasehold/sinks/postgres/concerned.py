@@ -6,11 +6,13 @@ writing them all, in order. It does no harm to take a key that was not: row by r
 
 A key is concerned when one of its rows
 
-1. is NULL in a column that is NOT NULL, does not fit the type or length, or breaks a CHECK;
+1. is NULL in a column that is NOT NULL, does not fit the type or length, breaks a CHECK, or may be too long for an
+   index beside that of the keys;
 2. has a value of another unique index that a second key has in the batch or the table: and then that key too;
 3. meets, in an exclusion constraint, a row that a second key has in the batch or the table: and then that key too;
 4. refers to what is not there, by a foreign key to another table;
-5. deletes its entity, where another table refers to it.
+5. deletes its entity, where another table refers to it, or where the entity comes again and has to begin anew, since
+   the table has columns that rows have no values for.
 
 All keys are, where it cannot be told from the rows: a rule is about columns that they do not have as well or that the
 table computes, a column is of a domain, the table refers to itself, columns that others refer to may change, or a
@@ -27,7 +29,7 @@ import psycopg
 
 from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.postgres.catalog import Exclusion, ForeignKey, UniqueIndex
-from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.layout import SHORT, Layout
 from leasehold.sinks.postgres.names import quoted, sent
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import APART, KEYS, STAGE, meeting
@@ -111,6 +113,8 @@ class Concerned:
         for place, rule in enumerate(self._layout.relation.exclusions):
             if rule.columns <= self._layout.given:
                 yield from self._meeting(place, rule)
+        if self._deletes and not self._layout.gives_all:
+            yield f"SELECT s.kid FROM {STAGE} AS s JOIN {KEYS} AS k ON k.kid = s.kid WHERE s.gone AND NOT k.gone"
         for key in self._layout.relation.foreign:
             if key.outgoing and set(key.columns) <= self._layout.given:
                 yield self._dangling(key)
@@ -126,6 +130,14 @@ class Concerned:
         for place, target in enumerate(self._layout.targets):
             if (fits := target.fits(f"s.c{place}")) is not None:
                 yield f"NOT {fits}"
+        names = self._layout.relation.indexed - {key.name for key in self._layout.key_targets}
+        lengths = [
+            f"coalesce(octet_length(s.c{place}), 0)"
+            for place, target in enumerate(self._layout.targets)
+            if target.name in names and target.carrier in ("text", "bytea")
+        ]
+        if lengths:
+            yield f"{' + '.join(lengths)} > {SHORT}"
 
     def _broken_checks(self) -> Iterator[str]:
         for check in self._layout.relation.checks:

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.postgres.catalog import Relation, TableColumn, kind_of_relation, relation
@@ -25,6 +28,10 @@ from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
 from leasehold.sinks.rules.columns import addable, how_to_add, stored_fields
 from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 
+_FEW_COLUMNS = 250
+"""With so many a row fits a page, whatever its values are: the longest can leave it."""
+SHORT = 1000
+"""Bytes of values beside the key with which a row has room in an index: a third of a page is some 2,700."""
 _LONGEST = 63
 """Bytes of a name; Postgres cuts off what is longer."""
 _MAY_ALTER = """
@@ -61,6 +68,11 @@ class Target:
         value, fits = self.value(staged), self.fits(staged)
         return value if fits is None else f"CASE WHEN {fits} THEN {value} END"
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether the column takes every value of its carrier that can come, as it is."""
+        return self.way.fits is None and not self.way.respells and self.declared not in ("json", "jsonb")
+
     def fits(self, staged: str) -> str | None:
         """SQL for a condition that every value which the column takes fulfils; None if all do."""
         return None if self.way.fits is None else "(" + self.way.fits.replace("{}", staged) + ")"
@@ -87,6 +99,35 @@ class Layout:
     def given(self) -> frozenset[str]:
         """The table's columns that rows have values for."""
         return frozenset(target.name for target in self.targets)
+
+    @property
+    def gives_all(self) -> bool:
+        """Whether rows have a value for every column of the table."""
+        return len(self.targets) == len(self.relation.columns)
+
+    @property
+    def lets_last_alone(self) -> bool:
+        """Whether no rule of the table could see a row that a later row of its key replaces, but for `lets_replace`."""
+        found, keys = self.relation, {target.name for target in self.key_targets}
+        rules = found.checks or found.foreign or found.exclusions or found.watched or not found.plain
+        return (
+            bool(keys)
+            and not rules
+            and len(found.columns) <= _FEW_COLUMNS
+            and not any(column.is_generated or column.is_domain for column in found.columns)
+            and all(index.plain and index.columns == keys for index in found.unique)
+            and all(target.takes_all for target in self.targets)
+        )
+
+    def lets_replace(self, data: pa.Table) -> bool:
+        """Whether none of these rows lacks a value that the table asks for, or may be too long for an index."""
+        size = 0
+        for place, (target, column) in enumerate(zip(self.targets, data.columns, strict=True)):
+            if target.not_null and place not in self.keys and column.null_count:
+                return False
+            if target.name in self.relation.indexed and place not in self.keys:
+                size += _longest(column)
+        return size <= SHORT
 
     def is_row(self, staged: str) -> str:
         """SQL for whether the table's row `t` is the one that is staged behind this alias."""
@@ -136,6 +177,14 @@ class Layout:
         update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
         keys = ", ".join(quoted(target.name) for target in self.key_targets)
         return f"{statement} ON CONFLICT ({keys}) DO {update}"
+
+
+def _longest(column: Any) -> int:
+    """Bytes of the longest value of a column; far too many where that is not known."""
+    if types.is_string(column.type) or types.is_large_string(column.type) or types.is_binary(column.type):
+        return pc.max(pc.binary_length(column)).as_py() or 0
+    plain = types.is_primitive(column.type) or types.is_boolean(column.type)
+    return 16 if plain else SHORT + 1
 
 
 def fit(session: Session, schema: pa.Schema, *, only_look: bool = False) -> Layout:

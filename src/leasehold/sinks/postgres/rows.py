@@ -1,13 +1,17 @@
 """The rows of a batch on their way to staging, and those that are set aside before they get there.
 
-Owns what is found out of rows before the database has seen them, in the driver as in a task.
+Owns what is found out of rows before the database has seen them, in the driver as in a task; also which rows have to be
+sent. Where no rule of the table could see a row that a later one of its key replaces (`Layout.lets_last_alone`), the
+outcome is the same whether all rows are written in their order, or the last one of each key alone.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -18,10 +22,11 @@ from pyarrow import types
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, key_numbers
+from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, is_fit, key_numbers
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
 from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.rows import Rows
 from leasehold.sinks.rules.values import Converted, Unstorable, order_values
 
 _PIECE = 20_000
@@ -34,25 +39,34 @@ class Readied:
 
     `data`, `encoded`, `gone` and `order` (values of sequence_by) have a value for each row to store, whose places among
     those kept are `at`; `unfit` says why those cannot be stored that are in it. `unparsed` are the other rows kept.
-    `tell` is called now and then meanwhile.
+    `tell` is called now and then meanwhile. Rows are encoded once that is asked for.
     """
 
     def __init__(self, batch: Batch, columns: Columns, kept: Kept, tell: Callable[[], object]) -> None:
         self.at, source, self.unparsed = parted(batch, kept)
-        self.data = batch.rows.take(source).select(columns.columns)
-        self.encoded = _encoded([self.data[name] for name in columns.columns], tell)
+        self.data = batch.rows.select(columns.columns).take(source)
         gone: Any = pa.array([False] * self.data.num_rows, pa.bool_())
         if batch.delete is not None:
             gone = pc.fill_null(batch.delete.take(source), False)
         self.gone = flat(gone)
-        ordering = None if batch.sequence_by is None else _ordering(batch.sequence_by.take(source))
-        self.order = None if ordering is None else list(ordering.values)
-        self.unfit = unfit_rows(
-            columns,
-            [_unstorable(one) for one in self.encoded],
-            None if batch.delete is None else self.gone.to_pylist(),
-            ordering,
-        )
+        self._ordering = None if batch.sequence_by is None else _ordering(batch.sequence_by.take(source))
+        self.order = None if self._ordering is None else list(self._ordering.values)
+        self._columns = columns
+        self._deletes = batch.delete is not None
+        self._tell = tell
+
+    @cached_property
+    def encoded(self) -> list[Encoded]:
+        return encoded(self.data, self._tell)
+
+    @cached_property
+    def unfit(self) -> dict[int, str]:
+        problems = self._ordering.problems if self._ordering else ()
+        keys = self._columns.keys
+        if not problems and all(is_fit(one, place in keys) for place, one in enumerate(self.data.columns)):
+            return {}
+        deletes = self.gone.to_pylist() if self._deletes else None
+        return unfit_rows(self._columns, [_unstorable(one) for one in self.encoded], deletes, self._ordering)
 
     def ordered_by(self, places: Sequence[int]) -> tuple[pa.Array, pa.Array]:
         """The values of sequence_by of these rows as numbers and as text; one of the two has them, none without."""
@@ -62,6 +76,16 @@ class Readied:
         by_text = any(isinstance(value, str) for value in ordered)
         numbers = [None] * len(places) if by_text else ordered
         return _numbers(numbers), pa.array(ordered if by_text else [None] * len(places), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Rows that can be stored, and where the last one of each key is among them, in the order of keys."""
+
+    rows: Rows
+    places: pa.Array
+    gone: pa.Array
+    deletes: bool
 
 
 class BatchRows:
@@ -74,6 +98,7 @@ class BatchRows:
         self._staging = Staging(session, layout)
         self._readied = Readied(batch, layout, kept, lambda: session.one("SELECT 1"))
         rows = self._readied.data.num_rows
+        self._session = session
         self._places: Sequence[int] = range(rows)
         if self._readied.unfit:
             self._places = [place for place in range(rows) if place not in self._readied.unfit]
@@ -85,6 +110,45 @@ class BatchRows:
             return Filled(0, 0)
         self._staging.fill(staged)
         return Filled(staged.num_rows, pc.max(staged["kid"]).as_py() + 1)
+
+    def last(self) -> Last | None:
+        """The last row of each key, if it alone has to be written; None if that cannot be told from the rows.
+
+        Then a key comes from two partitions, or is deleted and comes again where the table has more columns, or a row
+        that a later one replaces may break a rule of the table.
+        """
+        it, layout = self._readied, self._layout
+        data, gone = it.data, it.gone
+        if it.unfit:
+            places = pa.array(self._places, pa.int64())
+            data, gone = data.take(places), gone.take(places)
+        if not data.num_rows or not layout.lets_replace(data):
+            return None
+        lanes, numbers = self._of_places()
+        rows = Rows(data, layout.keys, gone.to_pylist() if self._deletes else None, lanes, numbers)
+        left = rows.last_of_keys(one_lane=True)
+        if left is None:
+            return None
+        ends = pc.sum(gone.take(left.last)).as_py() if self._deletes else 0
+        if len(left.deleted) > ends and not layout.gives_all:
+            return None
+        return Last(rows, left.last, gone, self._deletes)
+
+    def fill_last(self, last: Last, bookkeeping: Bookkeeping) -> None:
+        """Bring the last row of each key into the staging table, in the order of keys."""
+        lanes, numbers, count = last.rows.lanes, last.rows.numbers, len(last.places)
+        ids = bookkeeping.lane_ids(sorted(set(lanes)))
+        places = last.places.to_pylist()
+        columns: dict[str, Any] = {
+            "place": pa.array(range(count), pa.int32()),
+            "kid": pa.array(range(count), pa.int32()),
+            "lane": pa.array([ids[lanes[place]] for place in places], pa.int64()),
+            "number": pa.array([numbers[place] for place in places], pa.int64()),
+        }
+        if self._deletes:
+            columns["gone"] = last.gone.take(last.places)
+        values = encoded(last.rows.data.take(last.places), lambda: self._session.one("SELECT 1"))
+        self._staging.fill(pa.table({**columns, **{f"c{place}": flat(one.values) for place, one in enumerate(values)}}))
 
     def staged(self, bookkeeping: Bookkeeping) -> pa.Table:
         """What goes into staging; without the columns that all rows have by default."""
@@ -131,10 +195,10 @@ class BatchRows:
         return list(identified(sorted([*it.unparsed, *found], key=lambda one: one.at), self._kept))
 
 
-def _encoded(columns: Iterable[Any], tell: Callable[[], object]) -> list[Encoded]:
+def encoded(data: pa.Table, tell: Callable[[], object]) -> list[Encoded]:
     """The columns as they travel."""
     found, said = [], time.monotonic()
-    for column in columns:
+    for column in data.columns:
         pieces: list[Any] = []
         problems: dict[int, str] = {}
         for start in range(0, max(len(column), 1), _PIECE):

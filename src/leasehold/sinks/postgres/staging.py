@@ -102,6 +102,26 @@ def encode(column: Column) -> Encoded:
     return Encoded(column, problems)
 
 
+def is_fit(column: Column, is_key: bool) -> bool:
+    """Whether Postgres has a form for every value of a column, at a glance; False where each has to be looked at."""
+    if is_key and column.null_count:
+        return False
+    if kind_of(column.type) is Kind.TEXT:
+        return _is_text(column)
+    plain = not types.is_dictionary(column.type) and kind_of(column.type) is not Kind.JSON
+    return plain and not out_of_range(column)
+
+
+def _is_text(column: Column) -> bool:
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        return False
+    try:
+        column.validate(full=True)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        return False
+    return not pc.any(pc.match_substring(column, "\0")).as_py()
+
+
 def _text(column: Column) -> Encoded:
     problems: dict[int, str] = {}
     try:

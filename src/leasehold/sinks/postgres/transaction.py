@@ -28,7 +28,7 @@ from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.postgres import forgetting, identities, memory, rejected, states
-from leasehold.sinks.postgres.at_once import Chance
+from leasehold.sinks.postgres.at_once import AtOnce, Chance
 from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.entity_locks import locked
@@ -60,6 +60,7 @@ class Checked:
     schema: pa.Schema
     layout: Layout
     chance: Chance = field(default_factory=Chance, compare=False)
+    last_alone: Chance = field(default_factory=Chance, compare=False)
 
 
 class PostgresTransaction(ChangesBeside):
@@ -262,9 +263,13 @@ class PostgresTransaction(ChangesBeside):
             rows = StagedRows(session, layout, kept)
         else:
             rows = BatchRows(batch, layout, kept, session)
-        staged = rows.fill(self.bookkeeping)
-        filled = time.monotonic()
-        merged = self._merged(layout, batch, order, staged, past=past) if staged.rows else Merged()
+        merged, filled = None, time.monotonic()
+        if isinstance(rows, BatchRows) and not past and order.kind is None:
+            merged = self._merged_last(layout, rows)
+        if merged is None:
+            staged = rows.fill(self.bookkeeping)
+            filled = time.monotonic()
+            merged = self._merged(layout, batch, order, staged, past=past) if staged.rows else Merged()
         if layout.keys and merged.applied:
             self.bookkeeping.record_order(order)
         self._seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
@@ -282,6 +287,21 @@ class PostgresTransaction(ChangesBeside):
         """Up to which sequence number memories may have been cleared, by the partition's number."""
         cleared = forgetting.cleared_up_to(self._session) if self.has(CLEARED) else {}
         return {number: cleared[lane] for lane, number in self.bookkeeping.lane_ids(cleared).items()}
+
+    def _merged_last(self, layout: Layout, rows: BatchRows) -> Merged | None:
+        """Stage and merge the last row of each key alone. None, with nothing staged or written, where that is wrong."""
+        assert self.checked is not None
+        chance, session = self.checked.last_alone, self._session
+        if session.spec.spread or not layout.lets_last_alone or not chance.taken() or (last := rows.last()) is None:
+            return None
+        rows.fill_last(last, self.bookkeeping)
+        it = AtOnce(session, layout, by_value=False, deletes=last.deletes, repeated=False)
+        older = until_it_stays(lambda: it.write(len(last.places)), ROLLED_BACK, self._patience)
+        chance.note(went=older is not None)
+        if older is None:
+            Staging(session, layout).empty()
+            return None
+        return Merged(applied=len(last.rows))
 
     def _merged(self, layout: Layout, batch: Batch, order: TableOrder, filled: Filled, *, past: bool) -> Merged:
         """Merge what is staged; again, and without staging it again, if the server undoes that for others' sake.

@@ -1,0 +1,195 @@
+"""The last row of each key, merged alone in Postgres: the outcome is that of all rows, merged in the other ways."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from leasehold.errors import KeyFromTwoPartitions
+from leasehold.sinks.postgres.merging import Merge
+from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table import BatchResult, TableSpec
+from tests.sinks.events import SCHEMA, E, Model, batch
+from tests.sinks.postgres import FLIGHTS, Place
+from tests.sinks.random_tables import ANY
+from tests.sinks.streams import Delivered, Log, campaign, deliveries, logs, taken
+
+COLUMNS = "tail text PRIMARY KEY, status text, slot bigint, note text DEFAULT 'new'"
+"""Batches have no values for `note`."""
+QUICK = ["CREATE TABLE flights_quick (@)"]
+AT_ONCE = ["CREATE TABLE flights_at_once (@, CHECK (true))"]
+"""Each row is looked at, and two statements write those that count."""
+SET_WISE = [
+    "CREATE TABLE flights_set_wise (@)",
+    "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+    "CREATE TRIGGER nothing AFTER INSERT ON flights_set_wise FOR EACH STATEMENT EXECUTE FUNCTION nothing()",
+]
+NAMES = ("flights_quick", "flights_at_once", "flights_set_wise")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables that are written in different ways, emptied for each example."""
+
+    place: Place
+    sinks: tuple[PostgresSink, ...]
+
+    def empty(self) -> None:
+        tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{self.place.schema}'"
+        emptied = [name for (name,) in self.place.look(tables) if name != "leasehold_table"]
+        self.place.run(
+            *(f"DELETE FROM {name}" for name in emptied),
+            "UPDATE leasehold_table SET ordered_by = NULL, sequence_by = NULL, deletes = NULL",
+        )
+
+    def left(self, name: str) -> list[list[tuple[Any, ...]]]:
+        """What a batch leaves, but for when rows were set aside."""
+        queries = (
+            f"SELECT tail, status, slot, note FROM {name}",
+            "SELECT m.key_1, w.hub, w.partition, m.number, m.by_number, m.by_text, m.gone "
+            f"FROM leasehold_key_{name} m LEFT JOIN leasehold_watermark w ON w.id = m.lane",
+            f"SELECT hub, partition, sequence_number, place, body, reason FROM {name}_rejected",
+        )
+        return [sorted(self.place.look(query), key=repr) for query in queries]
+
+
+@contextmanager
+def tables_of(place: Place) -> Iterator[Tables]:
+    for statement in (*QUICK, *AT_ONCE, *SET_WISE):
+        place.run(statement.replace("@", COLUMNS))
+    sinks = tuple(place.sink(TableSpec(name=name, pipeline=name, keys=("tail",))) for name in NAMES)
+    for one in sinks:
+        one.check(SCHEMA)
+    yield Tables(place, sinks)
+    for one in sinks:
+        one.close()
+
+
+@pytest.fixture
+def tables(place: Place) -> Iterator[Tables]:
+    with tables_of(place) as made:
+        yield made
+
+
+def applied(table: PostgresSink, it: Batch) -> BatchResult | str:
+    try:
+        return table.apply(it)
+    except KeyFromTwoPartitions as error:
+        return str(error).replace(table.spec.name, "the table")
+
+
+@pytest.mark.parametrize("by_version", [False, True])
+@pytest.mark.parametrize("deletes", [False, True])
+@campaign(6, 1500, unfit=ANY)
+@given(log=logs(), delivered=deliveries)
+def test_the_outcome_is_that_of_the_other_ways(
+    tables: Tables, log: Log, delivered: Delivered, by_version: bool, deletes: bool
+) -> None:
+    tables.empty()
+    for ranges in delivered:
+        good, bad = taken(log, ranges)
+        it = batch(good, by_version=by_version, deletes=deletes, rejected=bad)
+        results = [applied(table, it) for table in tables.sinks]
+        assert results == results[:1] * len(results)
+        kept = [tables.left(name) for name in NAMES]
+        assert kept == kept[:1] * len(kept)
+        tables.place.run(*(f"UPDATE {name} SET note = 'kept'" for name in NAMES))
+
+
+def test_rows_of_a_table_without_rules_are_merged_by_the_last_of_each_key(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Merge, "upsert")
+    sink = place.sink(FLIGHTS)
+    some = [E("b", "1", number=0), E("a", "2", number=1), E("b", "3", number=2), E(None, "4", number=3)]
+    assert sink.apply(batch(some)) == BatchResult(applied=3, rejected=1)
+    assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", "2"), ("b", "3")]
+    more = [E("a", number=4), E("a", number=5, gone=True), E("c\0", number=6), E("b", "5", number=7)]
+    sink.close()
+    place.run("UPDATE leasehold_table SET deletes = NULL")
+    assert sink.apply(batch(more, deletes=True)) == BatchResult(applied=3, rejected=1)
+    assert place.look("SELECT tail, status FROM flights") == [("b", "5")]
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("rule", "quick"),
+    [
+        ("", True),
+        ("CREATE INDEX ON flights (status)", True),
+        ("CREATE TABLE other (id bigint PRIMARY KEY, tail text REFERENCES flights)", False),
+        ("CREATE INDEX ON flights (lower(status))", False),
+        ("CREATE INDEX ON flights (status) WHERE slot > 1", False),
+        ("CREATE INDEX ON flights USING gin (to_tsvector('simple', status))", False),
+        ("CREATE UNIQUE INDEX ON flights (slot)", False),
+        ("CREATE UNIQUE INDEX ON flights (tail, slot)", False),
+        ("ALTER TABLE flights ADD CHECK (slot > 0)", False),
+        ("ALTER TABLE flights ADD CONSTRAINT apart EXCLUDE USING btree (slot WITH =)", False),
+        ("ALTER TABLE flights ADD COLUMN c bigint GENERATED ALWAYS AS (slot + 1) STORED", False),
+        ("ALTER TABLE flights ADD COLUMN c text REFERENCES flights", False),
+        ("ALTER TABLE flights ADD COLUMN c bigint NOT NULL DEFAULT 1", True),
+        ("ALTER TABLE flights ALTER COLUMN slot SET NOT NULL", True),
+        ("ALTER TABLE flights ALTER COLUMN status TYPE varchar(9)", False),
+        ("ALTER TABLE flights ALTER COLUMN slot TYPE integer", False),
+        ("ALTER TABLE flights ENABLE ROW LEVEL SECURITY", False),
+        ("CREATE RULE stays AS ON DELETE TO flights DO INSTEAD NOTHING", False),
+        ("CREATE TABLE heirs () INHERITS (flights)", False),
+        ("ALTER TABLE flights ALTER COLUMN status SET STORAGE PLAIN", False),
+    ],
+)
+def test_which_tables_have_a_rule_that_could_see_each_row(place: Place, rule: str, quick: bool) -> None:
+    sink = place.sink(FLIGHTS)
+    assert sink.apply(batch([E("a", slot=1), E("a", slot=2, number=1)])).applied == 2
+    if rule:
+        place.run(rule)
+    with sink._transaction() as transaction:
+        assert transaction.layout(SCHEMA).lets_last_alone is quick
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong"),
+    [
+        ("ALTER TABLE flights ALTER COLUMN status SET NOT NULL", None),
+        ("CREATE INDEX ON flights (status)", random.Random(1).randbytes(9000).hex()),  # too long for it
+    ],
+    ids=["NOT NULL", "an index"],
+)
+def test_a_row_that_breaks_a_rule_before_the_last_one_of_its_key_is_set_aside(
+    place: Place, rule: str, wrong: str | None
+) -> None:
+    place.run("CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint)", rule)
+    sink = place.sink(FLIGHTS)
+    assert sink.apply(batch([E("a", wrong), E("a", "x", number=1)])) == BatchResult(applied=1, rejected=1)
+    assert place.look("SELECT tail, status FROM flights") == [("a", "x")]
+    sink.close()
+
+
+def test_an_entity_that_is_deleted_and_comes_again_begins_anew_in_each_way(tables: Tables) -> None:
+    for number, sink in enumerate(tables.sinks):
+        assert sink.apply(batch([E("a"), E("b", number=1)], deletes=True)).applied == 2
+        tables.place.run(f"UPDATE {NAMES[number]} SET note = 'kept'")
+        again = [E("a", number=2, gone=True), E("a", "x", number=3), E("b", "x", number=4)]
+        assert sink.apply(batch(again, deletes=True)).applied == 3
+    kept = [("a", "x", None, "new"), ("b", "x", None, "kept")]
+    assert [tables.left(name)[0] for name in NAMES] == [kept] * 3
+
+
+def test_the_model_comes_to_the_same(tables: Tables) -> None:
+    """A key from another partition than the one that is remembered is found by the memory's row count."""
+    model, sink = Model(), tables.sinks[0]
+    first, second = [E("a"), E("b", number=1)], [E("b", "x", partition="1"), E("c", partition="1", number=1)]
+    assert model.apply(first)
+    assert sink.apply(batch(first)).applied == 2
+    assert not model.apply(second)
+    before = tables.left(NAMES[0])
+    with pytest.raises(KeyFromTwoPartitions, match="'b'"):
+        sink.apply(batch(second))
+    assert tables.left(NAMES[0]) == before
