@@ -36,7 +36,7 @@ Row = tuple[str, float, str, float | None, str]
 
 RUN, EACH = 10, 40
 SIDES = Path(__file__).with_name("queue_sides.py")
-POLICIES = ("abandon", "wait", "park", "defer", "sessions")
+POLICIES = ("abandon", "wait", "park", "sessions")
 
 
 def run(quick: bool) -> list[Row]:

@@ -73,7 +73,7 @@ def list_(
     """List parked events, in the order of their partitions. What this shows first, `list`, may be left out.
 
     The reason is what the handler raised last. An event without a next try waits behind an earlier one of its entity.
-    Of messages of queues that are parked or deferred it says how many there are: their processors try them.
+    Of parked messages of queues it says how many there are: their processors try them.
     """
     from leasehold.sinks.beside.messages.parking import ParksMessages
 

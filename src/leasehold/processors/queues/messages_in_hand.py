@@ -31,16 +31,13 @@ class Ending(StrEnum):
     """A store or the sink could not be reached."""
     PARKED = "parked"
     """It waits in the sink's database."""
-    DEFERRED = "deferred"
-    """It is noted there, and is to wait in the queue."""
     SET_ASIDE = "set_aside"
     """A parked one that was given up: a rejected row of the table."""
     BEHIND = "behind"
     """An earlier message of the entity is parked. Workers alone see it."""
 
 
-WAIT = (Ending.PARKED, Ending.DEFERRED)
-_GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.SET_ASIDE, *WAIT)
+_GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.SET_ASIDE, Ending.PARKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +114,6 @@ class Complete:
 
 
 @dataclass(frozen=True, slots=True)
-class Defer:
-    """Keep these back in the queue: the sink has noted them."""
-
-    held: tuple[HeldMessage, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class GiveBack:
     """Abandon these."""
 
@@ -139,7 +129,7 @@ class SetAside:
     description: str
 
 
-Step = Start | Look | Renew | Complete | Defer | GiveBack | SetAside
+Step = Start | Look | Renew | Complete | GiveBack | SetAside
 
 
 def completed_last(steps: Iterable[Step]) -> list[Step]:

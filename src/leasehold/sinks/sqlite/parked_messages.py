@@ -102,6 +102,13 @@ class SqliteParkedMessages:
             found = connection.execute(query, (self._spec.pipeline, self._spec.name)).fetchall()
         return {reading.as_text(queue): (count, reading.seconds(oldest)) for queue, count, oldest in found}
 
+    def deferred(self, queue: str) -> int:
+        """See `ParkedMessages`."""
+        with self._looking() as connection:
+            query = f"SELECT count(*) FROM leasehold_message_parked WHERE {_QUEUE} AND body IS NULL"
+            (count,) = connection.execute(query, _of(self._spec, queue)).fetchone()
+        return int(count)
+
     def remove(self, message: ParkedMessage) -> None:
         """See `ParkedMessages`."""
         with self._changing() as connection:

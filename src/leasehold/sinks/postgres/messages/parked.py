@@ -109,6 +109,18 @@ class PostgresParkedMessages:
         found: dict[str, tuple[int, float]] = self._again(read)
         return found
 
+    def deferred(self, queue: str) -> int:
+        """See `ParkedMessages`."""
+
+        def read() -> int:
+            with self._claimed() as transaction:
+                session = transaction.session
+                query = f"SELECT count(*) FROM {session.names.of(MESSAGE_PARKED)} WHERE {_QUEUE} AND body IS NULL"
+                return int(session.one(query, **messages.mine_of(session), queue=queue))
+
+        found: int = self._again(read)
+        return found
+
     def remove(self, message: ParkedMessage) -> None:
         """See `ParkedMessages`."""
 
