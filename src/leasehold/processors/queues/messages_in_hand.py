@@ -94,7 +94,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look for so many entities whose parked messages are due."""
+    """Look for this many entities whose parked messages are due."""
 
     at_most: int
 

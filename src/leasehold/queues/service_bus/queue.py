@@ -247,7 +247,7 @@ class ServiceBusQueue:
     @contextmanager
     def _linked(self) -> Iterator[None]:
         """As `_told`, for calls of the receiver. One that has failed is given up: the driver may have shut it down, and
-        would raise what is no `ServiceBusError` from then on. Messages are settled by the next one too, by their locks.
+        would raise another error than `ServiceBusError` from then on. The next one can settle its messages, too.
         """
         with self._told():
             try:
@@ -293,7 +293,7 @@ def _message(found: Any) -> QueueMessage:
 
 
 def _mark(found: Any, name: bytes) -> str | None:
-    """Why a message is a dead letter. Any sender may set it too, to anything: the driver fails at what is no text."""
+    """Why a message is a dead letter. Any sender may set it too, to anything: the driver fails at what is not text."""
     value = (found.application_properties or {}).get(name)
     return _text(value) if isinstance(value, bytes | str) else None
 

@@ -5,7 +5,7 @@ Owns the SQL of it and the transactions; the rules are in `set_aside`, the order
 table for all of a schema.
 
 Concurrency: beside any number of instances that apply batches. A retry and a drop lock the watermarks of their events'
-partitions first, as a batch does, and then their rejected rows, so that who is about the same events follows one
+partitions first, as a batch does, and then their rejected rows, so that operations on the same events run one
 another: the second finds no rejected row. A retry locks what is known of its keys as a batch does, so it is judged
 against all that was committed before, and a batch after it finds what it has written. Whoever is killed before COMMIT
 has changed nothing; one that stops there holds up batches of these partitions and keys, until the server ends its

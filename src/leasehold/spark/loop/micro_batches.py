@@ -1,4 +1,4 @@
-"""`MicroBatches`: a loop over what an instance holds of a hub, in a program of one's own.
+"""`MicroBatches`: a loop over what an instance holds of a hub, in a program that you write.
 
 Owns the life of the loop: it begins to hold partitions when it is entered, gives a batch at a time, records it when the
 body has returned, hands over between batches, and gives all up when it is left. Promises that no checkpoint is written
@@ -92,7 +92,7 @@ class MicroBatches:
                   `max_events_per_trigger`, `columns`, …), durations as seconds or as text ("10s"), and
                   `trigger_interval`, `max_bytes_per_trigger` and `stop_timeout` (see `LoopSettings`)
 
-    Raises `ConfigError` for options that are none or do not go together, at once.
+    Raises `ConfigError` at once for unknown options and for options that contradict each other.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The contract of sinks that apply messages of queues (`KeepsMessages`), as tests.
 
 Subclass it as `SinkContract`, with the fixtures `open_table`, `contents`, and `aged`, which makes all messages that are
-done so many seconds older.
+done this many seconds older.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class MessagesContract(SinkFixtures):
         assert outcomes == [MessageOutcome.APPLIED, MessageOutcome.OVERTAKEN]
 
     def test_what_is_parked_of_each_queue_is_counted(self, keeping: Any, open_table: Open) -> None:
-        other: Any = open_table(UPSERT)  # as for a person, who has not looked at the tables before
+        other: Any = open_table(UPSERT)  # as in a command, which has not looked at the tables before
         assert other.parked_messages.waiting() == {}
         for number, queue in ((1, "shop/orders"), (2, "shop/orders"), (1, "shop/returns")):
             keeping.parked_messages.park(parked(number, "a", queue=queue))

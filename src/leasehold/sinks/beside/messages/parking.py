@@ -67,11 +67,11 @@ class ParkedMessages(Protocol):
         ...
 
     def first(self, queue: str, key: Key, at_most: int) -> list[ParkedMessage]:
-        """The first so many parked messages of an entity, in their order. Their names are without `sent_as`."""
+        """The first this many parked messages of an entity, in their order. Their names are without `sent_as`."""
         ...
 
     def due(self, queue: str, at_most: int) -> Sequence[Key]:
-        """So many entities whose first parked message is to be tried now."""
+        """At most this many entities whose first parked message is to be tried now."""
         ...
 
     def waiting(self) -> dict[str, tuple[int, float]]:

@@ -23,7 +23,7 @@ from leasehold.sinks.rules.table import TableSpec
 logger = logging.getLogger(__name__)
 
 MOST_DELIVERIES = 1_000_000
-"""A handler that is said to have been called more often was called so often."""
+"""The most calls of a handler that are believed: a higher count is read as this."""
 
 _FOREVER = 1e12  # seconds, beyond all calendars
 _SHOWN = 120
