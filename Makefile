@@ -20,11 +20,12 @@ demo: .venv/.demo ## install, and run the main job: a million events, two Spark 
 
 test: lint smoke pytest ## install, and run linters, types, import layers, the bare install and all tests
 
-lint: .venv/.dev ## linter, formatter, types and import layers
+lint: .venv/.dev ## linter, formatter, types, import layers and wording
 	$(BIN)/ruff check --quiet
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.wording
 
 smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
 	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \

@@ -1,6 +1,6 @@
 """The local Event Hubs server of `hubs.py`, in a process of its own: `python hub_server.py PARTITIONS EVENTS`.
 
-The hub `read` holds so many events, dealt evenly: the flights of the demo, with their keys. What is sent to the hub
+The hub `read` holds this many events, dealt evenly: the flights of the demo, with their keys. What is sent to the hub
 `written` is acknowledged and forgotten after a while, so that turns are alike. It says the connection string without
 the hub's name, and ends when its input does.
 """

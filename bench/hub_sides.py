@@ -273,7 +273,7 @@ def send_official(url: str, total: int, folder: Path) -> Callable[[], float]:
 
 
 def send_official_keys(url: str, total: int, folder: Path, *, keys: int) -> Callable[[], float]:
-    """The official producer: the events of each of so many keys as a batch, one after another."""
+    """The official producer: the events of each of this many keys as a batch, one after another."""
     from azure.eventhub import EventData, EventHubProducerClient
 
     def turn() -> float:
@@ -325,7 +325,7 @@ def send_kafka(url: str, total: int, folder: Path) -> Callable[[], float]:
 
 
 def send(url: str, total: int, folder: Path, *, keys: int = 0) -> Callable[[], float]:
-    """Leasehold's `Hub.send` of events without a key, or of so many keys in turn."""
+    """Leasehold's `Hub.send` of events without a key, or of this many keys in turn."""
     from leasehold.hubs import open_hub
 
     def turn() -> float:

@@ -36,7 +36,7 @@ Row = tuple[str, float, str, float | None, str]
 
 RUN, EACH = 10, 40
 SIDES = Path(__file__).with_name("queue_sides.py")
-POLICIES = ("abandon", "wait", "park", "defer", "sessions")
+POLICIES = ("abandon", "wait", "park", "sessions")
 
 
 def run(quick: bool) -> list[Row]:
@@ -77,7 +77,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def _send(server: ServiceBusServer, queue: str, messages: int, entities: int) -> None:
-    """So many in runs: of all entities one run, then of all the next."""
+    """This many in runs: of all entities one run, then of all the next."""
     for start in range(0, messages, RUN):
         key = f"e{start // RUN % entities}"
         bodies = (json.dumps({"order_id": key, "amount": n}) for n in range(start, start + RUN))

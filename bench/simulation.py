@@ -37,7 +37,7 @@ CASES = (
 )
 PUBLISHED = Make(manager=PublishedManager, judge=Uncritical)
 LARGE = 500
-"""Above so many partitions `--quick` leaves a case out."""
+"""Above this many partitions `--quick` leaves a case out."""
 
 
 def run(quick: bool) -> list[Row]:

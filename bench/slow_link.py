@@ -1,6 +1,6 @@
 """A way to a local server that takes its time: `python slow_link.py PORT SECONDS`, in a process of its own.
 
-Whatever comes is passed on after so many seconds, each way, in order and however much there is: a distance, without a
+Whatever comes is passed on after this many seconds, each way, in order and however much there is: a distance, without a
 narrow place. It says at which port it listens, and ends when its input does.
 """
 

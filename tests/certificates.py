@@ -40,7 +40,7 @@ class Authority:
         self.file.write_bytes(own.sign(self._key, hashes.SHA256()).public_bytes(_PEM))
 
     def sign(self, name: str, *, host: str = HERE, days: tuple[float, float] = (-1, 1)) -> Signed:
-        """A certificate for a host, good from so many days from now on until so many."""
+        """A certificate for a host, good from this many days from now on until this many."""
         key = ec.generate_private_key(ec.SECP256R1())
         named = x509.IPAddress(ipaddress.ip_address(host)) if host[0].isdigit() else x509.DNSName(host)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -8,7 +8,7 @@ from leasehold.azure.handshakes import prompt
 
 
 class Handler:
-    """Is ready after so many steps, each of which takes so many seconds of a clock of its own."""
+    """Is ready after this many steps, each of which takes this many seconds of a clock of its own."""
 
     def __init__(self, steps: int, seconds: float = 0.0) -> None:
         self.left, self.now, self._seconds = steps, 0.0, seconds

@@ -80,7 +80,7 @@ def record_of(text: object = "text", *values: object, **more: object) -> logging
 
 
 def lines_of(stderr: str) -> list[dict[str, Any]]:
-    """Each line that a process wrote, as JSON: one that is none fails."""
+    """Each line that a process wrote, as JSON; another line fails."""
     return [json.loads(line) for line in stderr.splitlines()]
 
 

@@ -44,7 +44,7 @@ for file in itertools.cycle(files):
 
 @contextmanager
 def reading(path: Path, script: str, processes: int) -> Iterator[None]:
-    """So many processes read the file, until the block ends."""
+    """This many processes read the file, until the block ends."""
     running: list[subprocess.Popen[str]] = []
     try:
         for _ in range(processes):
@@ -68,7 +68,7 @@ def made(path: Path) -> DatabaseFile:
 
 
 def longest(path: Path, write: Callable[[], object], times: int) -> int:
-    """The most bytes that the WAL had after one of so many writes."""
+    """The most bytes that the WAL had after one of this many writes."""
     sizes = []
     for _ in range(times):
         write()

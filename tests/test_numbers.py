@@ -1,4 +1,4 @@
-"""Numbers that are none: NaN, neither above nor below any, and infinity are refused wherever a number is asked for."""
+"""NaN, which is neither above nor below any number, and infinity are refused wherever a number is asked for."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def check_number(
     rule: str = "",
     remedy: str = "Leave it out for the default",
 ) -> None:
-    """Refuse what is no finite number above `above`, or no less than `least`. Raises `ConfigError` that names `field`.
+    """Refuse what is not a finite number above `above`, or no less than `least`, by a `ConfigError` that names `field`.
 
     `rule` says it in other words.
     """

@@ -39,7 +39,7 @@ def secret_from(environment: Mapping[str, str], name: str) -> str | None:
 def file_mode(environment: Mapping[str, str]) -> int | None:
     """The mode of database files that are made, from `LEASEHOLD_FILE_MODE` in octal digits; None where it is not set.
 
-    Raises `ConfigError` for what is no mode, or one with which the owner could not read and write the file.
+    Raises `ConfigError` for what is not a mode, or one with which the owner could not read and write the file.
     """
     stated = environment.get(MODE)
     if not stated:

@@ -90,7 +90,7 @@ def mount_at(path: str, mounts: str) -> Mount | None:
 
 
 def used_by_one_kernel(path: Path, environment: Mapping[str, str]) -> bool:
-    """Whether `LEASEHOLD_ONE_KERNEL` names a folder that the path is in. Raises `ConfigError` for what is no folder."""
+    """Whether `LEASEHOLD_ONE_KERNEL` names a folder that the path is in. Raises `ConfigError` if it names none."""
     stated = environment.get(ONE_KERNEL, "")
     folders = stated.split(":") if stated else []
     if not all(Path(folder).is_absolute() for folder in folders):

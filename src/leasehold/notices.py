@@ -185,8 +185,8 @@ class Measurement(Notice):
 class StoreCalled(Measurement):
     """A store was called, `operation` being the method, and took `seconds`.
 
-    It was given `asked` records and did `done` of them: so many claims were won, holds renewed, checkpoints accepted.
-    Of a listing both are 0. `error_type` names the type of what it raised, `""` if it answered.
+    It was given `asked` records and did `done` of them: claims won, holds renewed or checkpoints accepted. Of a listing
+    both are 0. `error_type` names the type of what it raised, `""` if it answered.
     """
 
     operation: str

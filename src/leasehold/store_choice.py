@@ -81,7 +81,7 @@ def check_alone(given: Mapping[str, Any]) -> None:
 
 
 def check_partitions(partitions: Sequence[str]) -> tuple[str, ...]:
-    """The ids of a fixed share, each once. Raises `ConfigError` for none, and for what is no id."""
+    """The ids of a fixed share, each once. Raises `ConfigError` for none, and for what is not an id."""
     if not partitions or not all(isinstance(one, str) and one for one in partitions):
         raise ConfigError(
             "partitions", partitions, "a list of partition ids, which are texts", 'For example ["0", "3"]'

@@ -50,7 +50,7 @@ def when_there(
     its first failure.
 
     `ask` leaves nothing open when it raises. It is not interrupted, so that one which itself takes until its time-out
-    makes the whole longer by that. `pause` waits for so many seconds, or until it returns
+    makes the whole longer by that. `pause` waits for this many seconds, or until it returns
     something true: then waiting ends with the error at once (give `Event.wait` of the event that stops you).
     """
     clock, rng = clock or SystemClock(), rng or Random()

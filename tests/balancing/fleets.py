@@ -128,6 +128,6 @@ def fewest_moves(counts: list[int]) -> int:
 
 
 def owned(strategies: Sequence[Strategy], counts: list[int]) -> Fleet:
-    """A fleet that owns everything: so many partitions each."""
+    """A fleet that owns everything: this many partitions each."""
     owners = [number for number, count in enumerate(counts) for _ in range(count)]
     return Fleet(list(strategies), len(owners), {str(p): owner for p, owner in enumerate(owners)})

@@ -35,7 +35,7 @@ def partitions(number: int) -> tuple[str, ...]:
 
 
 def held(*counts: int) -> Owned:
-    """Owners i0, i1 … of so many partitions each."""
+    """Owners i0, i1 … of this many partitions each."""
     names = iter(partitions(sum(counts)))
     return {f"i{number}": tuple(next(names) for _ in range(count)) for number, count in enumerate(counts)}
 

@@ -30,7 +30,7 @@ from tests.waiting import NEVER, until
 SHORT = 8.0
 """Seconds: a partition expiration that faults of a few seconds outlast."""
 STAGE_FROM = 100
-"""In Postgres, batches of so many events are staged by the tasks: some of a test are, and others are not."""
+"""In Postgres, batches of this many events are staged by the tasks: some of a test are, and others are not."""
 
 GATE = """\
 import os, pathlib, time
@@ -171,7 +171,7 @@ class Fleet:
         until(condition, what, patience)
 
     def send(self, each: int, *partitions: str) -> None:
-        """Append so many events to each of these partitions, or to all: a few entities each, with rising numbers.
+        """Append this many events to each of these partitions, or to all: a few entities each, with rising numbers.
 
         Bad ones, if there are to be some, come between them and do not count.
         """
@@ -247,7 +247,7 @@ class Fleet:
         return {p for p, record in self.records().items() if record.owner_id.startswith(f"{name}/")}
 
     def wait_owned(self, **shares: int) -> None:
-        """Wait until the instances own so many partitions each."""
+        """Wait until the instances own this many partitions each."""
         self.check_alive()
         self.until(lambda: all(len(self.owned_by(n)) == share for n, share in shares.items()), f"shares {shares}")
 
@@ -318,7 +318,7 @@ class Fleet:
         return rows[0][0] if rows else None
 
     def check_table(self, poison: int = 0) -> None:
-        """The table is exactly what the events say, and so many that fail, with all bad ones, are set aside once."""
+        """The table is exactly what the events say, and `poison` that fail, with all bad ones, are set aside once."""
         expected = [
             (partition, place, row)
             for partition, rows in self._sent.items()

@@ -39,7 +39,7 @@ def killed_twenty_times(new_fleet: NewFleet, step: str) -> None:
 
 
 def _die(fleet: Fleet, step: str, times: int) -> None:
-    """An instance that is killed when it comes to this step for so many times, and then counts as gone."""
+    """An instance that is killed when it comes to this step for this many times, and then counts as gone."""
     died = subprocess.run(
         [sys.executable, "-m", "tests.faults.dying_instance", step, str(times)],
         cwd=fleet.folder,

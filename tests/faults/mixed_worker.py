@@ -33,7 +33,7 @@ HUB = "Flights"
 
 
 def settings(expiration: float) -> OwnershipSettings:
-    """Ours, where a member that is gone is missed after so many seconds."""
+    """Ours, where a member that is gone is missed after this many seconds."""
     return OwnershipSettings(
         load_balancing_interval=INTERVAL,
         partition_expiration=expiration,

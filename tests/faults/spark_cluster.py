@@ -32,7 +32,7 @@ EXECUTORS = f"""\
 
 
 class SparkCluster:
-    """One master, and workers of so many cores at addresses of this machine, each a host of its own to Spark.
+    """One master, and workers of this many cores at addresses of this machine, each a host of its own to Spark.
 
     `environment` is what the workers hand on to executors.
     """

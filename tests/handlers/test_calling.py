@@ -337,7 +337,7 @@ def test_what_goes_on_all_the_same_ends_its_process_with_its_stack() -> None:
 
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call goes on beside others, as where so many do already that the next one is waited for."""
+    """No call goes on beside others, as where enough do already that the next one is waited for."""
     monkeypatch.setattr(processes, "MOST_BESIDE", 0)
 
 

@@ -31,7 +31,7 @@ def bench(tmp_path: Path) -> Any:
 
 
 def received(queue_url: str, count: int) -> list[QueueMessage]:
-    """So many messages, once they are there, and whatever came with them."""
+    """This many messages, once they are there, and whatever came with them."""
     with closing(open_queue(queue_url)) as queue:
         found: list[QueueMessage] = []
         while len(found) < count:

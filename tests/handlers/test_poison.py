@@ -31,7 +31,7 @@ REASONS = {
 
 
 def sent(folder: Path, accounts: list[str], events: int) -> dict[str, list[tuple[str, int]]]:
-    """Send so many events of each account, by turns; where each account's stand: partition and number."""
+    """Send this many events of each account, by turns; where each account's stand: partition and number."""
     hub = LogHub.create(folder / "log.db", partitions=PARTITIONS)
     for turn in range(events):
         bodies = ((account, json.dumps({"account": account, "amount": turn}).encode()) for account in accounts)
@@ -91,7 +91,7 @@ def check_campaign(
 
 
 def named(count: int, **poison: int) -> list[str]:
-    """So many accounts, with so many of each kind of poison among them."""
+    """This many accounts, with this many of each kind of poison among them."""
     kinds = [f"{kind}-{number}" for kind, several in poison.items() for number in range(several)]
     accounts = [f"a{number}" for number in range(count - len(kinds))]
     for at, account in enumerate(kinds):

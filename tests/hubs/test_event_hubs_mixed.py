@@ -96,7 +96,7 @@ class Running:
 
 
 def taken(receiver: Receiver, end: int, count: int) -> list[Message]:
-    """So many events below `end`: a take may return before all have come."""
+    """This many events below `end`: a take may return before all have come."""
     found: list[Message] = []
     while len(found) < count:
         found += receiver.take(end, count - len(found), PATIENCE)

@@ -64,7 +64,7 @@ def arrived(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def dealt(keys: int, each: int, size: int = 0) -> list[Event]:
-    """Events of so many keys in turn, whose bodies begin with their numbers."""
+    """Events of this many keys in turn, whose bodies begin with their numbers."""
     return [
         Event(b"%05d" % number + b"x" * size, partition_key=f"k{number % keys}", properties={"n": str(number)})
         for number in range(keys * each)

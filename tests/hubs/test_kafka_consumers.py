@@ -83,7 +83,7 @@ def hub(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, made: list[Client[Con
 
 
 def fill(hub: KafkaHub, count: int, size: int = 1) -> None:
-    """So many events in each partition."""
+    """This many events in each partition."""
     for partition in hub.partition_ids():
         hub.send([Event(b"x" * size)] * count, partition=partition)
 

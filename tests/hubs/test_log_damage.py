@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def made(path: Path, batches: int = 6, rows: int = 10) -> LogHub:
-    """A log of two partitions with so many stored batches in each, and nothing in its WAL."""
+    """A log of two partitions with this many stored batches in each, and nothing in its WAL."""
     clock = ManualClock()
     hub = LogHub.create(path, partitions=2, clock=clock)
     for number in range(batches):

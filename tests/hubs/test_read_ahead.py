@@ -61,7 +61,7 @@ def secured(writer: socket.socket, reader: socket.socket, folder: Path) -> tuple
 
 
 def exactly(ahead: ReadAhead, count: int) -> bytes:
-    """So many bytes, as the client's transport reads them."""
+    """This many bytes, as the client's transport reads them."""
     view, length = memoryview(bytearray(count)), 0
     while length < count:
         got = ahead.recv_into(view[length:])

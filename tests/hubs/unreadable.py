@@ -16,7 +16,7 @@ def section(code: int, value: bytes) -> bytes:
 
 
 def many(count: int, items: bytes, constructor: int = 0xD0) -> bytes:
-    """A list, map or array that says that it has so many items."""
+    """A list, map or array that says that it has this many items."""
     return struct.pack(">BLL", constructor, len(items) + 4, count) + items
 
 

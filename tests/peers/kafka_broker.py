@@ -134,7 +134,7 @@ class Broker:
 
 
 class Cluster:
-    """A running cluster of so many brokers. Topics have a replica on each, and all but one of them must be in sync."""
+    """A cluster of this many brokers. Topics have a replica on each, and all but one of them must be in sync."""
 
     def __init__(self, folder: Path, size: int = 1) -> None:
         self.brokers = {node: Broker(node, folder / f"broker-{node}") for node in range(1, size + 1)}
@@ -201,7 +201,7 @@ class Cluster:
         self.admin.delete_topics([topic])[topic].result(PATIENCE)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Add partitions, up to so many."""
+        """Add partitions, up to this many."""
         self._until_done(lambda: self.admin.create_partitions([NewPartitions(topic, partitions)])[topic])
         self._wait_known(topic, partitions)
 
@@ -302,7 +302,7 @@ class Cluster:
         return set(found.brokers) == running and not self._seen
 
     def _wait_known(self, topic: str, partitions: int) -> None:
-        """Wait until every broker knows so many partitions of a topic, each with a leader."""
+        """Wait until every broker knows this many partitions of a topic, each with a leader."""
         running = [broker for broker in self.brokers.values() if broker.running]
         until(lambda: all(broker.knows(topic) == partitions for broker in running), f"{topic} to be known")
 

@@ -136,7 +136,7 @@ class Scene:
         return reached == {p: known.end for p, known in self.hub.partition_properties().items()}
 
     def firing(self, since: float) -> set[str]:
-        """The alerts that have fired in the last so many seconds."""
+        """The alerts that have fired in the last this many seconds."""
         found = self.ask(f'count_over_time(ALERTS{{alertstate="firing"}}[{since:.0f}s])')
         return {one["metric"]["alertname"] for one in found}
 

@@ -81,7 +81,7 @@ class Stream:
         return self.cluster.url(self.topic)
 
     def send(self, each: int, what: str) -> None:
-        """Append so many messages to each partition."""
+        """Append this many messages to each partition."""
         ends = {p: known.end for p, known in open_hub(self.url).partition_properties().items()}
         producer = Producer({"bootstrap.servers": self.cluster.servers, "log_level": 0})
         for partition, end in ends.items():

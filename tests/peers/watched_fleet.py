@@ -33,7 +33,7 @@ KILLED, STOPPED = "killed", "stopped"
 
 
 def courses(other: str) -> list[object]:
-    """Who is there first, and who ends in each round, and how.
+    """Who starts first, and who ends in each round, and how.
 
     In `make peers`: the other is killed, and ours stopped. In `make soak`: every end, in both orders of joining.
     """
@@ -158,7 +158,7 @@ class WatchedFleet(MixedFleet):
     ) -> None:
         """In each round, the kind that is away joins the one that is there, and then one of the two ends.
 
-        Both rest in the first round, for so many seconds. No join leaves a partition without a receiver for longer.
+        Both rest in the first round, for this many seconds. No join leaves a partition without a receiver for longer.
         """
         self.alone(first, f"{first}-0")
         there = {first: f"{first}-0"}

@@ -63,7 +63,7 @@ class LeadingClock(SystemClock):
 
 
 def await_cycles(notices: Notices, count: int = 2) -> None:
-    """Wait until an instance has ended so many cycles. Of two, the second has begun after the call."""
+    """Wait until an instance has ended this many cycles. Of two, the second has begun after the call."""
     ended: list[CycleEnded] = []
     unsubscribe = notices.subscribe(ended.append, CycleEnded)
     until(lambda: len(ended) >= count, f"{count} cycles")
@@ -71,14 +71,14 @@ def await_cycles(notices: Notices, count: int = 2) -> None:
 
 
 def log(folder: Path, partitions: int = 2, each: int = 0) -> LogHub:
-    """A log with so many events in each partition."""
+    """A log with this many events in each partition."""
     hub = LogHub.create(folder / "hub.db", partitions=partitions)
     send(hub, each)
     return hub
 
 
 def send(hub: LogHub, each: int, *partitions: str) -> None:
-    """Append so many events to each of these partitions, or to all."""
+    """Append this many events to each of these partitions, or to all."""
     for partition in partitions or hub.partition_ids():
         if each:
             hub.send([Event(f"{partition}".encode()) for _ in range(each)], partition=partition)
@@ -176,7 +176,7 @@ class Handler:
             return sum(map(len, self.got.values()))
 
     def wait(self, count: int) -> None:
-        """Wait for so many events to have been handled."""
+        """Wait for this many events to have been handled."""
         until(lambda: self.count >= count, f"{count} events, of which {self.count} came")
 
 

@@ -181,7 +181,7 @@ def test_a_cancelled_call_returns_at_once_and_the_partition_stays(processor: Eve
 
 
 def cancelled_after(client: PartitionClient, count: int) -> Cancellation:
-    """Called off once so many events have come, from another thread."""
+    """Called off once this many events have come, from another thread."""
     cancel = Cancellation()
 
     def watch() -> None:

@@ -39,7 +39,7 @@ class Renewals:
             monkeypatch.setattr(module, "lock_trust", trust)
 
     def outlast(self, messages: Iterable[int], locks: int = 2) -> None:
-        """Let more than so many times pass for which a lock lasts, and see each of these renewed in between."""
+        """Let more than this many times pass for which a lock lasts, and see each of these renewed in between."""
         numbers = [*messages]
         for _ in range(2 * locks):
             before = self._confirmed.copy()

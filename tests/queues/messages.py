@@ -1,4 +1,4 @@
-"""Messages of a queue, received: so many of them, however many come at once."""
+"""Messages of a queue, received: this many of them, however many come at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.waiting import PATIENCE
 
 
 def received(queue: Queue, count: int) -> list[QueueMessage]:
-    """So many messages, though a receive may return before all have come."""
+    """This many messages, though a receive may return before all have come."""
     found: list[QueueMessage] = []
     while len(found) < count:
         more = queue.receive(count - len(found), PATIENCE)

@@ -100,24 +100,6 @@ def test_a_session_that_was_lost_takes_the_locks_of_its_messages_with_it(server:
     assert server.count("sessions") == 0
 
 
-def test_deferred_messages_that_are_not_to_be_had_are_asked_for_once(
-    server: ServiceBusServer, orders: ServiceBusQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The driver by itself asks four times, with pauses of 11 s: longer than the locks of those that were received."""
-    server.send("orders", "a", "b", "c", "d")
-    messages = received(orders, 4)
-    numbers = [each.sequence_number for each in messages]
-    assert orders.defer(messages) == []
-    with closing(open_queue(url(server))) as other:
-        assert isinstance(other, ServiceBusQueue)
-        assert bodies(other.receive_deferred(numbers[:1])) == [b"a"]
-        calls = count_service(monkeypatch)
-        assert bodies(orders.receive_deferred(numbers)) == [b"b", b"c", b"d"]
-        assert calls["requests"] == 5  # all; its halves; and of the first half each
-        assert orders.receive_deferred([99]) == []
-        assert calls["requests"] == 6
-
-
 def test_an_answer_that_never_comes_is_not_waited_for(
     server: ServiceBusServer, orders: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +152,7 @@ def test_what_has_come_is_given_back_where_nobody_receives_it(server: ServiceBus
         assert message.delivery_count == 0
 
 
-@pytest.mark.parametrize("settle", ["complete", "defer", "abandon"])
+@pytest.mark.parametrize("settle", ["complete", "abandon"])
 def test_outcomes_of_several_messages_are_all_sent_before_an_answer_is_waited_for(
     server: ServiceBusServer, orders: ServiceBusQueue, monkeypatch: pytest.MonkeyPatch, settle: str
 ) -> None:
@@ -190,8 +172,6 @@ def test_outcomes_of_several_messages_are_all_sent_before_an_answer_is_waited_fo
     assert calls["outcomes"] == 4
     with closing(open_queue(url(server))) as other:
         assert isinstance(other, ServiceBusQueue)
-        numbers = [each.sequence_number for each in messages]
-        assert len(other.receive_deferred(numbers)) == (4 if settle == "defer" else 0)
         again = received(other, 4) if settle == "abandon" else other.receive(5, 0.2)
         assert [each.delivery_count for each in again] == ([1] * 4 if settle == "abandon" else [])
 

@@ -57,7 +57,7 @@ class Server(ServiceBusServer):
         super().__init__(queues, topics, clock=self.clock, **options)
 
     def let_pass(self, seconds: float) -> None:
-        """Let so many seconds pass, and have all queues do what is due by then."""
+        """Let this many seconds pass, and have all queues do what is due by then."""
         self.clock.seconds += seconds
         for name in self.names:
             self.send(name)
@@ -94,7 +94,7 @@ def texts(messages: list[Any]) -> list[str]:
 
 
 def receive(receiver: Any, count: int) -> list[Any]:
-    """So many messages; fewer only after a long wait. The official client may return before all have come."""
+    """This many messages; fewer only after a long wait. The official client may return before all have come."""
     found: list[Any] = []
     while len(found) < count:
         more = receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)

@@ -46,7 +46,7 @@ class Story:
                 self.wrong.append(f"{body} came again after its completion was confirmed")
 
     def has(self, count: int) -> bool:
-        """Whether so many are known to be completed."""
+        """Whether this many are known to be completed."""
         return len(self.confirmed) >= count
 
     def confirm(self, body: str, now: float) -> None:

@@ -53,7 +53,7 @@ ROWS = {
         "ALTER TABLE flights ADD CHECK (@deep(status))",
     ],
     "its own language": [TABLE, "CREATE INDEX ON flights ((to_tsquery('simple', replace(status, 'bad', 'a b'))))"],
-    "a part of a date that is none": [
+    "a part of a date that does not exist": [
         TABLE,
         "ALTER TABLE flights ADD CHECK (date_trunc(replace(replace(status, 'a', 'day'), 'c', 'day'), "
         "interval '1 day') IS NOT NULL) NOT VALID",

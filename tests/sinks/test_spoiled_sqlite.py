@@ -43,7 +43,7 @@ def test_its_partition_is_in_dispute_until_a_reset_and_the_others_go_on(
         late = batch(Row("a", 2, 1), ranges=[read(1, 2)])
         with pytest.raises(OwnerLevelWentBack):
             sink.apply(late, level_of)
-        [said] = [one.getMessage() for one in caplog.records if "is none" in one.getMessage()]
+        [said] = [one.getMessage() for one in caplog.records if "is invalid" in one.getMessage()]
         assert "leasehold reset" in said, "once"
         sink.set_watermarks(HUB, {"0": Watermark(0, 1, whole=True)})
         sink.apply(late, level_of)
@@ -68,7 +68,7 @@ def test_what_is_kept_beside_it_matters_to_nothing(tmp_path: Path, how: str) -> 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("format = 'x'", "of format 'x', which is none"),
+        ("format = 'x'", "of format 'x', which does not exist"),
         ("keys = 'garbage'", "made with mode upsert and keys 'garbage'"),
         ("keys = '[1]'", "made with mode upsert and keys 1,"),
         ("keys = '5'", "made with mode upsert and keys '5'"),

@@ -89,7 +89,7 @@ def test_the_span_of_a_batch_links_to_its_producers(place: Place) -> None:
     assert {link.context.trace_id for link in span.links} == producers
     assert len(producers) == 2
     assert (span.attributes or {})["leasehold.batch.id"] == told[0].batch_id
-    assert (len(told[0].producers), told[0].elapsed > 0) == (3, True), "what is no context is for who makes links"
+    assert (len(told[0].producers), told[0].elapsed > 0) == (3, True), "malformed contexts are passed on"
     provider.shutdown()
 
 

@@ -20,8 +20,8 @@ S = TypeVar("S", bound=_Closable)
 def closing_all(make: Callable[..., S]) -> Iterator[Callable[..., S]]:
     """Give `make`, and at the end close all that it made.
 
-    A contract opens a hundred stores at once, and a server admits so many connections: none may wait for the garbage
-    collector.
+    A contract opens a hundred stores at once, and a server admits a limited number of connections: none may wait
+    for the garbage collector.
     """
     opened: list[S] = []
 

@@ -45,7 +45,7 @@ def out_of_reach(server: RedisServer) -> Iterator[str]:
 
 
 def move_sessions(server: RedisServer, prefix: str, earlier: float) -> None:
-    """Let all sessions end so many seconds earlier."""
+    """Let all sessions end this many seconds earlier."""
     sessions = f"{prefix}:{{leases}}:sessions"
     with redis.Redis(port=server.port) as other:
         for session, value in other.hgetall(sessions).items():

@@ -1,6 +1,6 @@
 """The short run on every PySpark: two instances of `leasehold run`, one is killed, and the rest with AvailableNow.
 
-And a program of one's own with `MicroBatches`, killed between the table's commit and the checkpoint.
+And a program with its own `MicroBatches`, killed between the table's commit and the checkpoint.
 """
 
 from __future__ import annotations

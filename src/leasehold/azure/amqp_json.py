@@ -7,7 +7,7 @@ end at `char` and at two of the decimals; so these read the bytes themselves.
 |---|---|
 | null, boolean | `null`, `true`, `false` |
 | whole numbers, float, double, decimals | a number with all its digits: `1.10` of a decimal stays `1.10` |
-| what is no number of JSON | a text: `"NaN"`, `"Infinity"`, `"-Infinity"` |
+| what is not a number of JSON | a text: `"NaN"`, `"Infinity"`, `"-Infinity"` |
 | string, symbol, char | a text; bytes that are no UTF-8 with backslashes (`\\xff`) |
 | binary | a text: base64 |
 | uuid | a text, in lower case |
@@ -46,7 +46,7 @@ _LARGEST = 3.4028234663852886e38
 def body_of(content: memoryview) -> bytes | None:
     """A value as an event's body: bytes and text as they are, null as none, and all else as JSON text.
 
-    Raises `ValueError` for what is no value of AMQP.
+    Raises `ValueError` for what is not a value of AMQP.
     """
     constructor, at = _constructor(content, 0)
     if constructor == _NULL:
@@ -60,7 +60,7 @@ def body_of(content: memoryview) -> bytes | None:
 
 
 def items_of(content: memoryview) -> list[str]:
-    """The items of a list, each as JSON text. Raises `ValueError` for what is no list."""
+    """The items of a list, each as JSON text. Raises `ValueError` for what is not a list."""
     constructor, at = _constructor(content, 0)
     if constructor not in _LISTS:
         raise ValueError

@@ -20,7 +20,7 @@ from typing import Any
 
 HEADER, DELIVERY, ANNOTATIONS, PROPERTIES, STATED, DATA, SEQUENCE, VALUE, FOOTER = range(0x70, 0x79)
 NONE = -1
-"""The code of what is no section."""
+"""The code of what is not a section."""
 NAMES = {
     HEADER: "header",
     DELIVERY: "delivery-annotations",
@@ -44,7 +44,7 @@ _TWO_LONGS = Struct(">LL")
 _MAY_BE_MORE = re.compile(rb"[\xd0\xe0\xf0]")
 """What begins a list or an array that may say that it has more items than it has bytes. Also a part of other values."""
 _FEW = 16
-"""So many items may an array have that take no bytes (`null`, `true`, 0): more would cost their sender nothing."""
+"""The most items of an array that take no bytes (`null`, `true`, 0): more would cost their sender nothing."""
 _NO_KEYS = (0xC, 0xD, 0xE, 0xF)
 
 Read = Callable[[memoryview], Any]
@@ -87,8 +87,8 @@ class SectionReader:
         """What is in each section, by its code, and those that cannot be decoded; text is UTF-8.
 
         Of `DATA` and `SEQUENCE` there may be several: they are lists of what each holds. A body that cannot be decoded,
-        and what is no section, is among `DATA` as it came. Annotations that a sender has added to the service's do not
-        override them.
+        and what is not a section, is among `DATA` as it came. Annotations that a sender has added to the service's do
+        not override them.
         """
         found: _Found = {}
         unreadable: _Unreadable = []
@@ -148,7 +148,7 @@ def _data(content: memoryview) -> bytes:
 
 
 def _sections(payload: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The sections in order, with the encoding of what each holds. What is none is given as one, with code `NONE`."""
+    """The sections in order, each with its encoded content. Other bytes are given as one section, with code `NONE`."""
     at, end = 0, len(payload)
     while at < end:
         try:

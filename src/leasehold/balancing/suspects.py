@@ -3,7 +3,8 @@
 Owns the count of bad ends, and the patience it earns:
 
 1. An owner came to a bad end if its ownership expired, if a new incarnation of it has to take over, or if it gave
-   the partition up with an error, which it counts itself. Being relieved (a steal, a hand-over, a clean stop) is none.
+   the partition up with an error, which it counts itself. An owner that is relieved, by a steal, a hand-over or a
+   clean stop, did not.
 2. Bad ends count while the checkpoint stands still and events wait behind it. When it moves, the count is zero.
 3. From `SUSPECT_AFTER` bad ends on a partition is a suspect: it is claimed after all that are not, those with the
    fewest first, after a backoff that doubles with each (but from an owner who is relieved at once), and only one at
@@ -34,7 +35,7 @@ def stands_still(record: Ownership, checkpoint: Checkpoint) -> bool:
 
 
 def ended_badly(record: Ownership, claim: Claim, me: str) -> bool:
-    """Whether the last owner came to a bad end that nobody has counted, by rule 1. My own lapse of trust is none."""
+    """Whether the last owner came to a bad end that nobody has counted, by rule 1. My own lapse of trust is not one."""
     return bool(record.owner_id) and not claim.previous_owner and record.owner_id != me
 
 

@@ -176,7 +176,7 @@ def _owner(record: Ownership | None, as_of: float, crowd: _Crowd, limits: Limits
 
 
 class _Crowd:
-    """Who is there, by rules 5 and 6."""
+    """Which members are present, by rules 5 and 6."""
 
     def __init__(self, listing: OwnershipListing, me: Me, limits: Limits, store_suspected: bool) -> None:
         def alive(record: Ownership | Presence) -> bool:

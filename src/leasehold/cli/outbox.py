@@ -5,16 +5,23 @@ Owns what is shown; `operations.refused` has the rules. `leasehold outbox PIPELI
 
 from __future__ import annotations
 
-import base64
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from leasehold.cli.options.selection import ListedByDefault, file_and_settings
+from leasehold.cli.options.selection import (
+    ListedByDefault,
+    all_of,
+    check_named,
+    file_and_settings,
+    limit,
+    open_rows,
+    shown_body,
+    summed_up,
+)
 from leasehold.cli.output import Column, Output, Result, Table, counted, short, utc
-from leasehold.errors import ConfigError
 
 if TYPE_CHECKING:
     from leasehold.pipeline_file import PipelineFile
@@ -43,7 +50,7 @@ def _chosen(command: F) -> F:
     return number(reason(command))
 
 
-_everything = click.option("--all", "everything", is_flag=True, help="All refused events.")
+_everything = all_of("refused events")
 
 
 @click.group(
@@ -65,7 +72,7 @@ def outbox() -> None:
 
 @outbox.command("list")
 @_chosen
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many events.")
+@limit("How many events.")
 @file_and_settings
 def list_(
     file: Path, numbers: tuple[int, ...], reason_has: str | None, limit: int, settings: tuple[str, ...], output: Output
@@ -80,8 +87,7 @@ def list_(
     listed = [_record(one) for one in islice(each(refused, numbers, reason_has), limit)]
     table = Table("refused", ROWS, [[record[column.key] for column in ROWS] for record in listed])
     none = "no such event is refused" if numbers or reason_has else "nothing in the outbox is refused"
-    summary = f"{counted(len(listed), 'refused event')} of {pipeline.name}" if listed else none
-    summary += f"; the first {limit} are listed" if len(listed) == limit else ""
+    summary = summed_up(len(listed), "refused event", pipeline.name, limit, none)
     output.show(Result(summary, {"pipeline": pipeline.name}, table))
 
 
@@ -132,35 +138,18 @@ def drop(
 
 
 def _check_chosen(numbers: tuple[int, ...], reason_has: str | None, everything: bool) -> None:
-    if everything == bool(numbers or reason_has):
-        raise ConfigError(
-            "--all" if everything else "--number",
-            None,
-            "say either which events, or that all are meant",
-            "Give --number or --reason-has; or --all alone",
-        )
+    check_named(bool(numbers or reason_has), everything, "events", "--number", "--reason-has")
 
 
 def _opened(file: Path, settings: tuple[str, ...]) -> tuple[PipelineFile, ListsRefused]:
     from leasehold.operations.refused import refused_of
-    from leasehold.operations.rejected import check_there
-    from leasehold.pipeline_file import read_pipeline_file
-    from leasehold.pipeline_values import parse_settings
-    from leasehold.sinks import open_sink
 
-    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    sink = open_sink(pipeline.sink_url, pipeline.table_spec())
-    check_there(sink)
-    return pipeline, refused_of(sink)
+    return open_rows(file, settings, refused_of)
 
 
 def _record(one: RefusedEvent) -> dict[str, object]:
     """An event as JSON has it."""
-    encoding = "text"
-    try:
-        body = one.event.body.decode()
-    except UnicodeDecodeError:
-        body, encoding = base64.b64encode(one.event.body).decode(), "base64"
+    body, encoding = shown_body(one.event.body)
     return {
         "number": one.event.number,
         "id": one.event.id,

@@ -55,7 +55,7 @@ def utc(seconds: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """So many of something that takes an s, or es, in the plural: `1 batch`, `2,000 batches`."""
+    """This many of something that takes an s, or es, in the plural: `1 batch`, `2,000 batches`."""
     plural = "es" if what.endswith(("ch", "s", "x")) else "s"
     return f"{count:,} {what}{'' if count == 1 else plural}"
 

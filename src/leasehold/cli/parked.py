@@ -5,15 +5,22 @@ Owns what is shown; `operations.parked` has the rules. `leasehold parked PIPELIN
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from leasehold.cli.options.selection import ListedByDefault, check_chosen, file_and_settings, selection
+from leasehold.cli.options.selection import (
+    Asked,
+    ListedByDefault,
+    all_of,
+    asks,
+    because,
+    limit,
+    shown_body,
+    summed_up,
+)
 from leasehold.cli.output import Column, Output, Result, Table, counted, short, utc
 from leasehold.printable import printable
 
@@ -58,32 +65,21 @@ def parked() -> None:
 
 
 @parked.command("list")
-@selection
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many events.")
-@file_and_settings
-def list_(
-    file: Path,
-    events: tuple[str, ...],
-    reason_has: str | None,
-    hub: str | None,
-    limit: int,
-    settings: tuple[str, ...],
-    output: Output,
-) -> None:
+@asks(limit("How many events."))
+def list_(asked: Asked, limit: int, output: Output) -> None:
     """List parked events, in the order of their partitions. What this shows first, `list`, may be left out.
 
     The reason is what the handler raised last. An event without a next try waits behind an earlier one of its entity.
-    Of messages of queues that are parked or deferred it says how many there are: their processors try them.
+    Of parked messages of queues it says how many there are: their processors try them.
     """
     from leasehold.sinks.beside.messages.parking import ParksMessages
 
-    pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    pipeline, rows, chosen = _opened(asked)
     queues = rows.parked_messages.waiting() if isinstance(rows, ParksMessages) else {}
     listed = [_record(row) for row in rows.parked_rows(chosen, limit)]
     table = Table("parked", ROWS, [[record[column.key] for column in ROWS] for record in listed])
-    none = "no such event is parked" if events or reason_has or hub else "nothing is parked"
-    summary = f"{counted(len(listed), 'parked event')} of {pipeline.name}" if listed else none
-    summary += f"; the first {limit} are listed" if len(listed) == limit else ""
+    none = "no such event is parked" if asked.some else "nothing is parked"
+    summary = summed_up(len(listed), "parked event", pipeline.name, limit, none)
     for queue, (count, oldest) in queues.items():
         summary += f"\n{counted(count, 'message')} of the queue {queue}, the oldest since {utc(oldest)}"
     waiting = [{"queue": queue, "messages": of[0], "oldest": utc(of[1])} for queue, of in queues.items()]
@@ -91,18 +87,10 @@ def list_(
 
 
 @parked.command()
-@selection
-@file_and_settings
-def show(
-    file: Path,
-    events: tuple[str, ...],
-    reason_has: str | None,
-    hub: str | None,
-    settings: tuple[str, ...],
-    output: Output,
-) -> None:
+@asks()
+def show(asked: Asked, output: Output) -> None:
     """Show parked events whole: error and body. At most 100."""
-    _, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    _, rows, chosen = _opened(asked)
     for row in rows.parked_rows(chosen, 100):
         record, tries = _record(row), counted(row.event.deliveries, "time")
         said = [
@@ -114,16 +102,8 @@ def show(
 
 
 @parked.command()
-@selection
-@file_and_settings
-def export(
-    file: Path,
-    events: tuple[str, ...],
-    reason_has: str | None,
-    hub: str | None,
-    settings: tuple[str, ...],
-    output: Output,
-) -> None:
+@asks()
+def export(asked: Asked, output: Output) -> None:
     """Print all parked events whole, a JSON object a line, as `list --json` has them. They stay parked.
 
     \b
@@ -132,24 +112,14 @@ def export(
     """
     from leasehold.operations.parked import each
 
-    _, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    _, rows, chosen = _opened(asked)
     for row in each(rows, chosen):
         click.echo(json.dumps(_record(row)))
 
 
 @parked.command()
-@selection
-@click.option("--all", "everything", is_flag=True, help="All parked events.")
-@file_and_settings
-def retry(
-    file: Path,
-    events: tuple[str, ...],
-    reason_has: str | None,
-    hub: str | None,
-    everything: bool,
-    settings: tuple[str, ...],
-    output: Output,
-) -> None:
+@asks(all_of("parked events"))
+def retry(asked: Asked, output: Output) -> None:
     """Let the owners try parked events at once, in place of after their pause.
 
     They notice it within 10 seconds. An event behind another one of its entity is tried once that one is done. Events
@@ -161,8 +131,8 @@ def retry(
     from leasehold.operations.left_parked import left_of
     from leasehold.operations.parked import retry as retry_all
 
-    check_chosen(events, reason_has, hub, everything)
-    pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    asked.check()
+    pipeline, rows, chosen = _opened(asked)
     identity = _hub_of(pipeline)
     left = [] if identity is None else left_of(rows, chosen, identity)
     count = retry_all(rows, chosen)
@@ -192,28 +162,19 @@ def retry(
 
 
 @parked.command()
-@selection
-@click.option("--all", "everything", is_flag=True, help="All parked events.")
-@click.option("--because", metavar="TEXT", required=True, help="Why: it is kept with the note of what was dropped.")
-@file_and_settings
-def drop(
-    file: Path,
-    events: tuple[str, ...],
-    reason_has: str | None,
-    hub: str | None,
-    everything: bool,
-    because: str,
-    settings: tuple[str, ...],
-    output: Output,
-) -> None:
+@asks(
+    all_of("parked events"),
+    because("Why: it is kept with the note of what was dropped."),
+)
+def drop(asked: Asked, because: str, output: Output) -> None:
     """Drop parked events for good; their entities go on as if they had never been.
 
     Which they were, when and why is noted, without their bodies: see `leasehold rejected dropped`.
     """
     from leasehold.operations.parked import drop as drop_all
 
-    check_chosen(events, reason_has, hub, everything)
-    _, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    asked.check()
+    _, rows, chosen = _opened(asked)
     count = drop_all(rows, chosen, because)
     output.show(Result(summary=f"{counted(count, 'parked event')} dropped", facts={"dropped": count}))
 
@@ -244,30 +205,16 @@ def _try_left(pipeline: PipelineFile, rows: ListsParked, chosen: Selection, left
         table.close()
 
 
-def _opened(
-    file: Path, settings: tuple[str, ...], events: tuple[str, ...], reason_has: str | None, hub: str | None
-) -> tuple[PipelineFile, ListsParked, Selection]:
+def _opened(asked: Asked) -> tuple[PipelineFile, ListsParked, Selection]:
     from leasehold.operations.parked import parked_of
-    from leasehold.operations.rejected import check_there, parse_event
-    from leasehold.pipeline_file import read_pipeline_file
-    from leasehold.pipeline_values import parse_settings
-    from leasehold.sinks import open_sink
-    from leasehold.sinks.beside.set_aside.contract import Selection
 
-    chosen = Selection(frozenset(map(parse_event, events)) if events else None, reason_has, hub)
-    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    sink = open_sink(pipeline.sink_url, pipeline.table_spec())
-    check_there(sink)
-    return pipeline, parked_of(sink), chosen
+    return asked.opened(parked_of)
 
 
 def _record(row: ParkedRow) -> dict[str, object]:
     """An event as JSON has it."""
-    event, encoding = row.event, "text"
-    try:
-        body = event.body.decode()
-    except UnicodeDecodeError:
-        body, encoding = base64.b64encode(event.body).decode(), "base64"
+    event = row.event
+    body, encoding = shown_body(event.body)
     return {
         "hub": row.id.hub,
         "partition": row.id.partition,

@@ -5,13 +5,21 @@ Owns what is shown; `operations.rejected` has the rules. `leasehold rejected PIP
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from leasehold.cli.options.selection import ListedByDefault, check_chosen, file_and_settings, selection
+from leasehold.cli.options.selection import (
+    Asked,
+    ListedByDefault,
+    all_of,
+    asks,
+    because,
+    file_and_settings,
+    limit,
+    shown_body,
+)
 from leasehold.cli.output import Column, Output, Result, Table, counted, short
 from leasehold.errors import MissingDependency
 
@@ -67,31 +75,21 @@ def rejected() -> None:
 
 
 @rejected.command("list")
-@selection
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many rows and reasons.")
-@file_and_settings
-def list_(
-    file: Path,
-    events: tuple[str, ...],
-    reason_has: str | None,
-    hub: str | None,
-    limit: int,
-    settings: tuple[str, ...],
-    output: Output,
-) -> None:
+@asks(limit("How many rows and reasons."))
+def list_(asked: Asked, limit: int, output: Output) -> None:
     """Count the rejected rows by reason, and list them. What this shows first, `list`, may be left out.
 
     Row counts the rows that the transform has made of an event, from 0. A body is cut here, and whole in `show` and in
     JSON; one that is not UTF-8 text is in base64 there, and `bodyEncoding` says so.
     """
-    pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    pipeline, rows, chosen = _opened(asked)
     reasons = rows.reasons(chosen, limit)
     listed = rows.rows(chosen, limit)
     counts = Table("reasons", REASONS, [[one.reason, one.rows, one.first, one.last] for one in reasons])
     records = [_record(row) for row in listed]
     table = Table("rejected", ROWS, [[record[column.key] for column in ROWS] for record in records])
     if not listed:
-        summary = "no such event is rejected" if events or reason_has or hub else "nothing is rejected"
+        summary = "no such event is rejected" if asked.some else "nothing is rejected"
         output.show(Result(summary, {"pipeline": pipeline.name}, None, (counts, table)))
         return
     all_reasons = len(reasons) < limit
@@ -102,18 +100,10 @@ def list_(
 
 
 @rejected.command()
-@selection
-@file_and_settings
-def show(
-    file: Path,
-    events: tuple[str, ...],
-    reason_has: str | None,
-    hub: str | None,
-    settings: tuple[str, ...],
-    output: Output,
-) -> None:
+@asks()
+def show(asked: Asked, output: Output) -> None:
     """Show rejected rows whole: reason, body, and what else the event had. At most 100."""
-    _, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    _, rows, chosen = _opened(asked)
     for row in rows.rows(chosen, 100):
         record = _record(row)
         said = [f"partition {row.event.partition}, event {row.event.sequence_number}, row {row.place}"]
@@ -123,18 +113,8 @@ def show(
 
 
 @rejected.command()
-@selection
-@click.option("--all", "everything", is_flag=True, help="All rejected events.")
-@file_and_settings
-def retry(
-    file: Path,
-    events: tuple[str, ...],
-    reason_has: str | None,
-    hub: str | None,
-    everything: bool,
-    settings: tuple[str, ...],
-    output: Output,
-) -> None:
+@asks(all_of("rejected events"))
+def retry(asked: Asked, output: Output) -> None:
     """Send rejected events through the transform of the file as it is now, into the table.
 
     What they become changes in one transaction with the rejected rows. A later event of the same key, once applied, is
@@ -144,8 +124,8 @@ def retry(
     Where a handler fills the table, the events are parked again, as if they had never been tried: the owners of their
     partitions call the handler within 10 seconds, behind what is parked of the entity before. That needs no Spark.
     """
-    check_chosen(events, reason_has, hub, everything)
-    pipeline, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    asked.check()
+    pipeline, rows, chosen = _opened(asked)
     if pipeline.sink.handler is not None:
         output.show(_parked_again(pipeline, rows, chosen))
         return
@@ -201,35 +181,26 @@ def _lost(lost: Sequence[Lost]) -> Table:
 
 
 @rejected.command()
-@selection
-@click.option("--all", "everything", is_flag=True, help="All rejected events.")
-@click.option("--because", metavar="TEXT", required=True, help="Why they are not wanted. It is noted with each.")
-@file_and_settings
-def drop(
-    file: Path,
-    events: tuple[str, ...],
-    reason_has: str | None,
-    hub: str | None,
-    everything: bool,
-    because: str,
-    settings: tuple[str, ...],
-    output: Output,
-) -> None:
+@asks(
+    all_of("rejected events"),
+    because("Why they are not wanted. It is noted with each."),
+)
+def drop(asked: Asked, because: str, output: Output) -> None:
     """Drop rejected rows for good. Which they were, when and why is noted, without their bodies: see `dropped`."""
     from leasehold.operations.rejected import drop as drop_all
 
-    check_chosen(events, reason_has, hub, everything)
-    _, rows, chosen = _opened(file, settings, events, reason_has, hub)
+    asked.check()
+    _, rows, chosen = _opened(asked)
     count = drop_all(rows, chosen, because)
     output.show(Result(summary=f"{counted(count, 'rejected row')} dropped", facts={"dropped": count}))
 
 
 @rejected.command()
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many rows.")
+@limit("How many rows.")
 @file_and_settings
 def dropped(file: Path, limit: int, settings: tuple[str, ...], output: Output) -> None:
     """List the rejected rows that were dropped, the latest first, and why."""
-    _, rows, _ = _opened(file, settings, (), None, None)
+    _, rows, _ = _opened(Asked(file, settings))
     found = [
         [
             *(one.event.hub, one.event.partition, one.event.sequence_number, one.place),
@@ -241,20 +212,10 @@ def dropped(file: Path, limit: int, settings: tuple[str, ...], output: Output) -
     output.show(Result(summary, {}, None, (Table("dropped", DROPPED, found),)))
 
 
-def _opened(
-    file: Path, settings: tuple[str, ...], events: tuple[str, ...], reason_has: str | None, hub: str | None
-) -> tuple[PipelineFile, RejectedRows, Selection]:
-    from leasehold.operations.rejected import check_there, parse_event, rejected_rows_of
-    from leasehold.pipeline_file import read_pipeline_file
-    from leasehold.pipeline_values import parse_settings
-    from leasehold.sinks import open_sink
-    from leasehold.sinks.beside.set_aside.contract import Selection
+def _opened(asked: Asked) -> tuple[PipelineFile, RejectedRows, Selection]:
+    from leasehold.operations.rejected import rejected_rows_of
 
-    chosen = Selection(frozenset(map(parse_event, events)) if events else None, reason_has, hub)
-    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    sink = open_sink(pipeline.sink_url, pipeline.table_spec())
-    check_there(sink)
-    return pipeline, rejected_rows_of(sink), chosen
+    return asked.opened(rejected_rows_of)
 
 
 def _line(text: str | None) -> str:
@@ -266,12 +227,7 @@ def _line(text: str | None) -> str:
 
 def _record(row: RejectedRow) -> dict[str, object]:
     """A row as JSON has it."""
-    body, encoding = row.body, "text"
-    if isinstance(row.body, bytes):
-        try:
-            body = row.body.decode()
-        except UnicodeDecodeError:
-            body, encoding = base64.b64encode(row.body).decode(), "base64"
+    body, encoding = shown_body(row.body)
     return {
         "hub": row.event.hub,
         "partition": row.event.partition,

@@ -39,7 +39,7 @@ _REACHED = (
 )
 @click.option("--lock-duration", type=FiniteRange(0, min_open=True), help="Of queues made here, in seconds. [60]")
 @click.option("--max-delivery-count", type=click.IntRange(1), help="Of queues made here. [10]")
-@click.option("--duplicate-window", type=FiniteRange(0), help="Of queues made here, in seconds; 0 is none. [0]")
+@click.option("--duplicate-window", type=FiniteRange(0), help="Of queues made here, in seconds; 0 for none. [0]")
 @output_option
 def serve(
     url: str,

@@ -119,7 +119,7 @@ def _sentence(move: Move) -> Text:
 
 
 def watch(console: Console, look: Callable[[], Looked], every: float, *, sleep: Callable[[float], object]) -> None:
-    """Look every so many seconds and show it, until Ctrl-C. What is away is told, and looked for again."""
+    """Look every this many seconds and show it, until Ctrl-C. What is away is told, and looked for again."""
     screen = Screen()
     with Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
         while True:

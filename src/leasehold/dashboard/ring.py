@@ -104,7 +104,7 @@ class Ring:
                 )
 
     def samples(self, pipeline: str, seconds: int, most: int = 300, now: float | None = None) -> list[Sample]:
-        """The samples of the last so many seconds, the earliest first, thinned out to `most`."""
+        """The samples of the last this many seconds, the earliest first, thinned out to `most`."""
         now = time.time() if now is None else now
         lap = next((lap for lap in LAPS if lap.step * lap.slots >= seconds), LAPS[-1])
         with self._file.reading() as connection:

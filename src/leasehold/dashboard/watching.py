@@ -70,7 +70,7 @@ class PipelineWatch:
         self._thread.join(timeout)
 
     def history(self, seconds: int) -> dict[str, Any]:
-        """The last so many seconds of it, for the page. Raises `StoreUnavailable` where the file is away."""
+        """The last this many seconds of it, for the page. Raises `StoreUnavailable` where the file is away."""
         samples = self._ring.samples(self.name, seconds, now=self._clock.wall())
         owners = sorted({owner for one in samples for owner, _ in one.partitions.values()})
         self._ring.close()

@@ -41,7 +41,7 @@ EXACT, TRUNCATE = "exact", "truncate"
 
 _ROWS = 16_384  # bodies that are read at once
 _FEW = 50
-"""So many bodies are read sooner one at a time: 3 us each, beside 210 to 380 for the first of many at once."""
+"""Up to this many bodies are read sooner one at a time: 3 us each, beside 210 to 380 for the first of many at once."""
 
 _LEAVES = (
     types.is_string,

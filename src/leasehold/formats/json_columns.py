@@ -43,15 +43,15 @@ _LONG_NUMBER = r"[eE][+-]?0*(?:[4-9][0-9]|[1-9][0-9]{2})|[0-9]{30}|\\u"
 _NOT_JSON = "NaN|Inf"
 _BLOCK = 32 << 20  # bytes that are read at once
 _TURNS = 4
-"""So often bodies that stand in the way are looked for, each time of another kind; then the rest are bisected."""
+"""How many times to look for one kind of body that blocks the reader, before bisecting the rest."""
 _FEW = 48
-"""So many bodies are read one by one in less time than it takes to find the one that stands in the way."""
+"""Up to this many bodies are read one by one in less time than it takes to find the one that blocks the reader."""
 _PIECES = 8
-"""Among so many parts of a chunk those are looked for in which nothing is left over for the rescue column."""
+"""The number of parts of a chunk; a part in which nothing is left over for the rescue column is read as a whole."""
 _CALL = 75
-"""Calling Arrow's reader takes as long as so many bodies."""
+"""Calling Arrow's reader takes as long as reading this many bodies."""
 _TIMES = 12
-"""So many times all bodies are read before the rest go one by one, which takes about as long."""
+"""How many times all bodies are read before the rest go one by one, which takes about as long."""
 _ONE_IN = 12
 """If more than each twelfth body is one that Arrow stops at, it takes less time to read all of them one by one."""
 
@@ -81,7 +81,7 @@ class _Work:
         self._left = _TIMES * count + _TIMES * _CALL
 
     def has_read(self, count: int) -> None:
-        """So many bodies more have been read, or something that takes as long."""
+        """This many more bodies have been read, or something that takes as long was done."""
         self._left -= count
 
     @property

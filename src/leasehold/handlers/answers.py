@@ -63,7 +63,7 @@ class Effects:
 
 
 def parts(answer: Any) -> tuple[Any, list[Emit], list[Row | Gone]]:
-    """An answer as the state, events to be sent and related rows. Raises `UsageError` for what is no effect."""
+    """An answer as the state, events to be sent and related rows. Raises `UsageError` for what is not an effect."""
     if not isinstance(answer, Effects):
         return answer, [], []
     effects = list(answer.effects)

@@ -13,7 +13,7 @@ and takes effect once (`table`).
     Effects(one of these, [Emit(...), Row(...), Gone(...)])    beside it, events are sent, and rows written (`answers`)
 
     raise Reject(reason)    the event will never succeed: it is set aside with the reason, and the entity stays
-    raise Retry(after=30)   the event may succeed later, and not before so many seconds: so does any other exception
+    raise Retry(after=30)   the event may succeed later, and not before this many seconds: so does any other exception
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Reject(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler: this event may succeed later, and is tried again after so many seconds.
+    """Raised by a handler: this event may succeed later, and is tried again after this many seconds.
 
-    Without `after` the pause is that of any exception. Raises `UsageError` for what is no duration.
+    Without `after` the pause is that of any exception. Raises `UsageError` for what is not a duration.
     """
 
     after: float | None = None
@@ -174,7 +174,7 @@ class EntityHandler:
         return validate(dict(stored)) if validate else self.state(**stored)
 
     def dumped(self, state: Any) -> dict[str, Any]:
-        """What the function returned, to be stored. Raises `UsageError` for what is no state."""
+        """What the function returned, to be stored. Raises `UsageError` for what is not a state."""
         if isinstance(state, Mapping):
             return dict(state)
         if not isinstance(state, self.state):
@@ -199,7 +199,7 @@ def entity(
     opens    a function without arguments that returns a context manager. The first call in a process enters it, and
              the handler is given what that returns as its third argument: a pool of connections, a model (`opened`)
 
-    Raises `ConfigError`, also for what is no plain function of a state and an event.
+    Raises `ConfigError`, also for what is not a plain function of a state and an event.
     """
     if isinstance(keys, str) or not keys:
         raise ConfigError("keys", keys, "a list of at least one column", 'For example keys=["order_id"]')

@@ -22,7 +22,7 @@ _SETTINGS: tuple[Callable[[Event, Any], None], ...] = tuple(
 
 
 def events_from(count: int, *columns: Iterable[Any] | None) -> list[Event]:
-    """So many events, from as many values of each of their fields, in the order of the fields.
+    """This many events, from as many values of each of their fields, in the order of the fields.
 
     A column of maps may be `None`: all are empty.
 

@@ -3,9 +3,9 @@
 Owns the names: `traceparent` and `tracestate` of W3C's Trace Context, and `Diagnostic-Id`, which holds the same as
 `traceparent` and is what some Azure SDKs read. Every hub sends what `sent_in_span` gives.
 
-Promises to import nothing of OpenTelemetry: a program with a span has imported its API, so who has not has no span, and
-pays one look into a dictionary. An event that carries a context keeps it: that of where it was made counts. What a
-tracer of others does wrong never keeps an event from being sent.
+Promises to import nothing of OpenTelemetry. A program that has a span has imported OpenTelemetry; without the import
+there is no span, and checking costs one dictionary lookup. An event that carries a context keeps it, since it was made
+there. An error in somebody else's tracer never keeps an event from being sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leasehold.model import Event
 
 PARENT, STATE, DIAGNOSTIC = "traceparent", "tracestate", "Diagnostic-Id"
 MOST_LINKS = 128
-"""To so many producers the span of a batch links: as many as OpenTelemetry's SDK keeps, unless it is told otherwise."""
+"""The most producers that the span of a batch links to: OpenTelemetry's SDK keeps as many by default."""
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait for so many seconds, or until woken."""
+    """Wait for this many seconds, or until woken."""
 
     seconds: float
 
@@ -50,7 +50,7 @@ Steps = Generator[Call | Pause, Any, EntityLease]
 
 
 def check_wait(wait: float) -> None:
-    """Refuse a time to wait that is none. Raises `ConfigError`."""
+    """Refuse a time to wait that is negative or no number. Raises `ConfigError`."""
     if not wait >= 0:
         raise ConfigError("wait", wait, "seconds, 0 or more", "0 asks once, math.inf waits for as long as it takes")
 

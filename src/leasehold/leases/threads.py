@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Threads:
-    """At most so many, each begun when no other is free."""
+    """At most this many, each begun when no other is free."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name = most, name

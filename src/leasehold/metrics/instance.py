@@ -4,7 +4,7 @@ Owns their names and units, which are public. It subscribes, so that nothing tha
 in plain numbers, and makes families of `prometheus_client` of them at a scrape. What is held is not counted up and
 down: it is taken from the last dispatch cycle and from the notices since, and only as long as it is trusted. So a
 partition that was lost has no series from the next scrape on, also where the dispatch thread hangs. Labels are
-operations, phases, reasons and partitions; an owner id, which is new with each start, is none.
+operations, phases, reasons and partitions; no label is an owner id, which is new with each start.
 
 Notices come in any thread; a scrape may come in between. One lock, held for a few additions, keeps the counts whole: a
 notice costs about a microsecond.

@@ -97,7 +97,8 @@ class MetricsServer:
         return [*together(mine, [families for families in told.values() if families is not None]), up]
 
     def _instances(self) -> list[InstanceHealth]:
-        """Those of this process. Beside other endpoints, what never had a dispatch cycle is none: a table, say."""
+        """Those of this process. Where other endpoints are merged in, a source that never had a dispatch cycle, such as
+        an entity table, does not count as an instance."""
         return [one for one in self._health if not self._beside or one.has_cycles]
 
     def _probe(self, path: str, good: Callable[[Health], bool]) -> Answer:

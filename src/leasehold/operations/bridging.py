@@ -78,7 +78,7 @@ def event_of(message: QueueMessage, queue: str, key: str | None) -> Event:
 class Bridge:
     """One process's share of draining `queue` into `hub`.
 
-    `key_of` gives the key of a message's entity. `say` is told once of a hub that is away, and `pause` waits so many
+    `key_of` gives the key of a message's entity. `say` is told once of a hub that is away, and `pause` waits this many
     seconds, or returns something true: then the bridge stops, and gives its messages back. `remember` is in seconds.
     """
 

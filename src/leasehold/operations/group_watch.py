@@ -36,7 +36,7 @@ C = TypeVar("C")
 
 WINDOW = 300.0
 """Seconds for which a partition is watched before it is said to lag or to stall."""
-_IDLE_SHARE = 20  # a count of the table is left alone for so many times as long as it took
+_IDLE_SHARE = 20  # a count of the table is left alone for this many times as long as it took
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

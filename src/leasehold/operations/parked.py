@@ -46,7 +46,7 @@ def each(parked: ListsParked, selection: Selection) -> Iterator[ParkedRow]:
 
 
 def pieces(parked: ListsParked, selection: Selection, size: int = AT_A_TIME) -> Iterator[list[EventId]]:
-    """The events of a selection, so many at a time."""
+    """The events of a selection, this many at a time."""
     for some in _listed(parked, selection, size):
         yield [row.id for row in some]
 

@@ -7,7 +7,7 @@ matches:
 1. The hub ends before the place of the group, or the place fell within the window and has not been reached again:
    REWOUND.
 2. Nothing is unread: OK.
-3. So many owners in a row came to a bad end that the partition is a suspect: STALLED. The records say so at one look.
+3. Enough owners in a row came to a bad end that the partition is a suspect: STALLED. The records say so at one look.
 4. Nobody has held it for longer than an heir takes (`patience`): STOPPED. The records say so too.
 5. At some look of the window nothing was unread: OK. A slow topic is no fault.
 6. The looks do not fill the window yet: UNKNOWN.

@@ -79,7 +79,7 @@ class Membership:
         if mine is None or not mine.pipeline:
             return stranger
         for other in present.values():
-            # Without a clock of the store's, who is there when I come was there first: better both refused than none.
+            # Without a clock of the store's, whoever is present came first: refusing both is safer.
             first = other.created < mine.created or (
                 other.created == mine.created and (not own_clock or other.owner_id < mine.owner_id)
             )

@@ -187,7 +187,7 @@ class Connections:
 
     @contextmanager
     def using(self) -> Iterator[Connection]:
-        """A connection of one's own for the block, with errors translated; the block is not repeated.
+        """A connection for this block alone, with errors translated; the block is not repeated.
 
         Its deadline is the time-out from now; who knows that the block takes longer sets it anew. Raises `RolledBack`
         where the server has undone all of it so that others could go on.

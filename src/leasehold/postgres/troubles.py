@@ -4,7 +4,7 @@ Owns the line between the three, by the server's SQLSTATE, and the remedies. Pur
 and those of a table's definition, all that there are: the classes and codes of "PostgreSQL Error Codes", appendix A of
 the manual (`src/backend/utils/errcodes.txt`), up to Postgres 18. Everything else is what one row has caused: codes that
 triggers make up (`45000`), what functions in other languages raise (`38000`, and `XX000` of those in C that give no
-code, as PostGIS for a shape that is none), a CASE without the value, a function that ends without RETURN.
+code, as PostGIS for an invalid shape), a CASE without the value, a function that ends without RETURN.
 
 1. Passes by itself: the connection, a transaction that was undone for others' sake, resources, an operator, the system
    below; a server that takes no writes now, and a lock or a transaction that took too long. A trigger that raises one

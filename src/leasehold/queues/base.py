@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["DefersMessages", "NewMessage", "Queue", "QueueMessage", "SendsMessages"]
+__all__ = ["NewMessage", "Queue", "QueueMessage", "SendsMessages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,6 @@ class QueueMessage:
     """Deliveries that have failed so far."""
     locked_until: float = 0.0
     """When it is the queue's again; 0 for one that was only looked at."""
-    deferred: bool = False
-    """Whether it waits until it is asked for by its number."""
     dead_letter_reason: str | None = None
     dead_letter_description: str | None = None
     driver: Any = field(default=None, repr=False, compare=False)
@@ -114,17 +112,4 @@ class SendsMessages(Protocol):
         Raises `SchemaMismatch` for one that the queue never takes, and `QueueUnavailable`; then any number of the first
         of them, of each key, may be there.
         """
-        ...
-
-
-@runtime_checkable
-class DefersMessages(Protocol):
-    """What a queue may do beside: keep messages back until somebody asks for them by their numbers."""
-
-    def defer(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
-        """Keep messages back; return those whose lock was lost: they come again."""
-        ...
-
-    def receive_deferred(self, numbers: Sequence[int]) -> list[QueueMessage]:
-        """Lock those of these messages that are deferred and whose lock is nobody's."""
         ...

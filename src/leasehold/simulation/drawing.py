@@ -54,7 +54,7 @@ def draw(history: Sequence[Span], title: str, description: str, ended: float) ->
 
 
 def _axis(ended: float, step: float, bottom: float) -> list[str]:
-    """A line and a number for every so many seconds."""
+    """A line and a number for every this many seconds."""
     apart = next((gap for gap in (5, 10, 20, 30, 60, 120, 300, 600) if ended / gap <= 14), 1_200)
     parts = []
     for seconds in range(0, int(ended) + 1, apart):

@@ -59,7 +59,7 @@ class Instance(Process):
         return self.clock.true_time(monotonic)
 
     def true_span(self, seconds: float) -> float:
-        """How long it truly takes until this clock has gone on by so many seconds."""
+        """How long it truly takes until this clock has gone on by this many seconds."""
         return seconds / self.clock.rate
 
     def held(self) -> dict[str, Hold]:

@@ -49,7 +49,7 @@ class Network:
         self._away.clear()
 
     def request(self, who: Process, server: str, method: str, parts: Sequence[Callable[[Landing], T]]) -> list[T]:
-        """Make a request of so many parts, and wait for what they return."""
+        """Make a request of this many parts, and wait for what they return."""
         world, scheduler = self._world, self._world.scheduler
         self.requests[method] += 1
         now, timeout = world.now, who.true_span(world.settings.request_timeout)

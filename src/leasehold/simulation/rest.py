@@ -1,6 +1,6 @@
 """How a fleet comes to rest once nothing goes wrong any more, and how a person repairs levels that went back.
 
-Owns the bound: so many load-balancing intervals after the last trouble everything is owned and balanced, and every
+Owns the bound: this many load-balancing intervals after the last trouble everything is owned and balanced, and every
 event that has come is applied and recorded. Then nothing may be acquired any more. In between no more moves than need
 be.
 """

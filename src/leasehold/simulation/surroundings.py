@@ -62,7 +62,7 @@ class Process(Party):
         raise NotImplementedError
 
     def true_span(self, seconds: float) -> float:
-        """How long it truly takes until its clock has gone on by so many seconds."""
+        """How long it truly takes until its clock has gone on by this many seconds."""
         raise NotImplementedError
 
     def held(self) -> dict[str, Hold]:

@@ -44,7 +44,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class StageReceipt:
-    """What one attempt of a task has staged and committed: so many `rows`, of which `set_aside` have a reason."""
+    """What one attempt of a task has staged and committed: this many `rows`, of which `set_aside` have a reason."""
 
     batch: str
     attempt: str
@@ -166,7 +166,7 @@ class StagedArrangement(Arrangement):
         return dropped, split
 
     def kept(self, plan: Plan, replayed: int) -> StagedKept:
-        """What is applied by `plan`, which drops so many rows."""
+        """What is applied by `plan`, which drops this many rows."""
         return StagedKept(_NO_ROWS, [], [], replayed, self.staged, plan)
 
 

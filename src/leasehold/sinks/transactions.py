@@ -123,5 +123,5 @@ class RemembersIdentities(Protocol):
         ...
 
     def forget_identities(self, before: int, at_most: int) -> None:
-        """Forget at most so many whose events were enqueued before this time, in microseconds since 1970."""
+        """Forget at most this many whose events were enqueued before this time, in microseconds since 1970."""
         ...

@@ -32,7 +32,7 @@ from leasehold.stores.names import legible
 __all__ = ["checked", "listing", "read", "read_binding", "unreadable"]
 
 MOST_FAILURES = 1_000_000
-"""More bad ends than this are counted as so many."""
+"""The most bad ends that are counted."""
 
 _RAISED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading a record may raise that holds anything."""

@@ -1,6 +1,6 @@
 """Between OpenTelemetry and the properties of events, whose names `leasehold.hubs.trace_context` owns.
 
-What others wrote never raises: what is no context is none.
+A malformed trace context, which others wrote, never raises: it counts as absent.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def _taken(column: Any, rows: Sequence[int]) -> Any:
 
 
 def pieces_of(batch: Batch, rows: Sequence[int], aside: Sequence[int], size: int) -> Iterator[Batch]:
-    """The rows at these places, so many at a time, with the ranges of the batch."""
+    """The rows at these places, this many at a time, with the ranges of the batch."""
     for start in range(0, max(len(rows), len(aside), 1), size):
         some, others = rows[start : start + size], aside[start : start + size]
         yield Batch(
@@ -32,7 +32,7 @@ def pieces_of(batch: Batch, rows: Sequence[int], aside: Sequence[int], size: int
 
 
 def staged(sink: PostgresSink, batch: Batch, *, tasks: int = 2, size: int = 3) -> StagedBatch:
-    """Stage a batch by so many tasks, each with the events of some partitions in pieces of a few rows."""
+    """Stage a batch by this many tasks, each with the events of some partitions in pieces of a few rows."""
     stager, token = sink.stager(), new_token()
     assert stager is not None
     receipts: list[StageReceipt] = []

@@ -106,7 +106,7 @@ def number(document: Document, key: str, *, least: int) -> int:
 
 
 def read_checkpoints(source: str, format_name: str, group: ConsumerGroup | None) -> list[Checkpoint]:
-    """All checkpoints of a source. Raises `UsageError` for the first document that is none, or that is there twice."""
+    """All checkpoints of a source. Raises `UsageError` for the first invalid document, or one that is there twice."""
     parse = FORMATS[format_name]
     places: dict[tuple[ConsumerGroup, str], str] = {}
     found = []

@@ -75,7 +75,7 @@ def flights_zip() -> Path:
 
 
 class FlightEvents:
-    """All events, in the order of their time; `len()` is how many. `limit` takes only so many flights."""
+    """All events, in the order of their time; `len()` is how many. `limit` takes only this many flights."""
 
     def __init__(self, limit: int | None = None) -> None:
         import pyarrow as pa

@@ -5,7 +5,6 @@ Owns what is shown; `operations.dead_letters` has the rules. `leasehold dead-let
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from leasehold.cli.options.selection import ListedByDefault, all_of, check_named, limit, shown_body
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, short
-from leasehold.errors import ConfigError
 from leasehold.printable import printable
 
 if TYPE_CHECKING:
@@ -38,16 +37,6 @@ ROWS = (
 LEFT = (Column("sequenceNumber", "Number", right=True, text=str), Column("why", "Is still there"))
 
 
-class _DeadLetters(click.Group):
-    """A group whose `list` may be left out."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = not args or args[0] in self.commands
-        return super().resolve_command(ctx, args if known else ["list", *args])
-
-
 def _chosen(command: F) -> F:
     """The queue and the options that choose among its dead letters."""
     options = (
@@ -63,11 +52,11 @@ def _chosen(command: F) -> F:
     return command
 
 
-_all = click.option("--all", "everything", is_flag=True, help="All dead letters.")
+_all = all_of("dead letters")
 
 
 @click.group(
-    "dead-letters", cls=_DeadLetters, short_help="List the dead letters of a queue, send them again, or drop them."
+    "dead-letters", cls=ListedByDefault, short_help="List the dead letters of a queue, send them again, or drop them."
 )
 def dead_letters() -> None:
     """List the dead letters of a queue, send them again, or drop them.
@@ -82,7 +71,7 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many at most.")
+@limit("How many at most.")
 @_chosen
 def list_(queue: str, numbers: tuple[int, ...], reason_has: str | None, limit: int, output: Output) -> None:
     """List dead letters in the order of their numbers, without locking them. A body is cut here, and whole in JSON."""
@@ -154,13 +143,7 @@ def _treat(
     treat: Callable[[Queue, Selection], Done],
     what: str,
 ) -> None:
-    if everything == bool(numbers or reason_has):
-        raise ConfigError(
-            "--all" if everything else "--message",
-            None,
-            "say either which dead letters, or that all are meant",
-            "Give --message or --reason-has; or --all alone",
-        )
+    check_named(bool(numbers or reason_has), everything, "dead letters", "--message", "--reason-has")
     with _opened(queue) as dead:
         done = treat(dead, _selection(numbers, reason_has))
     said = f"{counted(len(done.numbers), 'dead letter')} {what}"
@@ -191,12 +174,7 @@ def _selection(numbers: tuple[int, ...], reason_has: str | None) -> Selection:
 
 def _record(message: QueueMessage) -> dict[str, object]:
     """A dead letter as JSON has it."""
-    body, encoding = None, "none"
-    if message.body is not None:
-        try:
-            body, encoding = message.body.decode(), "text"
-        except UnicodeDecodeError:
-            body, encoding = base64.b64encode(message.body).decode(), "base64"
+    body, encoding = (None, "none") if message.body is None else shown_body(message.body)
     return {
         "sequenceNumber": message.sequence_number,
         "enqueuedTime": datetime.fromtimestamp(message.enqueued_time, UTC).isoformat(timespec="milliseconds"),

@@ -33,7 +33,7 @@ def broken_quote(data: BinaryIO, block: int = _BLOCK) -> int | None:
                 at = len(text) if opened_on else max(at, len(text) - 1)  # a quote may follow the last delimiter
                 break
             if opened_on and found.end() == len(text) and read:
-                at = found.start()  # more quotes may follow, or what is no delimiter
+                at = found.start()  # more quotes may follow, or another character
                 break
             at = found.end()
             if not opened_on:

@@ -48,7 +48,7 @@ class AmqpFaults:
             self._refusing = False
 
     def throttle(self, times: int, work: Work = Work.ATTACH) -> None:
-        """Answer so many of the next attaches or sends with `com.microsoft:server-busy`."""
+        """Answer this many of the next attaches or sends with `com.microsoft:server-busy`."""
         with self._lock:
             self._throttled[work] = times
 

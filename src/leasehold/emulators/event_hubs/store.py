@@ -96,7 +96,7 @@ class _Lane:
 
 
 class MemoryHub:
-    """A hub of so many `partitions` that is gone with its process. `clock` tells enqueued times. Safe for threads."""
+    """A hub of this many `partitions` that is gone with its process. `clock` tells enqueued times. Safe for threads."""
 
     blocking = False
 
@@ -115,7 +115,7 @@ class MemoryHub:
         return tuple(self._lanes)
 
     def grow(self, partitions: int) -> None:
-        """Add empty partitions until there are so many."""
+        """Add empty partitions until there are this many."""
         with self._lock:
             for number in range(len(self._lanes), partitions):
                 self._lanes[str(number)] = _Lane()
@@ -175,7 +175,7 @@ def _enqueued(stored: StoredMessage) -> int:
 
 
 def within(messages: Iterable[StoredMessage], most_bytes: int) -> list[StoredMessage]:
-    """Messages until so many bytes are reached, and at least one."""
+    """Messages until this many bytes are reached, and at least one."""
     taken: list[StoredMessage] = []
     size = 0
     for stored in messages:

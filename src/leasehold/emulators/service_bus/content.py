@@ -115,7 +115,7 @@ def _item(values: Any, at: int) -> Any:
 
 
 def _id(value: object) -> str | None:
-    """A message id as text: what is no text says so, since 1 and "1" are two ids."""
+    """A message id as text: what is not text says so, since 1 and "1" are two ids."""
     return value if value is None or type(value) is str else f"{type(value).__name__}:{value}"
 
 

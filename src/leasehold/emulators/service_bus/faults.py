@@ -42,7 +42,7 @@ class Faults(AmqpFaults):
         return self._lose_locks(entity)
 
     def swallow_outcomes(self, times: int) -> None:
-        """Settle so many of the next messages as asked, but cut the connection before the receiver is told."""
+        """Settle this many of the next messages as asked, but cut the connection before the receiver is told."""
         with self._swallow_lock:
             self._swallow = times
 

@@ -14,7 +14,7 @@ subscription is such a queue too, and so are the dead letters of each. Sessions 
 2. A message has a sequence number, which only rises; a scheduled one gets another when it becomes active, as the
    service documents. It keeps its number when it is dead-lettered.
 3. The delivery count is of deliveries that failed: given up by the receiver, or by its lock running out. A delivery
-   that was released, or whose session was closed, is none.
+   that was released, or whose session was closed, is not counted.
 4. A message under a lock does not expire; it does when the lock ends without completion.
 5. Whatever a call changes is in `drain`, once: who keeps messages elsewhere writes that down before anybody is told.
 """

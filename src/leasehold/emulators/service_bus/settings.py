@@ -23,7 +23,7 @@ class QueueSettings:
     lock_duration: float = 60.0
     """How long a receiver, or one of a session, holds what it has locked, in seconds."""
     max_delivery_count: int = 10
-    """A message that has been given back, or whose lock has run out, so many times is dead-lettered."""
+    """A message that has been given back, or whose lock has run out, this many times is dead-lettered."""
     requires_session: bool = False
     """Whether every message belongs to a session, and receivers take sessions."""
     duplicate_window: float = 0.0

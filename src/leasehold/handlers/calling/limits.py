@@ -86,7 +86,7 @@ def within(
 
 
 def check_timeout(timeout: float | None, hand_over_timeout: float) -> float:
-    """Refuse a time-out that is none, or longer than all of a batch may be. What they may be. Raises `ConfigError`."""
+    """The longest time-out of a call, in seconds. Raises `ConfigError` for a longer one, or one that is not above 0."""
     at_most = hand_over_timeout / SHARE
     if timeout is not None:
         check_seconds("handler_timeout", timeout)

@@ -42,9 +42,9 @@ STARTING = 60.0
 """Seconds for a process to start, and to import the handler."""
 
 PATIENCE, SLOW = 0.03, 10
-"""A call goes on beside others after so many seconds, and no sooner than after so many times what a call takes."""
+"""After this many seconds, and this many times what a call takes, a call goes on beside others."""
 MOST_BESIDE = 4
-"""So many calls go on beside others. Each has a process."""
+"""The most calls that go on beside others. Each has a process."""
 _WEIGHT = 0.05
 _AT_ONCE = 0.001
 _FORGOTTEN = 10.0
@@ -198,7 +198,7 @@ class HandlerProcesses:
             self._lock.notify()
 
     def _start_some(self, count: int) -> None:
-        """See to it that so many processes are being started, in threads of their own."""
+        """See to it that this many processes are being started, in threads of their own."""
         while len(self._starting) < count:
             thread = threading.Thread(target=self._start, name="leasehold-handler", daemon=True)
             self._starting.add(thread)
@@ -304,7 +304,7 @@ class _Process:
         return time.monotonic() > self._until + _FORGOTTEN
 
     def end(self, wait: float = 0.0) -> str:
-        """Kill the process and what it has started, which may end by itself for so many seconds. How it ended."""
+        """Kill the process and what it has started, which may end by itself for this many seconds. How it ended."""
         if not self._ended:
             self._ended = True
             with suppress(subprocess.TimeoutExpired):

@@ -45,7 +45,7 @@ class GoesOn(NotCalled):
 
 
 def timed_out(seconds: float, traced: str = "") -> RaisedElsewhere:
-    """What is kept of a call that was ended after so many seconds, and where it was then."""
+    """What is kept of a call that was ended after this many seconds, and where it was then."""
     return RaisedElsewhere(TIMEOUT, f"{TIMEOUT}: no answer within {seconds:g} s", text(traced), None)
 
 

@@ -62,7 +62,7 @@ class Retries:
 
 
 def check_policy(policy: str) -> None:
-    """Refuse what is no policy. Raises `ConfigError`."""
+    """Refuse what is not a policy. Raises `ConfigError`."""
     if policy not in POLICIES:
         raise ConfigError("on_failure", policy, f"one of {', '.join(POLICIES)}", "park is the default")
 

@@ -135,7 +135,7 @@ def batch_of(messages: Sequence[Message], columns: Sequence[str], partition: str
 
 
 def text(value: object) -> str:
-    """A value of AMQP, as the client has it, as text: bytes as UTF-8 where they are, and what is no text as in JSON."""
+    """A value of AMQP, as the client has it, as text: bytes as UTF-8 where they are, other values as in JSON."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, bool | dict | list):

@@ -248,7 +248,7 @@ def _by_partition(came: Sequence[Message]) -> dict[int, list[Message]]:
 
 
 class Consumers:
-    """The consumers of one hub in one process, at most about so many, made as lanes are asked for."""
+    """The consumers of one hub in one process, at most about this many, made as lanes are asked for."""
 
     def __init__(self, new: Callable[[], Client[Consumer]], topic: str, most: int = MAX_CONSUMERS) -> None:
         self._new = new

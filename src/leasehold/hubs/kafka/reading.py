@@ -67,7 +67,7 @@ _SAMPLES: Mapping[str, Any] = {
 Edges = Callable[[int], tuple[int, int]]
 """Begin and end of a partition, as they are now."""
 Confirm = Callable[[float], None]
-"""Raises `HubError` if the topic is another than was opened; what was asked less than so many seconds ago will do."""
+"""Raises `HubError` if the topic is another than was opened; what was asked less than this many seconds ago will do."""
 
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
 """What the consumer says where the leader of a new epoch has less than was read: it tells that by its words alone."""
@@ -147,7 +147,7 @@ class PartitionReader:
         return count if sum(sizes) <= room else 1 + bisect_left([*accumulate(sizes)], room)
 
     def _drop(self, count: int) -> None:
-        """Forget so many of the waiting messages."""
+        """Forget this many of the waiting messages."""
         del self._waiting[:count], self._offsets[:count]
 
     def _seek(self, start: int, end: int) -> bool:

@@ -127,7 +127,7 @@ class Topic:
     def held_back(self, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Where open transactions begin to hold messages back, and how many offsets they keep, by partition."""
         written = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        ends = self._offsets(partitions, OffsetSpec.latest())  # asked later, so that what comes meanwhile is none
+        ends = self._offsets(partitions, OffsetSpec.latest())  # asked later: what comes meanwhile does not count
         return {one: (ends[one], end - ends[one]) for one, end in written.items() if end > ends[one]}
 
     def expect(self, partition: int, end: int) -> None:

@@ -95,7 +95,7 @@ class LogFile:
         return cls(path, timeout)
 
     def grow(self, partitions: int) -> None:
-        """Add empty partitions until there are so many. Raises `ConfigError` if there are more."""
+        """Add empty partitions until there are this many. Raises `ConfigError` if there are more."""
         _check_partitions(partitions)
         with self.writing() as connection:
             _grow(connection, self._format, partitions)

@@ -159,7 +159,7 @@ class LogFormat:
         )
 
     def add_partitions(self, connection: sqlite3.Connection, count: int) -> None:
-        """Add empty partitions until there are so many."""
+        """Add empty partitions until there are this many."""
         identity, known = self._log(connection)
         rows = [PartitionRow(number, 0, 0, 0, 0) for number in range(known, count)]
         marks = ", ".join("?" * (5 + self.checked))
@@ -209,7 +209,7 @@ def is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def format_of(connection: sqlite3.Connection, path: Path) -> LogFormat:
-    """The format of a file that is not empty. Raises `HubError` for what is no log, a newer one, or a damaged one."""
+    """The format of a file that is not empty. Raises `HubError` for a newer log, a damaged one, or another file."""
     connection.text_factory = _text
     version = _number(connection, "user_version")
     if _number(connection, "application_id") != _APPLICATION_ID:

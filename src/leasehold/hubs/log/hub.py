@@ -71,7 +71,7 @@ class LogHub:
     def create(
         cls, path: Path | str, *, partitions: int | None = None, clock: Clock | None = None, timeout: float = 3.0
     ) -> LogHub:
-        """Make a log with so many partitions (4 if not said), or open the one that is there.
+        """Make a log with this many partitions (4 if not said), or open the one that is there.
 
         A log that is there grows to `partitions`; asking for fewer than it has raises `ConfigError`.
         """
@@ -198,7 +198,7 @@ class LogHub:
         return append_once(self._file, source, events, prepare, self._clock.wall, remember)
 
     def grow(self, partitions: int) -> None:
-        """Add partitions until there are so many; fewer than there are raises `ConfigError`.
+        """Add partitions until there are this many; fewer than there are raises `ConfigError`.
 
         The hash of a key is taken modulo their number: most keys go to another partition from then on.
         """

@@ -24,7 +24,7 @@ class Keyless(StrEnum):
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition of a key, of so many."""
+    """The partition of a key, of this many."""
     digest = blake2b(key.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % partitions
 

@@ -89,12 +89,12 @@ def payloads(table: pa.Table) -> Iterator[tuple[int, pa.Buffer]]:
 
 
 def pieces(table: pa.Table, rows: int) -> Iterator[pa.Table]:
-    """The table in parts of at most so many rows, small enough to be rearranged in memory."""
+    """The table in parts of at most this many rows, small enough to be rearranged in memory."""
     return (part for at in range(0, table.num_rows, rows) for part in _halved(table.slice(at, rows), SENT_BYTES))
 
 
 def decoded(payload: bytes, rows: int) -> pa.RecordBatch:
-    """The batch of so many events in a payload, without copying it. Raises `ValueError` for what is no payload.
+    """The batch of this many events in a payload, without copying it. Raises `ValueError` for what is not a payload.
 
     Takes nothing on trust: buffers that point elsewhere would end the process, and a compressed one would take a
     thousand times its size in memory.

@@ -19,8 +19,8 @@ class CheckpointPolicy:
     """When what is processed is recorded. What several say is due when the first of them does.
 
     batches   after each batch
-    events    after so many events
-    seconds   when so many seconds have passed since the last one, and something has been processed
+    events    after this many events
+    seconds   when this many seconds have passed since the last one, and something has been processed
     on_stop   what is not recorded yet when the work on the partition ends
     kept      False where there is no checkpoint store: nothing is ever recorded
     """
@@ -54,7 +54,7 @@ MANUAL = CheckpointPolicy(on_stop=False)
 
 
 def every(*, events: int | None = None, seconds: float | None = None) -> CheckpointPolicy:
-    """After so many events or so many seconds, whichever comes first, and on stop."""
+    """After this many events or this many seconds, whichever comes first, and on stop."""
     if events is None and seconds is None:
         raise ConfigError("events", None, "neither events nor seconds is given", "Say how often")
     return CheckpointPolicy(events=events, seconds=seconds)
@@ -86,7 +86,7 @@ class Checkpointer:
         self.recorded = Place(start - 1)
 
     def note(self, place: Place, events: int, *, batch_ended: bool) -> None:
-        """So many more events are processed, up to `place`."""
+        """This many more events are processed, up to `place`."""
         self.processed = place
         self._events += events
         self._batch_ended = batch_ended

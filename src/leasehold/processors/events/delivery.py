@@ -29,7 +29,7 @@ class DeliverySettings:
     max_wait            how long a batch waits to be full once it has its first event
     prefetch            most events of a partition that are fetched ahead of its handler
     poll_interval       between two looks at the hub for new events
-    attempts            a partition is given up after so many failures of its handler in a row
+    attempts            a partition is given up after this many failures of its handler in a row
     restart_backoff     the pause after the first failure; it doubles with each
     longest_backoff     the longest pause
     fail_on_data_loss   fail when events were removed before they were read; else go on with what is left, with a notice
@@ -72,7 +72,7 @@ class DeliverySettings:
 
     @property
     def chunk(self) -> int:
-        """How many events are fetched at a time: so many that the handler's batch and the next one overlap."""
+        """How many events are fetched at a time: few enough that the handler's batch and the next one overlap."""
         return max(1, min(self.max_batch, self.prefetch // 2))
 
 

@@ -152,7 +152,7 @@ class PartitionWork:
         max_wait: float | None = None,
         cancel: Cancellation | None = None,
     ) -> EventBatch | None:
-        """The next events, at most so many; an empty batch after `timeout` seconds; None when no more are given out.
+        """The next events, at most this many; an empty batch after `timeout` seconds; None when no more are given out.
 
         `most` and `max_wait` stand in for the settings of delivery. Where events are gone and nothing follows them, the
         checkpoint moves past the gap as soon as all before it is done with.
@@ -205,7 +205,7 @@ class PartitionWork:
             raise self.unrecordable
 
     def processed(self, place: Place, events: int, *, batch_ended: bool) -> None:
-        """A handler has returned for so many more events, up to `place`."""
+        """A handler has returned for this many more events, up to `place`."""
         self._account.note(place, events, batch_ended=batch_ended)
         self.touch()
 

@@ -98,11 +98,11 @@ class Prefetch:
         self._thread.join(timeout)
 
     def is_ready(self, most: int) -> bool:
-        """Whether a batch of at most so many events would get no larger by waiting. Call it under `changed`."""
+        """Whether a batch of at most this many events would get no larger by waiting. Call it under `changed`."""
         return self.count >= most or self.count + self._settings.chunk > self._settings.prefetch
 
     def take(self, most: int) -> list[EventChunk]:
-        """The next events, at most so many. Call it under `changed`."""
+        """The next events, at most this many. Call it under `changed`."""
         taken: list[EventChunk] = []
         left = min(most, self.count)
         self.count -= left
@@ -190,7 +190,7 @@ class Prefetch:
         return chunk
 
     def _wait_for_room(self, rows: int) -> bool:
-        """Wait until so many more events may be here. False when closed."""
+        """Wait until this many more events may be here. False when closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed.is_set() or self.count + rows <= self._settings.prefetch)
         return not self._closed.is_set()

@@ -3,8 +3,8 @@
 Owns the count of failures and the pauses after them:
 
 1. The pause doubles with each failure in a row, up to a longest.
-2. A failure after progress is the first of a new row. Progress is an event processed that never was before, so that
-   going over the same events again is none.
+2. A failure after progress is the first of a new row. Progress is an event processed that never was before: going
+   over the same events again does not count.
 3. After `attempts` failures in a row the partition is given up, with the last error.
 4. A transient error (a store, hub or database that is away) is no fault of the partition: it lengthens the pause and
    is not counted by rule 3.

@@ -59,7 +59,7 @@ def sent_as(message: QueueMessage, by: str | None, remember: float) -> SentAs | 
 class ContentReader:
     """Reads messages for a handler. `stated` is where the key stands; without it, in the body's fields.
 
-    `check` raises `ConfigError` for what is no key of a lease.
+    `check` raises `ConfigError` for what is not a key of a lease.
     """
 
     def __init__(

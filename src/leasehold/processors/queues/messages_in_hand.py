@@ -31,16 +31,13 @@ class Ending(StrEnum):
     """A store or the sink could not be reached."""
     PARKED = "parked"
     """It waits in the sink's database."""
-    DEFERRED = "deferred"
-    """It is noted there, and is to wait in the queue."""
     SET_ASIDE = "set_aside"
     """A parked one that was given up: a rejected row of the table."""
     BEHIND = "behind"
     """An earlier message of the entity is parked. Workers alone see it."""
 
 
-WAIT = (Ending.PARKED, Ending.DEFERRED)
-_GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.SET_ASIDE, *WAIT)
+_GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.SET_ASIDE, Ending.PARKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look for so many entities whose parked messages are due."""
+    """Look for this many entities whose parked messages are due."""
 
     at_most: int
 
@@ -112,13 +109,6 @@ class Renew:
 @dataclass(frozen=True, slots=True)
 class Complete:
     """Remove these from the queue."""
-
-    held: tuple[HeldMessage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Defer:
-    """Keep these back in the queue: the sink has noted them."""
 
     held: tuple[HeldMessage, ...]
 
@@ -139,7 +129,7 @@ class SetAside:
     description: str
 
 
-Step = Start | Look | Renew | Complete | Defer | GiveBack | SetAside
+Step = Start | Look | Renew | Complete | GiveBack | SetAside
 
 
 def completed_last(steps: Iterable[Step]) -> list[Step]:

@@ -43,12 +43,10 @@ from leasehold.leases import EntityLeases
 from leasehold.leases.turns import check_no_place
 from leasehold.processors.events.signals import terminating
 from leasehold.processors.queues.content import ContentReader, Unfit
-from leasehold.processors.queues.deferred import DeferredMessages
 from leasehold.processors.queues.kept_leases import KeptLeases
 from leasehold.processors.queues.locks import lock_trust
 from leasehold.processors.queues.messages_in_hand import (
     Complete,
-    Defer,
     Ending,
     GiveBack,
     HeldMessage,
@@ -61,10 +59,10 @@ from leasehold.processors.queues.messages_in_hand import (
 )
 from leasehold.processors.queues.room import Room
 from leasehold.processors.queues.sessions import Sessions, Shared
-from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, check_keeps, check_sessions
-from leasehold.processors.queues.turns import Turns, Unnoted
+from leasehold.processors.queues.settings import QueueDelivery, check_keeps, check_none_deferred, check_sessions
+from leasehold.processors.queues.turns import Turns
 from leasehold.processors.queues.work import Work
-from leasehold.queues import DefersMessages, Queue, QueueMessage, open_queue
+from leasehold.queues import Queue, QueueMessage, open_queue
 from leasehold.queues.keys import KeyOf
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import Sink
@@ -155,7 +153,8 @@ class QueueProcessor:
             clock=self._clock,
         )
         parking = kept.parked_messages if isinstance(kept, ParksMessages) else None
-        check_keeps(self._settings, parks=parking is not None, defers=isinstance(self._queue, DefersMessages))
+        check_keeps(self._settings, parks=parking is not None)
+        check_none_deferred(self._queue.name, parking)
         self._turns = Turns(
             *(self._queue.name, self._work, self._reader, parking),
             settings=self._settings,
@@ -164,17 +163,8 @@ class QueueProcessor:
         )
         self._room = Room(self._settings, self._rng, looks=parking is not None)
         self._stop = threading.Event()
-        self._jobs: SimpleQueue[Start | Look | Unnoted | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Start | Look | None] = SimpleQueue()
         self._reports: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._deferred = DeferredMessages(
-            *(self._queue, self._room, self._reader),
-            told=self._told,
-            ask=self._reports.put,
-            perform=self._perform,
-            stopping=self._stop.is_set,
-            dead_letter=self._dead_letter,
-            clock=self._clock,
-        )
         self._ran = self._away = False
         self._failure: BaseException | None = None
         self._counts: Counter[str] = Counter()
@@ -197,7 +187,7 @@ class QueueProcessor:
     @property
     def counts(self) -> dict[str, int]:
         """What has happened so far: messages `received`, those that were `applied`, `repeated` (done before, or sent
-        twice), tries that `failed`, found the entity `busy` or a store `away`, messages `parked` or `deferred`, parked
+        twice), tries that `failed`, found the entity `busy` or a store `away`, messages that were `parked`, parked
         ones that were `set_aside`, and messages `dead_lettered`, `given_back` or `lost` (their lock ended before they
         were completed, so that they come again)."""
         names = ("received", *Ending, "dead_lettered", "given_back", "lost")
@@ -263,12 +253,9 @@ class QueueProcessor:
             try:
                 match job:
                     case Start():
-                        self._turns.take(job, leases, self._report, self._deferred.fetch, self._stop.is_set)
+                        self._turns.take(job, leases, self._report, self._stop.is_set)
                     case Look():
                         self._look(job)
-                    case Unnoted():
-                        if done := self._turns.note(job.messages, self._stop.is_set):
-                            self._reports.put(lambda done=done: self._deferred.finish(done))  # type: ignore[misc]
             except BaseException as error:  # noqa: BLE001  `run` raises it
                 self._failure = self._failure or error
             finally:
@@ -295,7 +282,7 @@ class QueueProcessor:
 
     def _ended(self, start: Start, held: HeldMessage | None, result: Result) -> None:
         self._counts[result.ending] += 1
-        parked = result.ending in (Ending.PARKED, Ending.DEFERRED) and bool(result.description)  # for it has failed
+        parked = result.ending is Ending.PARKED and bool(result.description)  # for it has failed
         self._counts[Ending.FAILED] += parked
         if parked or result.ending is Ending.FAILED:
             which = "a parked message" if held is None else f"message {held.message.sequence_number}"
@@ -310,8 +297,6 @@ class QueueProcessor:
         self._collect(0.0)
         for step in self._room.due(self._clock.monotonic()):
             self._perform(step)
-        if self._settings.busy is BusyPolicy.DEFER and (unnoted := self._deferred.unnoted()):
-            self._jobs.put(Unnoted(tuple(unnoted)))
         if not self._room.free:
             self._collect(self._room.next_due(self._clock.monotonic()))
             return
@@ -358,14 +343,17 @@ class QueueProcessor:
             case Renew(held):
                 self._renew(held)
             case Complete(held):
-                self._counts["lost"] += self._deferred.complete(held)
-            case Defer(held):
-                self._counts["lost"] += self._deferred.defer(held)
+                self._complete([each.message for each in held])
             case GiveBack(held):
                 self._told(lambda: self._queue.abandon([each.message for each in held]))
                 self._counts["given_back"] += len(held)
             case SetAside(one, reason, description):
                 self._dead_letter(one.message, reason, description)
+
+    def _complete(self, messages: Sequence[QueueMessage]) -> None:
+        """Remove what is done from the queue. What is lost, or was done while the queue is away, comes again."""
+        lost = self._told(lambda: self._queue.complete(messages))
+        self._counts["lost"] += len(messages if lost is None else lost)
 
     def _renew(self, held: tuple[HeldMessage, ...]) -> None:
         """One by one, since each is a call of the service. One that is not held any more is left to its end."""
@@ -382,7 +370,6 @@ class QueueProcessor:
     def _dead_letter(self, message: QueueMessage, reason: str, description: str) -> None:
         held = self._told(lambda: self._queue.dead_letter(message, reason, description))
         self._counts["dead_lettered" if held else "lost"] += 1
-        self._deferred.lost([] if held else [message])
         if held:
             logger.warning("message %d is a dead letter: %s, %s", message.sequence_number, reason, description)
 

@@ -19,8 +19,7 @@ Rules:
 4. That an entity is busy, or a store away, is no failure of a message. One in its last delivery is not given back for
    it: it would end among the dead letters without having been tried.
 5. A message that comes again while it is in hand brings a new lock, and nothing else.
-6. Under `park` a worker parks what is busy or has failed, and it is completed: the queue has it no more. Under `defer`
-   it is noted and deferred; whoever works on its entity asks for it by its number and has it in hand then (`adopt`).
+6. Under `park` a worker parks what is busy or has failed, and it is completed: the queue has it no more.
    Whatever the policy, parked messages are looked for, since another process may have parked them.
 
 Owned by one thread. Only `HeldMessage.trusted` is read by others.
@@ -39,9 +38,7 @@ from typing import Any
 from leasehold.processors.queues.locks import LockTrust
 from leasehold.processors.queues.messages_in_hand import (
     FAILED_REASON,
-    WAIT,
     Complete,
-    Defer,
     Ending,
     GiveBack,
     HeldMessage,
@@ -82,7 +79,7 @@ def _settled(held: HeldMessage, result: Result) -> Step:
     """What becomes of a message that the entity goes on behind."""
     if result.ending is Ending.REJECTED:
         return SetAside(held, result.reason, result.description)
-    return Defer((held,)) if result.ending is Ending.DEFERRED else Complete((held,))
+    return Complete((held,))
 
 
 class Room:
@@ -145,21 +142,8 @@ class Room:
 
     def _look_after(self, result: Result, now: float) -> None:
         """Look for parked messages when one of this process is due."""
-        if result.after is not None and result.ending in (Ending.FAILED, *WAIT):
+        if result.after is not None and result.ending in (Ending.FAILED, Ending.PARKED):
             self._look_at = min(self._look_at, now + result.after)
-
-    def adopt(
-        self, start: Start, message: QueueMessage, content: Any, trust: LockTrust, deliveries: int
-    ) -> HeldMessage:
-        """A deferred message has come that the worker of this entity has asked for; so often it was tried before."""
-        held = self._known.get(message.identity)
-        if held is not None:
-            held.message, held.trust = message, trust
-            return held
-        held = HeldMessage(message, start.key, content, trust, tries=max(0, deliveries - message.delivery_count))
-        self._known[message.identity] = held
-        insort(self._lines.setdefault(start.key, _Line()).held, held, key=lambda each: each.place)
-        return held
 
     def renewed(self, held: HeldMessage, message: QueueMessage, trust: LockTrust) -> None:
         """Its lock was renewed."""
@@ -168,7 +152,7 @@ class Room:
     def ended(self, held: HeldMessage, result: Result, now: float) -> None:
         """A worker's try at the first of a line has ended."""
         line = self._lines[held.key]
-        if result.ending in WAIT:
+        if result.ending is Ending.PARKED:
             self._look_after(result, now)
         if result.goes_on:
             line.again, line.since = 0, None

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING
 
 from leasehold.backoff import Backoff
 from leasehold.config import check_number
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from leasehold.queues.keys import KeyOf
+    from leasehold.sinks.beside.messages.parking import ParkedMessages
     from leasehold.stores import LeaseStore
 
 REMEMBER = 14 * 86_400.0
 """Seconds for which a sink remembers a message that is done: as long as a queue keeps one by default."""
+
+LAST_WITH_DEFER = "0.1.0.dev0 as of commit fb2ad53"
+"""The last version with the policy `defer`."""
 
 
 class BusyPolicy(StrEnum):
@@ -28,8 +32,6 @@ class BusyPolicy(StrEnum):
     """They are kept, in the order of the queue, and their locks renewed; the lease is asked for again."""
     PARK = "park"
     """They wait in the sink's database, in the order of the queue, which has them no more; so does what failed."""
-    DEFER = "defer"
-    """As `park`, but the sink's database has their numbers alone: they lie in the queue until they are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +107,28 @@ def check_sessions(lease_store: str | LeaseStore | None, key: str | KeyOf | None
     return "session"
 
 
-def check_keeps(settings: QueueDelivery, *, parks: bool, defers: bool) -> None:
-    """Refuse a policy for which the sink would have to park messages, or the queue to defer them."""
-    policy = BusyPolicy(settings.busy)
-    if policy in (BusyPolicy.PARK, BusyPolicy.DEFER) and not parks:
-        raise ConfigError("busy", str(policy), "this sink parks no messages", "SQLite and Postgres do")
-    if policy is BusyPolicy.DEFER and not defers:
-        raise ConfigError("busy", str(policy), "this queue defers no messages", "Service Bus does")
+def check_keeps(settings: QueueDelivery, *, parks: bool) -> None:
+    """Refuse the policy `park` for a sink that parks no messages."""
+    if settings.busy is BusyPolicy.PARK and not parks:
+        raise ConfigError("busy", str(settings.busy), "this sink parks no messages", "SQLite and Postgres do")
+
+
+def check_none_deferred(queue: str, parking: ParkedMessages | None) -> None:
+    """Refuse a sink that notes messages which still lie deferred in the queue.
+
+    The policy `defer` of former versions kept a message's number in the sink, without its body, and its body in the
+    queue. This version does not read them. Raises `UsageError`, which says how many there are.
+    """
+    number = parking.deferred(queue) if parking is not None else 0
+    if number:
+        raise deferred_error(queue, number)
+
+
+def deferred_error(queue: str, number: int) -> UsageError:
+    """The error for messages that the policy `defer` has left."""
+    return UsageError(
+        f'{queue}: the sink has notes of {number} deferred message{"" if number == 1 else "s"}, from busy="defer", '
+        f"which this version does not have. Run processors of the last version that has it, {LAST_WITH_DEFER}, with "
+        'busy="defer" until these are processed (`leasehold parked` counts them), then start this version with '
+        'busy="park"'
+    )

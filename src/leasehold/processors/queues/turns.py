@@ -10,7 +10,6 @@ most of them out, the sink's transactions all. What happens when this thread sto
     lease taken     it is renewed by the process's thread; a process that is paused loses it, and sees so in `work`
     tried           see `work`
     parked          the message is in the sink, and still in the queue: it comes again, and is found parked
-    noted           the same; once it is deferred, whoever works on the entity asks for it by its number
     lease given back `kept_leases` gives it up soon; another holder reads what was committed
 """
 
@@ -28,9 +27,8 @@ from leasehold.processors.queues.content import ContentReader, Unfit, lease_key_
 from leasehold.processors.queues.kept_leases import KeptLeases
 from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result, Start
 from leasehold.processors.queues.parked import message_of, parked_of
-from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, pause
+from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, deferred_error, pause
 from leasehold.processors.queues.work import Hold, Work
-from leasehold.queues.base import QueueMessage
 from leasehold.sinks.beside.messages.parking import ParkedMessage, ParkedMessages
 
 logger = logging.getLogger(__name__)
@@ -40,36 +38,12 @@ Report = Callable[[Start, HeldMessage | None, Result], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """Deferred messages that are in hand now, and those of the notes whose message is in the queue no more."""
-
-    held: tuple[HeldMessage, ...] = ()
-    gone: tuple[ParkedMessage, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Unnoted:
-    """Deferred messages, some of which may be noted by nobody."""
-
-    messages: tuple[QueueMessage, ...]
-
-
-Fetch = Callable[[Start, Sequence[ParkedMessage]], Fetched]
-"""Receives deferred messages; what somebody else has at hand is in neither part of the answer."""
-
-_KNOWN = 1_000
-"""Parked messages of an entity that are looked through for one."""
-_KEEPS = (BusyPolicy.PARK, BusyPolicy.DEFER)
-
-
-@dataclass(frozen=True, slots=True)
 class _Turn:
     """One turn, and whom it reports to."""
 
     start: Start
     lease: Hold
     report: Report
-    fetch: Fetch
     stopping: Callable[[], bool]
 
 
@@ -100,9 +74,7 @@ class Turns:
                 raise
             return {}
 
-    def take(
-        self, start: Start, leases: KeptLeases, report: Report, fetch: Fetch, stopping: Callable[[], bool]
-    ) -> None:
+    def take(self, start: Start, leases: KeptLeases, report: Report, stopping: Callable[[], bool]) -> None:
         """Under the entity's lease, work through the messages until one does not go on, and report each that was tried.
 
         Raises what no waiting mends, such as a table that has been altered.
@@ -119,7 +91,7 @@ class Turns:
             self._busy(start, report)
             return
         try:
-            turn = _Turn(start, lease, report, fetch, stopping)
+            turn = _Turn(start, lease, report, stopping)
             if self._through_held(turn) and start.parked is not None:
                 self._through_parked(turn, start.parked, before=None)
         finally:
@@ -140,35 +112,8 @@ class Turns:
             rest = rest[len(results) :]
         return True
 
-    def note(self, messages: Sequence[QueueMessage], stopping: Callable[[], bool]) -> list[QueueMessage]:
-        """Note deferred messages that nobody has noted; return those that are done. None while the sink is away."""
-        try:
-            return self._noted(messages, stopping)
-        except LeaseholdError as error:
-            if not may_pass(error):
-                raise
-            return []
-
-    def _noted(self, messages: Sequence[QueueMessage], stopping: Callable[[], bool]) -> list[QueueMessage]:
-        assert self._parking is not None
-        done = []
-        for message in messages:
-            if stopping():
-                break
-            content = self._reader.read(message)
-            if isinstance(content, Unfit):
-                number, why = message.sequence_number, content.description
-                logger.warning("message %d is deferred, and stays so: %s", number, why)
-                continue
-            known = self._parking.first(self._queue, content.key, _KNOWN)
-            if not any(each.name.identity == message.identity for each in known):
-                parked = replace(parked_of(message, self._work.name_of(message), content.key), body=None)
-                if not self._parking.park(replace(parked, deliveries=message.delivery_count)):
-                    done.append(message)
-        return done
-
     def _busy(self, start: Start, report: Report) -> None:
-        if self._settings.busy in _KEEPS:
+        if self._settings.busy is BusyPolicy.PARK:
             for held in start.held:
                 result = self._parked(held, Result(Ending.BUSY))
                 report(start, held, result)
@@ -183,7 +128,7 @@ class Turns:
         """What becomes of a message in hand that was tried; parked ones of its entity that are before it come first."""
         if result.ending is Ending.BEHIND and self._through_parked(turn, held.content.key, before=held):
             result = self._work.tried(held, turn.lease)
-        if self._settings.busy in _KEEPS and result.ending in (Ending.BEHIND, Ending.FAILED):
+        if self._settings.busy is BusyPolicy.PARK and result.ending in (Ending.BEHIND, Ending.FAILED):
             result = self._parked(held, result)
         if self._parking is not None and self._is_last(held, result):
             try:  # it may have come again; the queue's dead letters have it now
@@ -201,8 +146,7 @@ class Turns:
 
     def _parked_of(self, held: HeldMessage) -> ParkedMessage:
         message = held.message
-        parked = parked_of(message, self._work.name_of(message), held.content.key)
-        return replace(parked, body=None) if self._settings.busy is BusyPolicy.DEFER else parked
+        return parked_of(message, self._work.name_of(message), held.content.key)
 
     def _parked(self, held: HeldMessage, result: Result) -> Result:
         """Park a message in hand. One that has failed for the last time is left to be dead-lettered."""
@@ -210,13 +154,12 @@ class Turns:
             return result
         failed = result.ending is Ending.FAILED
         parked = replace(self._parked_of(held), deliveries=held.delivery if failed else held.delivery - 1)
-        ending = Ending.PARKED if self._settings.busy is BusyPolicy.PARK else Ending.DEFERRED
         assert self._parking is not None
         try:
             if failed:
                 result = self._put_after(self._parking, parked, result)
-                return replace(result, ending=ending) if result.ending is Ending.FAILED else result
-            return Result(ending if self._parking.park(parked) else Ending.REPEATED)
+                return replace(result, ending=Ending.PARKED) if result.ending is Ending.FAILED else result
+            return Result(Ending.PARKED if self._parking.park(parked) else Ending.REPEATED)
         except LeaseholdError as error:
             if not may_pass(error):
                 raise
@@ -248,41 +191,15 @@ class Turns:
 
     def _tried_each(self, turn: _Turn, parking: ParkedMessages, found: Sequence[ParkedMessage]) -> Iterator[bool]:
         """Try parked messages one after the other; of each, whether the next one may follow."""
-        fetched: dict[str, HeldMessage] = {}
-        for place, parked in enumerate(found):
+        for parked in found:
             if turn.stopping() or parked.next_at > self._clock.wall():
                 yield False
                 return
-            held = None
-            if parked.body is None:
-                if parked.name.identity not in fetched:
-                    some = [each for each in found[place:] if each.body is None]
-                    answer = turn.fetch(turn.start, some[:1] if parked.error else some)
-                    fetched |= {each.message.identity: each for each in answer.held}
-                    for gone in answer.gone:
-                        logger.warning("message %d is in the queue no more", gone.name.sequence_number)
-                        parking.remove(gone)
-                    if parked in answer.gone:
-                        continue
-                held = fetched.get(parked.name.identity)
-                if held is None or not held.trusted(self._clock.monotonic()):
-                    yield False  # somebody else has it at hand, or it is not deferred yet
-                    return
-                result = self._tried_deferred(turn, parking, parked, held)
-            else:
-                result = self._tried_parked(parking, parked, turn.lease)
-            turn.report(turn.start, held, result)
-            yield result.goes_on and result.ending is not Ending.DEFERRED
-
-    def _tried_deferred(self, turn: _Turn, parking: ParkedMessages, parked: ParkedMessage, held: HeldMessage) -> Result:
-        """One try at a deferred message, which is in hand now; its note is removed with its effect."""
-        result = self._work.tried(held, turn.lease)
-        if result.ending is Ending.REPEATED or self._is_last(held, result):
-            parking.remove(parked)
-        elif result.ending is Ending.FAILED:
-            result = self._put_after(parking, replace(parked, deliveries=held.delivery), result)
-            return replace(result, ending=Ending.DEFERRED) if result.ending is Ending.FAILED else result
-        return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
+            if parked.body is None:  # a process of a former version has noted it since this one has started
+                raise deferred_error(self._queue, 1)
+            result = self._tried_parked(parking, parked, turn.lease)
+            turn.report(turn.start, None, result)
+            yield result.goes_on
 
     def _tried_parked(self, parking: ParkedMessages, parked: ParkedMessage, lease: Hold) -> Result:
         """One try at a parked message; what has become of it is in the sink then."""

@@ -28,7 +28,6 @@ from leasehold.queues.service_bus.decoding import decode
 
 COMPLETED = Accepted()
 ABANDONED = Modified(delivery_failed=True, undeliverable_here=False, message_annotations=None)
-DEFERRED = Modified(delivery_failed=True, undeliverable_here=True, message_annotations=None)
 _TAG = "tag"
 """Beside what the client keeps of a delivery that it waits for: numbers begin anew with each link, tags do not."""
 

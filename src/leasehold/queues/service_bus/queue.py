@@ -14,11 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusMessageState, ServiceBusSubQueue
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.amqp import AmqpMessageBodyType
 from azure.servicebus.exceptions import (
     MessageLockLostError,
-    MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
@@ -31,7 +30,7 @@ from azure.servicebus.exceptions import (
 
 from leasehold.errors import QueueError, QueueUnavailable, lasting
 from leasehold.queues.base import NewMessage, QueueMessage
-from leasehold.queues.service_bus.prompt import ABANDONED, COMPLETED, DEFERRED, announce, has_some
+from leasehold.queues.service_bus.prompt import ABANDONED, COMPLETED, announce, has_some
 from leasehold.queues.service_bus.sending import send_all
 from leasehold.queues.service_bus.url import Address, read_url
 
@@ -148,24 +147,6 @@ class ServiceBusQueue:
         for each in messages:
             self._settled(lambda driver: self._opened().abandon_message(driver), each)
 
-    def defer(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
-        """See `DefersMessages`."""
-        self._announce(messages, DEFERRED)
-        return [
-            each for each in messages if not self._settled(lambda driver: self._opened().defer_message(driver), each)
-        ]
-
-    def receive_deferred(self, numbers: Sequence[int]) -> list[QueueMessage]:
-        """See `DefersMessages`. The service gives all of them or none: then each half is asked for."""
-        with self._linked(), _once(self._opened()) as receiver:
-            try:
-                return [_message(each) for each in receiver.receive_deferred_messages([*numbers])]
-            except MessageNotFoundError:
-                if len(numbers) == 1:
-                    return []
-        half = len(numbers) // 2
-        return self.receive_deferred(numbers[:half]) + self.receive_deferred(numbers[half:])
-
     def dead_letter(self, message: QueueMessage, reason: str, description: str) -> bool:
         """See `Queue.dead_letter`."""
         return self._settled(
@@ -266,7 +247,7 @@ class ServiceBusQueue:
     @contextmanager
     def _linked(self) -> Iterator[None]:
         """As `_told`, for calls of the receiver. One that has failed is given up: the driver may have shut it down, and
-        would raise what is no `ServiceBusError` from then on. Messages are settled by the next one too, by their locks.
+        would raise another error than `ServiceBusError` from then on. The next one can settle its messages, too.
         """
         with self._told():
             try:
@@ -292,21 +273,6 @@ class ServiceBusQueue:
             raise QueueUnavailable(f"{self.url}: {error.message}") from error
 
 
-@contextmanager
-def _once(receiver: Any) -> Iterator[Any]:
-    """Within the block the driver makes no call of this receiver anew.
-
-    It takes the answer that a message is not there, or that another has its lock, for a failure that may pass, and asks
-    four times, with pauses of 11 s in all: meanwhile the locks end of those that were received.
-    """
-    config = receiver._config
-    retries, config.retry_total = config.retry_total, 0
-    try:
-        yield receiver
-    finally:
-        config.retry_total = retries
-
-
 def _message(found: Any) -> QueueMessage:
     until = found.locked_until_utc
     reason, description = (_mark(found, name) for name in _ANNOUNCED)
@@ -320,7 +286,6 @@ def _message(found: Any) -> QueueMessage:
         properties={_text(name): _text(value) for name, value in (found.application_properties or {}).items()},
         delivery_count=found.delivery_count or 0,
         locked_until=until.timestamp() if until is not None else 0.0,
-        deferred=found.state is ServiceBusMessageState.DEFERRED,
         dead_letter_reason=reason,
         dead_letter_description=description,
         driver=found,
@@ -328,7 +293,7 @@ def _message(found: Any) -> QueueMessage:
 
 
 def _mark(found: Any, name: bytes) -> str | None:
-    """Why a message is a dead letter. Any sender may set it too, to anything: the driver fails at what is no text."""
+    """Why a message is a dead letter. Any sender may set it too, to anything: the driver fails at what is not text."""
     value = (found.application_properties or {}).get(name)
     return _text(value) if isinstance(value, bytes | str) else None
 

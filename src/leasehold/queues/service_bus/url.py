@@ -61,7 +61,7 @@ class Address:
         return f"servicebus://{self.namespace}/{quote(self.path)}{'?' if said else ''}{said}"
 
     def client(self, retries: int) -> Any:
-        """A client of azure-servicebus for the namespace, which makes a call that fails anew so many times."""
+        """A client of azure-servicebus for the namespace, which makes a call that fails anew this many times."""
         options: dict[str, Any] = {"transport_type": _TRANSPORTS[self.transport], "retry_total": retries}
         options["try_timeout"] = _TRY_TIMEOUT
         if self._connection_string is not None:

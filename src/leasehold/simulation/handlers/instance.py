@@ -172,7 +172,7 @@ class Instance:
             raise Crashed
 
     def work(self, partition: int, count: int) -> None:
-        """Give so many events of a partition to the table, and whatever else it has to do."""
+        """Give this many events of a partition to the table, and whatever else it has to do."""
         hold = self.holds[partition]
         told = self.world.story.events[partition][hold.place : hold.place + count]
         events = [

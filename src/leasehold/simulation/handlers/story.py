@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 FOR_EVER = 99
-"""An event whose handler raises so often is a dead letter."""
+"""An event whose handler raises this often is a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class RelatesTables(Protocol):
     """What a sink may do beside `KeepsStates`: write rows of related tables."""
 
     def check_related(self, tables: Collection[str]) -> None:
-        """Refuse what is no table that may be written to. Raises `ConfigError`, `UsageError`."""
+        """Refuse what is not a table that may be written to. Raises `ConfigError`, `UsageError`."""
         ...
 
 

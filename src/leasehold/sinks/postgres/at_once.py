@@ -42,7 +42,7 @@ from leasehold.sinks.postgres.staging import APART, KEYS, STAGE, Staging
 
 _CLAIM = ("lane", "number", "by_number", "by_text", "gone")
 _MOST_FAILURES = 6
-"""After more in a row, no more batches are left out than after so many."""
+"""The most failures in a row that lengthen the row of batches left out."""
 _FEW, _PART = 1000, 8
 """Rows that change a value of a unique index are few, or a small part of the batch: or the long way is shorter."""
 

@@ -203,7 +203,7 @@ def kind_of_relation(session: Session, name: str) -> str | None:
 
 
 def check_tables(session: Session, names: Sequence[str], shown: str) -> None:
-    """Refuse those of these tables that are none, or somebody else's, before they are looked into: `UsageError`."""
+    """Refuse, by a `UsageError`, relations that are no tables or somebody else's, before they are read."""
     check_relations(session.connection, session.names.schema, names, shown, partitioned=True)
 
 

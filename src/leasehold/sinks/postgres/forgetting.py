@@ -157,7 +157,7 @@ def _note_places(session: Session, bookkeeping: Bookkeeping, retention: Retentio
 
 
 def _places_before(session: Session, now: float, seconds: float | None) -> Places:
-    """Where partitions were so many seconds ago, by the latest note that is that old; it is locked against a reset."""
+    """Where partitions were this many seconds ago, by the latest note of that age; it is locked against a reset."""
     if seconds is None:
         return {}
     place = session.names.of(PLACE)

@@ -216,7 +216,7 @@ def encoded(data: pa.Table, tell: Callable[[], object]) -> list[Encoded]:
 
 
 def _repeated(runs: Iterable[tuple[int, int]], type_: pa.DataType) -> pa.Array:
-    """Each number so many times."""
+    """Each number this many times."""
     return pa.concat_arrays([pa.array([], type_), *(pa.repeat(pa.scalar(one, type_), times) for one, times in runs)])
 
 

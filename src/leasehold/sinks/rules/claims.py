@@ -38,8 +38,8 @@ def check_record(spec: TableSpec, record: TableRecord, newest: int) -> None:
     """Refuse a table of another pipeline, mode or set of keys, and one in a later format than the `newest` known."""
     if not isinstance(record.format, int):  # SQLite keeps what it is given
         raise SinkError(
-            f"leasehold_table says that the table {spec.name} is of format {_shown(record.format)}, which is none. "
-            "Somebody else has written that: restore the database"
+            f"leasehold_table says that the table {spec.name} is of format {_shown(record.format)}, which does not "
+            "exist. Somebody else has written that: restore the database"
         )
     if record.format > newest:
         raise SinkError(

@@ -39,9 +39,9 @@ from leasehold.sinks.rules.batch import IDENTITY_COLUMNS, Identities
 from leasehold.sinks.rules.fence import Lane, Plan
 
 FEWEST_FORGOTTEN = 100
-"""So many memories are forgotten with a batch at least, if there are as many to forget."""
+"""Each batch forgets at least this many expired memories, if there are that many."""
 FUTURE = 86_400_000_000
-"""So many microseconds after the sink's clock rule 9 has the future begin: no clock of a server is as wrong as that."""
+"""Microseconds after the sink's clock at which rule 9 has the future begin: no server's clock is as wrong as that."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -116,7 +116,7 @@ def _tuples(data: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def _numbered(columns: Sequence[Any]) -> Any:
-    """One number for each distinct combination of the columns' values, so many times as it is there."""
+    """One number for each distinct combination of the columns' values, this many times as it is there."""
     codes = None
     for column in columns:
         encoded = pc.dictionary_encode(column).combine_chunks()

@@ -158,7 +158,7 @@ def watermarks(connection: sqlite3.Connection, spec: TableSpec, hubs: Iterable[s
 
 
 def _text(kept: bytes) -> str | None:
-    """A name as it was kept; None for what is no UTF-8, and so no partition's."""
+    """A name as it was kept; None for what is not UTF-8, and so no partition's."""
     try:
         return kept.decode()
     except UnicodeDecodeError:
@@ -182,7 +182,7 @@ def _watermark(
     if said not in _said and len(_said) < _MOST_SAID:
         _said.add(said)
         logger.warning(
-            "table %s: the watermark of partition %s is none (sequence number %s, owner level %s). Nothing of "
+            "table %s: the watermark of partition %s is invalid (sequence number %s, owner level %s). Nothing of "
             "this partition is applied. Stop every instance, and set it by `leasehold reset`",
             *(spec.name, printable(partition), printable(repr(number)[:80]), printable(repr(level)[:80])),
         )

@@ -154,7 +154,7 @@ def _note_places(connection: sqlite3.Connection, spec: TableSpec, retention: Ret
 
 
 def _places_before(connection: sqlite3.Connection, spec: TableSpec, now: float, seconds: float | None) -> Places:
-    """Where partitions were so many seconds ago, by the latest note that is that old."""
+    """Where partitions were this many seconds ago, by the latest note that is that old."""
     if seconds is None:
         return {}
     reader = (spec.pipeline, spec.name, spec.consumer_group)

@@ -94,7 +94,7 @@ class CommittingTable(HandledTable):
         return batch_leases(self._lease_store if needed else None, self._scope)
 
     def call(self, rounds: int = 1, leases: BatchLeases | None = None) -> Call:
-        """How tasks call the handler, if they run in so many rounds, one behind the other."""
+        """How tasks call the handler, if they run in this many rounds, one behind the other."""
         from pyspark import cloudpickle
 
         last = 1 if self._on_failure == "discard" else self._retries.deliveries

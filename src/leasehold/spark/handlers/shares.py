@@ -27,13 +27,13 @@ LEAST = 0.2
 
 
 def shares_of(events: Sequence[int], seconds: float, cores: int) -> list[int]:
-    """Rule 1: the tasks of each piece, by the numbers of their events; an event takes so many `seconds`."""
+    """Rule 1: the tasks of each piece, by the numbers of their events; an event takes this many `seconds`."""
     together = sum(events)
     return [max(1, min(count, int(count * seconds / LEAST), cores * count // together)) for count in events]
 
 
 def divided(piece: Piece, keys: BodyReader, shares: int) -> list[Piece]:
-    """Rule 2: pieces with the events of different entities, at most so many. `keys` reads the columns of a key."""
+    """Rule 2: pieces with the events of different entities, at most this many. `keys` reads the columns of a key."""
     if shares == 1:
         return [piece]
     read = keys.read(pa.array([event.body for event in piece.events], pa.binary())).columns

@@ -70,7 +70,7 @@ class Call:
     """How tasks call a handler, whatever the batch: `deliveries` is how often an event is tried.
 
     It `emits` where somebody sends that, and may write rows of the `related` tables. `late` is of spread tables,
-    `leases` of exclusive ones. With a `timeout` a call is interrupted after so many seconds, and what hangs in a task
+    `leases` of exclusive ones. With a `timeout` a call is interrupted after this many seconds, and what hangs in a task
     takes `at_most` seconds together. `careful` says that calls are made in processes of their own, with the handler as
     `pickled`.
     """

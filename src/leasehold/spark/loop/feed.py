@@ -67,7 +67,7 @@ class Feed:
     def next(self, gathers: Callable[[int], bool] = lambda events: False) -> tuple[EventRange, ...]:
         """The ranges of the next batch; none if nothing is due. They count as planned from now on.
 
-        `gathers` is asked whether so many events are better looked at once more. Not asked where there is an end to
+        `gathers` is asked whether this many events are better looked at once more. Not asked where there is an end to
         come to, nor where the settings say how many make a batch.
         """
         now = self._share.clock.monotonic()
@@ -110,7 +110,7 @@ class Feed:
         )
 
     def order(self, ranges: Sequence[EventRange], cores: int) -> Order:
-        """Who reads what of these ranges, on so many cores."""
+        """Who reads what of these ranges, on this many cores."""
         pieces = [ReadRange(one.partition, one.begin, one.end, one.owner_level) for one in ranges]
         total = sum(map(len, pieces))
         at_least = max(self._options.min_partitions, min(cores, -(-total // SMALL_TASK)))

@@ -1,4 +1,4 @@
-"""`MicroBatches`: a loop over what an instance holds of a hub, in a program of one's own.
+"""`MicroBatches`: a loop over what an instance holds of a hub, in a program that you write.
 
 Owns the body's side of the loop: it gives a batch at a time, has it recorded when the body has returned, and hands what
 the body raises on. The loop itself is the engine's (`engine.py`), which `leasehold run` stands on too. Promises that no

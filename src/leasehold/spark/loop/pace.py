@@ -26,7 +26,7 @@ AT_EASE = 0.1
 GATHERING = 0.05
 """Seconds that the first of some events wait for the rest at most, while more come at every look."""
 MANY = 10_000
-"""So many events are a batch without waiting."""
+"""This many events are a batch without waiting."""
 AWAY = 1.0
 """Seconds between two looks at a hub that is away."""
 
@@ -46,7 +46,7 @@ class Pace:
         self._gathering: tuple[float, int] | None = None
 
     def begun(self, events: int) -> None:
-        """A batch of so many events is read now: the next wait begins."""
+        """A batch of this many events is read now: the next wait begins."""
         self._usual = max(events, self._usual * 3 // 4)
         self._wait_anew()
 
@@ -58,7 +58,7 @@ class Pace:
         self._took = self._clock.monotonic() - started
 
     def gathers(self, events: int) -> bool:
-        """Whether so many events are looked at once more before they are read.
+        """Whether this many events are looked at once more before they are read.
 
         Not where as many as usual were there at once: then events come faster than batches go. Nor where a look is
         dear.

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from leasehold.model import EventRange
 
 FEW = 3
-"""So many events may fail in a batch of any size: a hundredth of a small batch is less than one."""
+"""This many events may fail in a batch of any size: a hundredth of a small batch is less than one."""
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Sifted(Generic[T]):
 
 
 class TooMuchPoison(Exception):
-    """So many events fail that it is not the events' fault; `error` is what the last one failed with."""
+    """More events fail than can be the events' own fault; `error` is what the last one failed with."""
 
     def __init__(self, failed: int, events: int, error: str) -> None:
         super().__init__(f"{failed} of {events} events cannot be computed, as far as they were tried: {error}")
@@ -52,7 +52,7 @@ class TooMuchPoison(Exception):
 
 
 def allowed(events: int, most: int) -> int:
-    """How many events of so many may fail before it counts as an outage."""
+    """How many of this many events may fail before it counts as an outage."""
     return min(most, max(FEW, events // 100))
 
 

@@ -1,7 +1,8 @@
 """In which traces the events of a batch were sent, for the links of the batch's span.
 
 Owns how a task finds them among the properties that it reads, and how the driver puts together what tasks tell: each
-context once, `MOST_LINKS` at most. Asked for only where somebody traces; what is no context is for who makes links.
+context once, `MOST_LINKS` at most. Asked for only where somebody traces.
+Malformed contexts are passed on; the code that creates the links drops them.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Salvage:
 
 
 def last_events(ranges: Sequence[EventRange], most: int) -> tuple[EventRange, ...]:
-    """The last events of each range, at most so many in all."""
+    """The last events of each range, at most this many in all."""
     each = max(1, most // max(1, len(ranges)))
     return tuple(replace(one, begin=max(one.begin, one.end - each)) for one in ranges[:most])
 

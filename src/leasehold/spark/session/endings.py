@@ -118,7 +118,7 @@ def signals() -> int:
 
 
 def told_since(before: int, patience: float) -> bool:
-    """Whether it was told again since there were so many `signals`, or is within `patience` seconds."""
+    """Whether it was told again since there were this many `signals`, or is within `patience` seconds."""
     deadline = time.monotonic() + patience
     while signals() == before and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -6,7 +6,7 @@ Spark asks every Java for, so it is put behind a wrapper: a folder in the user's
 script that drops that one argument. The folder's name is made from what is in it: another version of the package
 makes another folder, and processes that make it at once all make the same.
 
-Every candidate is run before it is taken: a `java` that is there and does not start is none. Nothing is
+Every candidate is run before it is taken: a `java` that does not start does not count. Nothing is
 downloaded and nothing is changed but the cache folder; `use_java` changes the mapping it is given.
 """
 

@@ -86,10 +86,10 @@ class EntityTable:
                     DataFrame): an event for which an earlier one gave the same value, not null, is dropped
     deduplicate_for if they were enqueued at most so long after one another: seconds, or a text such as "10m"
 
-    stage_from      in Postgres: batches of at least so many events, of `MicroBatches` or of a query on
+    stage_from      in Postgres: batches of at least this many events, of `MicroBatches` or of a query on
                     `format("leasehold")`, are brought into the database by Spark's tasks, and do not pass through the
                     driver. Default: no batch, which is quicker where the driver keeps up
-    stage_connections  at most so many tasks of a batch do that, a connection each, closed at its end. Default: all
+    stage_connections  at most this many tasks of a batch do that, a connection each, closed at its end. Default: all
     schema_evolution  "add": columns of the DataFrame that the table has not are added to it, empty for the rows that
                     are there. Without it they are refused
 

@@ -91,7 +91,7 @@ def parted(batch: Batch, reasons: Values, expression: str | None) -> Batch:
 
 
 def check_expressions(mode: str, **given: str | None) -> None:
-    """Refuse expressions by their names that a table of this mode has no use for, and texts that are none."""
+    """Refuse, by setting name, expressions that a table of this mode does not use, and empty ones."""
     for name, expression in given.items():
         check_text(name, expression)
         if expression is not None and mode == "append":

@@ -63,7 +63,7 @@ class Beside:
 class Staging:
     """Stages the batches of one table that have at least `stage_from` events. May be used by several threads.
 
-    With `most`, no more than so many tasks stage a batch, each on a connection that it closes at its end.
+    With `most`, no more than this many tasks stage a batch, each on a connection that it closes at its end.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Staging:
         self._paused_until = float("-inf")
 
     def takes(self, events: int) -> bool:
-        """Whether a batch of so many events is to be staged, if the database lets us."""
+        """Whether a batch of this many events is to be staged, if the database lets us."""
         wanted = self._stage_from is not None and events >= self._stage_from and isinstance(self._sink, StagesRows)
         return wanted and self._now() >= self._paused_until
 
@@ -146,7 +146,7 @@ class Staging:
 
 
 def check_staging(stage_from: int | None, stage_connections: int | None) -> None:
-    """Refuse what is no number of events, or of connections. Raises `ConfigError`."""
+    """Refuse what is not a number of events, or of connections. Raises `ConfigError`."""
     given = (("stage_from", stage_from, 0, "events"), ("stage_connections", stage_connections, 1, "connections"))
     for name, value, least, of in given:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):

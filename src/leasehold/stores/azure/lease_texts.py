@@ -2,7 +2,7 @@
 
 Owns what becomes of texts that nobody of us has written: nothing raises. A fence that cannot be read is the time in
 microseconds, far above any that was counted, so that the next one is higher than all before. A session whose duration
-cannot be read is none: the lease is free, and whoever held it is refused by the higher fence of whoever comes next.
+cannot be read does not count: the lease is free, and the next holder's higher fence refuses whoever held it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ hash from keys to fence and session. Parts are divided by line feeds. Times are 
 A fence is the time, or one more than the last if that is not less: so that also a server that has lost its last
 second, or all of its data, gives higher ones than before, as long as its clock was not set back.
 
-A session that cannot be read is dead, a lease that cannot be read is free, and a last fence that cannot be read is
-none: whoever held something is refused by the higher fence of whoever comes next, and nobody is kept from anything.
+A session that cannot be read is dead, a lease that cannot be read is free, and a last fence that cannot be read
+does not count: the next holder's higher fence refuses whoever held something, and nobody is kept from anything.
 """
 
 from __future__ import annotations

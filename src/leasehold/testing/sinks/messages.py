@@ -1,7 +1,7 @@
 """The contract of sinks that apply messages of queues (`KeepsMessages`), as tests.
 
 Subclass it as `SinkContract`, with the fixtures `open_table`, `contents`, and `aged`, which makes all messages that are
-done so many seconds older.
+done this many seconds older.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -123,7 +124,7 @@ class MessagesContract(SinkFixtures):
         assert outcomes == [MessageOutcome.APPLIED, MessageOutcome.OVERTAKEN]
 
     def test_what_is_parked_of_each_queue_is_counted(self, keeping: Any, open_table: Open) -> None:
-        other: Any = open_table(UPSERT)  # as for a person, who has not looked at the tables before
+        other: Any = open_table(UPSERT)  # as in a command, which has not looked at the tables before
         assert other.parked_messages.waiting() == {}
         for number, queue in ((1, "shop/orders"), (2, "shop/orders"), (1, "shop/returns")):
             keeping.parked_messages.park(parked(number, "a", queue=queue))
@@ -278,6 +279,17 @@ class MessagesContract(SinkFixtures):
         assert parking.due("shop/orders", 9) == [("a",)]
         parking.remove(two)
         assert parking.first("shop/orders", ("a",), 9) == []
+
+    def test_messages_without_a_body_are_counted_for_each_queue(self, keeping: Any) -> None:
+        parking = keeping.parked_messages
+        assert parking.deferred("shop/orders") == 0
+        for one in (
+            parked(1, "a"),
+            replace(parked(2, "a"), body=None),
+            replace(parked(3, "b", queue="other"), body=None),
+        ):
+            assert parking.park(one)
+        assert [parking.deferred(queue) for queue in ("shop/orders", "other", "none")] == [1, 1, 0]
 
     def test_a_parked_message_is_forgotten_with_its_entity(self, keeping: Any) -> None:
         keeping.parked_messages.park(parked(1, "a"))

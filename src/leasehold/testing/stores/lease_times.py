@@ -75,7 +75,7 @@ class LeaseTimesContract(LeaseFixtures):
         leases = []
         for half in (keys[::2], keys[1::2]):
             leases += store.acquire(session, scope, half)
-            assert store.heartbeat(session)  # so many take a busy machine a while
+            assert store.heartbeat(session)  # this many take a busy machine a while
         leases += store.acquire(session, f"{scope}, another", keys[:2])
         for _ in range(3):
             wait(0.4 * short)
@@ -143,7 +143,7 @@ class LeaseTimesContract(LeaseFixtures):
         sessions = [store.open_session("me", short) for _ in range(2)]
         held = [store.acquire(session, f"{scope} {n}", keys) for n, session in enumerate(sessions)]
         some = [leases[0] for leases in held]
-        assert store.renew(some) == some  # so many take a busy machine a while
+        assert store.renew(some) == some  # this many take a busy machine a while
         for _ in range(3):
             wait(0.4 * short)
             assert store.renew(some) == some

@@ -17,7 +17,7 @@ from leasehold.testing.stores.groups import HOSTILE_NAMES, LARGEST, at_once, sam
 
 
 class PresenceContract:
-    """What an `OwnershipStore` must do about who is there and who asks for what. Inherited by its contract."""
+    """What an `OwnershipStore` must do about presence records and asks. Inherited by its contract."""
 
     @pytest.fixture
     def keeping(self, store: OwnershipStore) -> OwnershipStore:

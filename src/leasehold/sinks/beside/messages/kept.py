@@ -73,6 +73,14 @@ class KeptMessages:
             )
             return [key for key, _ in reading.entities(session.spec, ((text, 0.0) for (text,) in found))]
 
+    def deferred(self, queue: str) -> int:
+        """See `ParkedMessages`."""
+        with self._access.looking(MESSAGE_PARKED) as session:
+            if not session.there(MESSAGE_PARKED):
+                return 0
+            query = f"SELECT count(*) FROM {session.of(MESSAGE_PARKED)} WHERE {_QUEUE} AND body IS NULL"
+            return int(session.one(query, **mine_of(session.spec), queue=queue))
+
     def waiting(self) -> dict[str, tuple[int, float]]:
         """See `ParkedMessages`."""
         with self._access.looking(MESSAGE_PARKED) as session:

@@ -2,8 +2,9 @@
 
 Owns the contract. A sink with it has `parked_messages`, and keeps messages (`KeepsMessages`) by these rules too:
 
-1. A message is parked in a transaction of its own, with all that its handler is given; one without a body lies in the
-   queue, deferred. Who has parked it completes it, or defers it, after that. One that is done is not parked.
+1. A message is parked in a transaction of its own, with all that its handler is given. The processor completes it after
+   that. One that is done is not parked. A former version has parked messages without their bodies, which lie deferred
+   in the queue; `deferred` counts these.
 2. Parked messages of an entity stand in the order of their queue: by enqueued time, then number. Messages of two queues
    do not wait for each other.
 3. `read_message` says whether an earlier message of the entity is parked (`behind`), and `apply_message` then does
@@ -34,7 +35,7 @@ class ParkedMessage:
     """A message that waits.
 
     key         of its entity: values of the key columns, in the order of the spec
-    body        None for one that lies deferred in the queue
+    body        None for one that a former version has left deferred in the queue
     about       what else is kept of it, as its processor has written it
     deliveries  how often its handler was called for it
     next_at     when it is tried again, in seconds since 1970, once it is the first of its entity; 0: at once
@@ -66,16 +67,20 @@ class ParkedMessages(Protocol):
         ...
 
     def first(self, queue: str, key: Key, at_most: int) -> list[ParkedMessage]:
-        """The first so many parked messages of an entity, in their order. Their names are without `sent_as`."""
+        """The first this many parked messages of an entity, in their order. Their names are without `sent_as`."""
         ...
 
     def due(self, queue: str, at_most: int) -> Sequence[Key]:
-        """So many entities whose first parked message is to be tried now."""
+        """At most this many entities whose first parked message is to be tried now."""
         ...
 
     def waiting(self) -> dict[str, tuple[int, float]]:
         """How many messages of each queue are parked, and since when the oldest, in seconds since 1970. For people:
         `check_messages` need not have come before."""
+        ...
+
+    def deferred(self, queue: str) -> int:
+        """How many messages of a queue are parked without a body."""
         ...
 
     def remove(self, message: ParkedMessage) -> None:

@@ -62,7 +62,7 @@ class Outbox(Protocol):
         ...
 
     def waiting(self, hub: str, partition: str, at_most: int, size: int) -> list[WaitingEvent]:
-        """The first events that wait of this partition, in order: so many, and no more once their bodies have `size`
+        """The first events that wait of this partition, in order: this many, and no more once their bodies have `size`
         bytes. At least one, if there is one."""
         ...
 

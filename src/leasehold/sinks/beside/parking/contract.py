@@ -50,7 +50,7 @@ class KeepsParked(Protocol):
         ...
 
     def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
-        """The first so many parked events of these entities of this partition, in their order.
+        """The first this many parked events of these entities of this partition, in their order.
 
         None that waits behind another partition's.
         """
