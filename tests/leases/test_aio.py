@@ -156,7 +156,7 @@ def test_waiting_for_a_loss_again_and_again_leaves_nothing_behind(store: MemoryL
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.01):
                         await lease.lost.wait()
-            assert lease._lease.lost._calls == []
+            assert lease._held.lost._calls == []
 
     asyncio.run(run())
 

@@ -67,40 +67,21 @@ class LossSignal:
         return True
 
 
-class EntityLease:
+class EntityLease(blocking.HeldLease):
     """A lease that is held, as `leasehold.leases.EntityLease`; `release` is awaited."""
 
     def __init__(self, lease: blocking.EntityLease, giving: Threads) -> None:
-        self._lease, self._giving = lease, giving
+        super().__init__(lease._lease)
+        self._held, self._giving = lease, giving
         self.lost = LossSignal(lease.lost)
-
-    @property
-    def scope(self) -> str:
-        """What the key is unique in."""
-        return self._lease.scope
-
-    @property
-    def key(self) -> str:
-        """The entity's key."""
-        return self._lease.key
-
-    @property
-    def fence(self) -> int:
-        """Higher than any that was given for the key before: what is written to refuses a lower one."""
-        return self._lease.fence
-
-    @property
-    def holder(self) -> str:
-        """Who holds it: the name given to `EntityLeases`."""
-        return self._lease.holder
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is lost."""
-        self._lease.check()
+        self._held.check()
 
     async def release(self) -> None:
         """Give the lease up. Never raises that the store is away. Cancelled, it is given up all the same."""
-        await self._giving.run(self._lease.release)
+        await self._giving.run(self._held.release)
 
     async def __aenter__(self) -> EntityLease:
         return self
@@ -111,7 +92,7 @@ class EntityLease:
         await self.release()
 
     def __repr__(self) -> str:
-        return repr(self._lease)
+        return repr(self._held)
 
 
 class EntityLeases:
@@ -174,7 +155,7 @@ class EntityLeases:
 
     async def release_many(self, leases: Sequence[EntityLease]) -> None:
         """Give these leases up, in one call of the store for 10,000."""
-        await self._giving.run(self._leases.release_many, [one._lease for one in leases])
+        await self._giving.run(self._leases.release_many, [one._held for one in leases])
 
     async def close(self) -> None:
         """Give up everything that is held, and close the store if this object has opened it."""

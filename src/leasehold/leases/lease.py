@@ -123,21 +123,11 @@ class LossSignal:
             done()
 
 
-class EntityLease(AbstractContextManager["EntityLease"]):
-    """A lease that is held, and renewed by its process's `EntityLeases` until it is released or lost.
+class HeldLease:
+    """What blocking and asyncio leases say alike of the lease that they hold."""
 
-    `lost` is the signal that it is lost, `fence` what to send along with each write. As a context manager it releases
-    itself at the end of the block.
-    """
-
-    def __init__(
-        self, lease: Lease, trust: SessionTrust, taker: object, give_up: Callable[[EntityLease], object]
-    ) -> None:
-        self._give_up = give_up
+    def __init__(self, lease: Lease) -> None:
         self._lease = lease
-        self._taker = taker
-        self._trust = trust
-        self.lost = LossSignal(trust)
 
     @property
     def scope(self) -> str:
@@ -158,6 +148,23 @@ class EntityLease(AbstractContextManager["EntityLease"]):
     def holder(self) -> str:
         """Who holds it: the name given to `EntityLeases`."""
         return self._lease.session.owner
+
+
+class EntityLease(HeldLease, AbstractContextManager["EntityLease"]):
+    """A lease that is held, and renewed by its process's `EntityLeases` until it is released or lost.
+
+    `lost` is the signal that it is lost, `fence` what to send along with each write. As a context manager it releases
+    itself at the end of the block.
+    """
+
+    def __init__(
+        self, lease: Lease, trust: SessionTrust, taker: object, give_up: Callable[[EntityLease], object]
+    ) -> None:
+        super().__init__(lease)
+        self._give_up = give_up
+        self._taker = taker
+        self._trust = trust
+        self.lost = LossSignal(trust)
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is lost. To be called before each effect that a fence does not protect."""
