@@ -57,7 +57,7 @@ cover: .venv/.classes.jsa ## branch coverage of src, with the processes that tes
 bench: .venv/.dev ## measure, and print a table of ratios with the machine named
 	@$(BIN)/python bench/run.py $(ARGS)
 
-docs: .venv/.docs ## build the documentation as a site, with search, into build/site
+docs: .venv/.dev ## build the documentation as a site, with search, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
 	@echo 'built: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site, and open http://127.0.0.1:8000/'
 
@@ -90,10 +90,6 @@ clean: ## remove what these targets made, .venv included
 	@echo 'installing leasehold[dev] (a few minutes the first time)'
 	@$(PIP) -e '.[dev]'
 	@touch $@ .venv/.demo
-
-.venv/.docs: .venv/.made pyproject.toml
-	@$(PIP) -e '.[docs]'
-	@touch $@
 
 # Where it cannot be made, the tests run without it, and take longer.
 .venv/.classes.jsa: .venv/.dev tests/class_archive.py
