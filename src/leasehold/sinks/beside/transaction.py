@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.sinks.beside import entities
 from leasehold.sinks.beside.entities import ENTITY
+from leasehold.sinks.beside.forgetting import Forgotten
+from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY, MESSAGE_PARKED
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking import table as parked
@@ -46,6 +49,10 @@ class ChangesBeside(ABC):
     @abstractmethod
     def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
         """The versions of these, which nobody else changes until the transaction ends. The table is there."""
+
+    @abstractmethod
+    def forget_memory(self, key: Mapping[str, str]) -> Forgotten:
+        """Forget what is known of a key, and the rejected rows of an entity."""
 
     @abstractmethod
     def count_change(self, lanes: Collection[Lane] | None = None) -> None:
@@ -85,6 +92,17 @@ class ChangesBeside(ABC):
     def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
         """See `VersionsEntities`."""
         entities.raised(self.session, keys, latest)
+
+    def forget(self, key: Mapping[str, str]) -> Forgotten:
+        """Forget what is kept of an entity beside its row, by its key as text. Watermarks are locked."""
+        found = self.forget_memory(key)
+        memories = {MESSAGE_ENTITY: messages.forget, ENTITY: entities.forget}
+        waiting = {PARKED: parked.forget, OUTBOX: outbox.forget, MESSAGE_PARKED: messages.forget_parked}
+        known, gone = (
+            sum(forget(self.session, key) for table, forget in each.items() if self.has(table))
+            for each in (memories, waiting)
+        )
+        return Forgotten(found.memories + known, found.rejected + gone)
 
     def _check(self, table: str) -> None:
         if not self.has(table):

@@ -20,9 +20,7 @@ from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.rows import fenced
-from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY, MESSAGE_PARKED
-from leasehold.sinks.beside.outbox import table as outbox
-from leasehold.sinks.beside.outbox.table import OUTBOX
+from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.set_aside.trying import Tried
@@ -119,16 +117,8 @@ class PostgresTransaction(ChangesBeside):
         if self._session.spec.memory:
             self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
 
-    def forget(self, key: Mapping[str, str]) -> Forgotten:
-        """Forget what is kept of an entity beside its row, by its key as text."""
-        session = self._session
-        found = forgetting.forget(session, key)
-        waiting = parked.forget(session, key) if self.has(PARKED) else 0
-        emitted = outbox.forget(session, key) if self.has(OUTBOX) else 0
-        waiting += messages.forget_parked(session, key) if self.has(MESSAGE_PARKED) else 0
-        known = messages.forget(session, key) if self.has(MESSAGE_ENTITY) else 0
-        known += entities.forget(session, key) if self.has(ENTITY) else 0
-        return Forgotten(found.memories + known, found.rejected + waiting + emitted)
+    def forget_memory(self, key: Mapping[str, str]) -> Forgotten:
+        return forgetting.forget(self._session, key)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         return states.read(self._session, schema, keys)

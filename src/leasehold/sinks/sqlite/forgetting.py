@@ -11,17 +11,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from leasehold.sinks.beside import entities
 from leasehold.sinks.beside.forgetting import Cleared, Forgotten, Retention, candidates, is_of
 from leasehold.sinks.beside.kept_values import time_text
-from leasehold.sinks.beside.messages import table as messages
-from leasehold.sinks.beside.outbox import table as outbox
-from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.table import TableSpec, ordered_keys
-from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import exists
 
 _SCHEMA = (
@@ -89,7 +84,7 @@ def void_cleared(connection: sqlite3.Connection, spec: TableSpec) -> None:
 
 
 def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, str]) -> Forgotten:
-    """Forget an entity."""
+    """Forget what is known of a key, and the rejected rows of an entity."""
     memories = rejected = 0
     if spec.memory and exists(connection, spec.memory):
         terms, values = [], []
@@ -99,9 +94,6 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, st
             values += found
         statement = f"DELETE FROM {quoted(spec.memory)} WHERE {' AND '.join(terms)}"
         memories = connection.execute(statement, values).rowcount
-    session = Session(connection, spec)
-    memories += entities.forget(session, key) if session.there(entities.ENTITY) else 0
-    memories += messages.forget(session, key) if session.there(messages.MESSAGE_ENTITY) else 0
     if exists(connection, spec.rejected):
         query = (
             "SELECT rowid, hub, partition, sequence_number, place, body, reason, source, rejected_at "
@@ -114,11 +106,6 @@ def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, st
         ]
         connection.executemany(f"DELETE FROM {quoted(spec.rejected)} WHERE rowid = ?", its)
         rejected = len(its)
-    if exists(connection, parked.PARKED):
-        rejected += parked.forget(Session(connection, spec), key)
-    if exists(connection, outbox.OUTBOX):
-        rejected += outbox.forget(Session(connection, spec), key)
-    rejected += messages.forget_parked(session, key) if session.there(messages.MESSAGE_PARKED) else 0
     return Forgotten(memories, rejected)
 
 

@@ -109,7 +109,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         """See `Forgets`."""
         with self._claimed() as transaction:
             bookkeeping.count_change(transaction.connection, self.spec)
-            return forgetting.forget(transaction.connection, self.spec, key)
+            return transaction.forget(key)
 
     def clear(
         self, retention: Retention, now: float, after: tuple[object, ...] | None = None, at_most: int = AT_A_TIME

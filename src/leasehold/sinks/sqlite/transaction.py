@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from leasehold.sinks.beside import entities
 from leasehold.sinks.beside.entities import ENTITY
+from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.beside.kept_values import time_text
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.rows import fenced
@@ -141,6 +142,9 @@ class SqliteTransaction(ChangesBeside):
             if self.has(PARKED):
                 parked.remove_all(self.session)
             self._forget_versions()
+
+    def forget_memory(self, key: Mapping[str, str]) -> Forgotten:
+        return forgetting.forget(self._connection, self._spec, key)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         return states.read(self._connection, self._spec, schema, keys)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leasehold.sinks.beside.kept_values import as_bytes, as_text, count, seconds
+from leasehold.sinks.beside.keys import text_of
 from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.contract import MessageName
@@ -51,7 +52,7 @@ class KeptMessages:
                 "ORDER BY enqueued_time, sequence_number LIMIT %(at_most)s",
                 **mine_of(session.spec),
                 queue=queue,
-                key=rows.key_text(session.spec, key),
+                key=text_of(session.spec, key),
                 at_most=at_most,
             )
         return [_message(MessageName(queue, name, place, at), key, *others) for name, place, at, *others in found]
@@ -137,7 +138,7 @@ def _put(session: Session, message: ParkedMessage, now: float) -> None:
         **mine_of(session.spec),
         queue=name.queue,
         message=name.identity,
-        key=rows.key_text(session.spec, message.key),
+        key=text_of(session.spec, message.key),
         enqueued=name.enqueued_time,
         number=name.sequence_number,
         body=message.body,

@@ -1,4 +1,4 @@
-"""What sinks that keep messages of queues have in common: an entity's key as text, a state as a row, and times. Pure.
+"""What sinks that keep messages of queues have in common: a state as a row, and times. Pure.
 
 A process whose clock is wrong is believed no further than the time at which the service enqueued a message: nothing is
 done before it was enqueued, and what was enqueued a while ago does not make other messages older than that.
@@ -6,15 +6,12 @@ done before it was enqueued, and what was enqueued a while ago does not make oth
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from leasehold.errors import ConfigError, UsageError
-from leasehold.sinks.beside.forgetting import candidates
 from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.rules.ordering import Key
@@ -59,17 +56,6 @@ def ordered(spec: TableSpec, key: Key) -> Sequence[Any]:
     """The key's values in the order of the statements, however the spec writes its columns."""
     values = dict(zip(spec.keys, key, strict=True))
     return [values[name] for name in ordered_keys(spec)]
-
-
-def key_text(spec: TableSpec, key: Key) -> str:
-    """The key, as the bookkeeping has it."""
-    return json.dumps(ordered(spec, key))
-
-
-def key_texts(spec: TableSpec, key: Mapping[str, str]) -> Iterator[str]:
-    """What the bookkeeping may have for a key that a person wrote as text."""
-    for values in product(*(candidates(key[name]) for name in ordered_keys(spec))):
-        yield json.dumps(values)
 
 
 def row_of(spec: TableSpec, schema: pa.Schema, key: Key, state: Mapping[str, Any]) -> pa.Table:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from leasehold.sinks.beside.keys import text_of, texts_of
 from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs
 from leasehold.sinks.beside.session import MINE, Session, mine_of
@@ -182,7 +183,7 @@ def forget_parked(session: Session, key: Mapping[str, str]) -> int:
 
 
 def _forget_of(session: Session, table: str, key: Mapping[str, str]) -> int:
-    asked, values = session.asked("its", {"key": "text"}, ((text,) for text in rows.key_texts(session.spec, key)))
+    asked, values = session.asked("its", {"key": "text"}, ((text,) for text in texts_of(session.spec, key)))
     return session.run(
         f"DELETE FROM {session.of(table)} WHERE {MINE} AND key IN (SELECT its.key FROM {asked})",
         **mine_of(session.spec),
@@ -239,4 +240,4 @@ def _place(session: Session, key: Key, queue: str) -> tuple[int, int, float]:
 
 
 def _of_entity(session: Session, key: Key) -> dict[str, Any]:
-    return {**mine_of(session.spec), "key": rows.key_text(session.spec, key)}
+    return {**mine_of(session.spec), "key": text_of(session.spec, key)}

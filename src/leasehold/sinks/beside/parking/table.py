@@ -50,18 +50,22 @@ def entities(session: Session, lane: Lane) -> dict[Key, float]:
 
 def events(session: Session, lane: Lane, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
     """See `KeepsParked`."""
-    table, other, behind = session.of(PARKED), "NULL", ""
+    table = session.of(PARKED)
     asked, values = _asked_keys(session, keys)
+    source, first = f"{table} AS p WHERE p.key IN (SELECT its.key FROM {asked})", ""
     if session.spec.spread:
         other = (
             f"(SELECT b.parked_at FROM {table} AS b WHERE {MINE} AND b.key = its.key "
             "AND (b.hub, b.partition) <> (%(hub)s, %(partition)s) ORDER BY b.parked_at LIMIT 1)"
         )
-        behind = "AND (asked.other IS NULL OR p.parked_at <= asked.other) "
+        first = f"WITH asked AS MATERIALIZED (SELECT its.key, {other} AS other FROM {asked}) "
+        source = (
+            f"asked CROSS JOIN {table} AS p "
+            "WHERE p.key = asked.key AND (asked.other IS NULL OR p.parked_at <= asked.other)"
+        )
     found = session.rows(
-        f"WITH asked AS MATERIALIZED (SELECT its.key, {other} AS other FROM {asked}) "
-        f"SELECT p.key, {_event(session)} FROM asked CROSS JOIN {table} AS p WHERE p.key = asked.key {behind}"
-        f"AND {_LANE} AND {_read(session)} ORDER BY sequence_number LIMIT %(at_most)s",
+        f"{first}SELECT p.key, {_event(session)} FROM {source} AND {_LANE} AND {_read(session)} "
+        "ORDER BY sequence_number LIMIT %(at_most)s",
         **mine_of(session.spec, lane),
         **values,
         at_most=at_most,
