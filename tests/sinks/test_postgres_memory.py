@@ -12,7 +12,7 @@ import pytest
 from leasehold.sinks import TableSpec
 from leasehold.sinks.postgres.sink import PostgresSink
 from tests.sinks.events import E, batch
-from tests.sinks.postgres import Place
+from tests.sinks.postgres import FLIGHTS, Place
 from tests.waiting import until
 
 SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",), sequence_by="version")
@@ -81,3 +81,19 @@ def test_a_batch_leaves_the_settings_of_its_session_as_they_were(place: Place, s
         assert session.one("SHOW random_page_cost") == "2.5"
         assert session.one("SHOW work_mem") == place.look("SHOW work_mem")[0][0]
     mine.close()
+
+
+def test_new_tables_have_room_for_the_next_version_of_each_row(place: Place) -> None:
+    sink = place.sink(FLIGHTS)
+    for first in (0, 2000):  # once: other tests' transactions keep the server from clearing what is replaced
+        events = [E(f"k{number}", slot=first, number=first + number) for number in range(2000)]
+        assert sink.apply(batch(events)).applied == 2000
+    sink.close()
+    counted = "SELECT relname, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = current_schema()"
+    tables = {"flights", "leasehold_key_flights"}
+
+    def updated() -> dict[str, tuple[int, int]]:
+        return {name: (of, hot) for name, of, hot in place.look(counted) if name in tables}
+
+    until(lambda: [of for of, _ in updated().values()] == [2000] * 2, "the server to count")
+    assert all(hot > 0.9 * of for of, hot in updated().values())

@@ -33,7 +33,7 @@ FORGET = (
     "(SELECT source, name FROM appended_once WHERE source = ? AND at < ? ORDER BY at LIMIT ?)"
 )
 FEWEST_FORGOTTEN = 20
-"""So many names are forgotten with an append at least, if there are as many that are old."""
+"""An append forgets at least this many names that are old, if there are as many."""
 
 
 def append_once(

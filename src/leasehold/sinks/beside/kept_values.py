@@ -10,7 +10,7 @@ import math
 from datetime import UTC, datetime
 
 MOST_DELIVERIES = 1_000_000
-"""A handler that is said to have been called more often was called so often."""
+"""The most calls of a handler that are believed: a higher count is read as this."""
 
 _FOREVER = 1e12  # seconds, beyond all calendars
 

@@ -28,8 +28,11 @@ from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
 from leasehold.sinks.rules.columns import addable, how_to_add, stored_fields
 from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 
+FILLFACTOR = 50
+"""Percent of a page that new rows fill: a batch may change all rows of a page, and each finds room for its new version
+there, so that no index has to be written. With 70 half of them do not (docs/postgres-table.md)."""
 _FEW_COLUMNS = 250
-"""With so many a row fits a page, whatever its values are: the longest can leave it."""
+"""A row of this many columns fits a page, whatever its values are: the longest can leave it."""
 SHORT = 1000
 """Bytes of values beside the key with which a row has room in an index: a third of a page is some 2,700."""
 _LONGEST = 63
@@ -251,7 +254,8 @@ def _create(session: Session, fields: Sequence[pa.Field]) -> str:
     if spec.keys:
         written = {folded(field.name): field.name for field in fields}
         parts.append(f"PRIMARY KEY ({', '.join(quoted(written[folded(key)]) for key in ordered_keys(spec))})")
-    return f"CREATE TABLE {session.names.table} ({', '.join(parts)})"
+    room = f" WITH (fillfactor = {FILLFACTOR})" if spec.keys else ""
+    return f"CREATE TABLE {session.names.table} ({', '.join(parts)}){room}"
 
 
 def refuse(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:

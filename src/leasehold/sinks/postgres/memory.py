@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
-from leasehold.sinks.postgres.layout import Layout
+from leasehold.sinks.postgres.layout import FILLFACTOR, Layout
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE
 from leasehold.sinks.rules.ordering import UNKNOWN, Claim
@@ -42,7 +42,7 @@ def make(session: Session, layout: Layout) -> None:
     session.run(
         f"CREATE TABLE {names.memory} ({columns}, lane bigint NOT NULL, number bigint NOT NULL, "
         'by_number numeric, by_text text COLLATE "C", gone boolean NOT NULL, '
-        f"PRIMARY KEY ({', '.join(names.key_columns)})) WITH (fillfactor = 80)"
+        f"PRIMARY KEY ({', '.join(names.key_columns)})) WITH (fillfactor = {FILLFACTOR})"
     )
 
 

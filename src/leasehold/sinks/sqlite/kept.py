@@ -2,7 +2,7 @@
 
 
 def as_kept(column: str) -> str:
-    """A column as its bytes: what is no UTF-8 would fail the whole query."""
+    """A column as its bytes: what is not UTF-8 would fail the whole query."""
     return f"CAST({column} AS BLOB)"
 
 

@@ -105,7 +105,7 @@ def title(name: str, ranges: Sequence[EventRange]) -> str:
 
 
 def fitted(order: Order, tasks: int) -> Order:
-    """The same order for just so many tasks: for a DataFrame that was made for another order."""
+    """The same order for exactly `tasks` tasks: for a DataFrame that was made for another order."""
     most = order.tasks[: tasks - 1]
     last = tuple(one for task in order.tasks[tasks - 1 :] for one in task)
     return replace(order, tasks=(*most, *[()] * (tasks - 1 - len(most)), last))
