@@ -1,7 +1,8 @@
 """What is done beside a table is written once, in SQL that two databases read: what each of them brings for that.
 
-Owns the contract. Every statement has named parameters, `%(name)s`, and writes a percent sign that names no parameter twice. What
-only one database can do (locks on rows, COPY, SKIP LOCKED) is not here, but for the few words of SQL that differ.
+Owns the contract. Every statement has named parameters, `%(name)s`, and writes a percent sign that names no parameter
+twice. What only one database can do (locks on rows, COPY, SKIP LOCKED) is not here, but for the few words of SQL that
+differ.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ is a database's own to make, and to write to.
 
 Concurrency: beside any number of instances that apply batches. A retry and a drop lock the watermarks of their events'
 partitions first, as a batch does, and then their rejected rows (SQLite: the database, and all of it), so that two
-operations on the same events run one after the other: the second finds no rejected row. A retry locks what is known of its keys as
-a batch does, so it is judged against all that was committed before, and a batch after it finds what it has written.
-Whoever is killed before COMMIT has changed nothing; one that stops there holds up batches of these partitions and keys
-(SQLite: all who write), until the server ends its transaction, or their time-outs.
+operations on the same events run one after the other: the second finds no rejected row. A retry locks what is known of
+its keys as a batch does, so it is judged against all that was committed before, and a batch after it finds what it has
+written. Whoever is killed before COMMIT has changed nothing; one that stops there holds up batches of these partitions
+and keys (SQLite: all who write), until the server ends its transaction, or their time-outs.
 """
 
 from __future__ import annotations
