@@ -91,6 +91,9 @@ def test_columns_are_found_whatever_their_capitals(tmp_path: Path) -> None:
         ("k TEXT, v TEXT", {}, "k: neither the primary key nor a unique index.*CREATE UNIQUE INDEX"),
         ("k TEXT, v TEXT, PRIMARY KEY (k, v)", {"v": pa.string()}, "k: neither the primary key"),
         ("k TEXT COLLATE NOCASE PRIMARY KEY", {}, "k: the table compares these keys by NOCASE"),
+        # An upsert of B found the row of b by the second index, and overwrote it.
+        ("k TEXT PRIMARY KEY, UNIQUE (k COLLATE NOCASE)", {}, "k: the table compares these keys by NOCASE"),
+        ("k TEXT COLLATE RTRIM PRIMARY KEY, UNIQUE (k COLLATE BINARY)", {}, "k: the table compares.*by RTRIM"),
         ("k TEXT PRIMARY KEY", {"v": pa.duration("s")}, "v: is of type duration.*cast it to a string"),
     ],
 )

@@ -160,18 +160,20 @@ def _key_problem(connection: sqlite3.Connection, spec: TableSpec) -> str | None:
     """What keeps the key columns from being what the table knows a row by."""
     wanted = {folded(name) for name in spec.keys}
     columns = connection.execute("SELECT name FROM pragma_table_info(?) WHERE pk", (spec.name,)).fetchall()
-    others = None
+    as_they_are = False
+    others: set[str] = set()
     for index, unique, partial in connection.execute(
         'SELECT name, "unique", partial FROM pragma_index_list(?)', (spec.name,)
     ).fetchall():
         parts = connection.execute("SELECT name, coll FROM pragma_index_xinfo(?) WHERE key", (index,)).fetchall()
         if unique and not partial and {folded(name or "") for name, _ in parts} == wanted:
-            others = {coll for _, coll in parts} - {"BINARY"}
-            if not others:
-                return None
-    if others:
+            loose = {coll for _, coll in parts} - {"BINARY"}
+            as_they_are, others = as_they_are or not loose, others | loose
+    if others:  # also beside one that is BINARY: an upsert would find the row of another key by it
         how = ", ".join(sorted(others))
         return f"the table compares these keys by {how}, and keys have to be compared as they are (BINARY)"
+    if as_they_are:
+        return None
     if {folded(name) for (name,) in columns} == wanted:
         return None  # the number of the row itself, which has no index
     made = f"CREATE UNIQUE INDEX … ON {quoted(spec.name)} ({', '.join(map(quoted, spec.keys))})"
