@@ -17,8 +17,9 @@ import pytest
 
 from leasehold import Event
 from leasehold.errors import ConfigError
-from leasehold.handlers.contract import Delete, HandlerFailed, Skip
+from leasehold.handlers.contract import Delete, HandlerFailed, Reject, Skip
 from leasehold.handlers.spread import BEHIND, UNDER_LOCK
+from leasehold.handlers.table import Retries
 from leasehold.hubs.log import LogHub
 from leasehold.sinks.beside.forgetting import Forgets
 from leasehold.sinks.rules.fence import Watermark
@@ -73,6 +74,24 @@ def test_late_events_are_told_or_rejected(bench: Bench) -> None:
     reasons = bench.look("SELECT sequence_number, reason FROM accounts_rejected ORDER BY 1")
     late = "late: one of its entity with a higher version has come before"
     assert reasons == [(1, late), (3, late), (5, "version is null or NaN, and orders the events of an entity")]
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_what_was_set_aside_makes_no_other_event_late(bench: Bench, batches: int) -> None:
+    """One event with a far too high version, which its handler refuses, had all later ones of its entity set aside."""
+
+    def refused() -> Any:
+        raise Reject("no such version")
+
+    table = bench.table(late="reject", retries=Retries(deliveries=1))
+    bench.does = {900: refused, 800: fails}
+    events = [("a", 900), ("a", 5), ("a", 800), ("a", 6), ("a", 4)]
+    for part in [events] if batches == 1 else [events[:1], events[1:3], events[3:]]:
+        bench.give(table, "0", *part)
+    assert bench.seen() == {"a": "5,6"}
+    assert [late for _, _, late in bench.calls] == [False] * 4
+    assert bench.look("SELECT sequence_number FROM accounts_rejected ORDER BY 1") == [(0,), (2,), (4,)]
+    assert bench.look("SELECT latest FROM leasehold_entity") == [("6",)]
 
 
 def test_a_late_event_is_seen_as_such_under_the_lock(bench: Bench) -> None:

@@ -318,6 +318,7 @@ def compute(
     related: Collection[str] = (),
     refused: Mapping[int, str] | None = None,
     by_steps: bool = False,
+    took_effect: Callable[[Key, EntityEvent], object] = lambda key, event: None,
 ) -> Computed:
     """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
 
@@ -327,7 +328,8 @@ def compute(
 
     An answer that emits fails its event where nothing `emits`: there is nobody to send it. So does one with a row of a
     table that is not `related`. The handler is not called for `refused` events, which the database has refused. Where a
-    call took too long, or none may be made (`NotCalled`), all later events of the entity wait, uncalled.
+    call took too long, or none may be made (`NotCalled`), all later events of the entity wait, uncalled. `took_effect`
+    is called for each event that has an answer, before the next of `events` is asked for.
 
     A state has the columns of the table, in which the keys are filled in; a column it lacks is null. Another column, or
     a value that its column cannot have, is a `UsageError` that fails the event. In the same batch as in a later one, an
@@ -382,6 +384,7 @@ def compute(
                 behind.add(key)
             continue
         done.calls[key] = None
+        took_effect(key, event)
         if emitted:
             done.emitted.append((key, event, emitted))
         if (related or by_steps) and (rows or not skipped):

@@ -3,9 +3,9 @@
 Owns which events come late, what a batch has to say of the versions that it was computed from, and how what was
 computed again under the lock of a commit takes the place of what was computed before (`sinks.beside.versions`).
 
-1. An event is late if one of its entity with a higher value of `sequence_by` has come before it: in an earlier commit
-   and taken effect, or in the same batch. With the policy `apply` its handler is told (`EntityEvent.late`), with
-   `reject` it is set aside uncalled. An event without a value is always set aside.
+1. An event is late if one of its entity with a higher value of `sequence_by` has come before it and taken effect, in an
+   earlier commit or in the same batch: one that was set aside, or waits, has not. With the policy `apply` its handler
+   is told (`EntityEvent.late`), with `reject` it is set aside uncalled. An event without a value is always set aside.
 2. Entities that wait (`KnownEntity.waits`) keep their events waiting, whichever partition has parked the first.
 3. Under the lock of a commit handlers are called for `UNDER_LOCK` seconds at most, judged by how long the batch's calls
    took on average. The other events that have to be computed again are parked, uncalled: from then on nobody else
@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from leasehold.clock import Clock
 from leasehold.errors import ConfigError
-from leasehold.handlers.contract import Columns, Computed, Key
+from leasehold.handlers.contract import Columns, Computed, EntityEvent, Key
 from leasehold.handlers.given import Given
 from leasehold.sinks.beside.versions import KeepsVersions
 from leasehold.sinks.rules.batch import Batch, KnownEntity, OrderValue, Versioned
@@ -62,11 +62,12 @@ class SpreadComputed(Computed):
 
     def latest(self, end: int) -> dict[Key, OrderValue]:
         """The highest value of each entity after the events below `end`."""
-        held = {one.event.sequence_number for one in self.held}
+        without = {event.sequence_number for event, _ in (*self.rejected, *self.dead)}
+        without |= {one.event.sequence_number for one in self.held}
         found: dict[Key, OrderValue] = {}
         for key, event, unreadable in self.given:
             number = event.sequence_number
-            if unreadable is None and number < end and number not in held:
+            if unreadable is None and number < end and number not in without:
                 found[key] = _higher(found.get(key), self.values[number])
         for key, value in found.items():
             found[key] = _higher(self.known[key].latest, value)
@@ -256,23 +257,27 @@ class SpreadEntities:
         known: Mapping[Key, KnownEntity],
         call: Compute,
     ) -> Computed:
+        latest = {key: one.latest for key, one in known.items()}
+
+        def took_effect(key: Key, event: EntityEvent) -> None:
+            latest[key] = _higher(latest[key], values[event.sequence_number])
+
         return call(
             {key: one.state for key, one in known.items() if one.state is not None},
-            self._judged(given, values, known),
+            self._judged(given, values, latest),
             self._columns,
             waiting={key for key, one in known.items() if one.waits},
+            took_effect=took_effect,
         )
 
     def _judged(
-        self, given: Iterable[Given], values: Mapping[int, OrderValue], known: Mapping[Key, KnownEntity]
+        self, given: Iterable[Given], values: Mapping[int, OrderValue], latest: Mapping[Key, OrderValue | None]
     ) -> Iterable[Given]:
-        """Rule 1."""
-        latest = {key: one.latest for key, one in known.items()}
+        """Rule 1. `latest` goes on with each event that takes effect."""
         for key, event, reason in given:
             if reason is None:
                 value, before = values[event.sequence_number], latest[key]
                 late = before is not None and _higher(before, value) != value
-                latest[key] = _higher(before, value)
                 said = f"late: one of its entity with a higher {self._sequence_by} has come before"
                 yield (
                     key,
