@@ -11,6 +11,7 @@ import pytest
 
 from leasehold.hubs import SendsOnce
 from leasehold.hubs.log.hub import LogHub
+from leasehold.hubs.log.once import FEWEST_FORGOTTEN, FORGET
 from leasehold.model import Event
 from leasehold.testing.clock import ManualClock
 
@@ -51,6 +52,30 @@ def test_a_name_is_forgotten_after_a_time(tmp_path: Path) -> None:
         clock.advance(2)
         hub.send_once("q", named("3"), remember=DAY)
         assert hub.send_once("q", named("1"), remember=DAY) == 1
+
+
+def test_a_clock_that_is_ahead_forgets_little_of_what_was_only_just_brought(tmp_path: Path) -> None:
+    """It forgot all: what another process had sent, and not yet taken out of its outbox, came twice."""
+    clock, ahead = ManualClock(), ManualClock()
+    ahead.advance(100 * DAY)
+    path = tmp_path / "log.db"
+    with closing(LogHub.create(path, clock=clock)) as hub, closing(LogHub(path, clock=ahead)) as wrong:
+        for number in range(10):
+            hub.send_once("q", named(*(f"{number}-{at}" for at in range(10))), remember=DAY)
+            clock.advance(1)
+        wrong.send_once("q", named("new"), remember=DAY)
+        again = [f"{number}-{at}" for number in range(FEWEST_FORGOTTEN // 10, 10) for at in range(10)]
+        assert hub.send_once("q", named(*again), remember=DAY) == 0
+
+
+def test_forgetting_looks_at_what_it_forgets_alone(tmp_path: Path) -> None:
+    """It went through all names that there were, with the log locked: half a second for a million."""
+    with closing(LogHub.create(tmp_path / "log.db")) as hub:
+        hub.send_once("q", named("1"), remember=DAY)
+    with closing(sqlite3.connect(tmp_path / "log.db")) as connection:
+        plan = [row[-1] for row in connection.execute(f"EXPLAIN QUERY PLAN {FORGET}", ("q", 0, 1))]
+    assert any("appended_once_at (source=? AND at<?)" in step for step in plan), plan
+    assert not any(step.startswith("SCAN appended_once") for step in plan), plan
 
 
 def test_events_without_a_key_keep_to_one_partition(tmp_path: Path) -> None:
@@ -114,6 +139,6 @@ def test_an_earlier_release_reads_a_log_with_names_in_it(tmp_path: Path) -> None
         hub.send_once("q", named("1"), remember=DAY)
     with closing(sqlite3.connect(path)) as connection:
         after = connection.execute(
-            "SELECT sql FROM sqlite_schema WHERE name <> 'appended_once' ORDER BY name"
+            "SELECT sql FROM sqlite_schema WHERE tbl_name <> 'appended_once' ORDER BY name"
         ).fetchall()
         assert (after, connection.execute("PRAGMA user_version").fetchone()) == (before, version)

@@ -3,7 +3,9 @@
 Owns the table `appended_once`: for each source the names of what was appended, and when. It is made in the log's file
 when it is first needed; releases that do not know it leave it alone. A name and its event are written in one
 transaction, so that a source which brings something again, after a crash or because another process of its own was too
-slow, finds it there. A name is forgotten after a time; what its source brings again later than that comes twice.
+slow, finds it there. A name is forgotten after a time; what its source brings again later than that comes twice. Some
+are forgotten with each append, the oldest first, and twice as many as are new: so an append takes no longer where there
+are millions, and a process whose clock is ahead does not forget at once what others have only just brought.
 
 Concurrency: any number of processes may append from one source. Each looks first what is new, prepares it, and looks
 again within the transaction; where another was quicker, it prepares the rest anew. A process that stops between the two
@@ -21,10 +23,17 @@ from leasehold.model import Event
 Prepared = dict[str, list[tuple[int, Payload]]]
 """Payloads by partition, each with the number of its events."""
 
-_TABLE = (
+SCHEMA = (
     "CREATE TABLE IF NOT EXISTS appended_once (source TEXT NOT NULL, name TEXT NOT NULL, at INTEGER NOT NULL,"
-    " PRIMARY KEY (source, name)) WITHOUT ROWID"
+    " PRIMARY KEY (source, name)) WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS appended_once_at ON appended_once (source, at)",
 )
+FORGET = (
+    "DELETE FROM appended_once WHERE (source, name) IN "
+    "(SELECT source, name FROM appended_once WHERE source = ? AND at < ? ORDER BY at LIMIT ?)"
+)
+FEWEST_FORGOTTEN = 20
+"""So many names are forgotten with an append at least, if there are as many that are old."""
 
 
 def append_once(
@@ -50,7 +59,8 @@ def append_once(
             return 0
         prepared = prepare([named[name] for name in new])
         with file.writing() as connection:
-            connection.execute(_TABLE)
+            for statement in SCHEMA:
+                connection.execute(statement)
             known = _known(connection, source, list(named))
             if known.isdisjoint(new):
                 for partition, payloads in prepared.items():
@@ -58,8 +68,8 @@ def append_once(
                 moment = round(now() * 1e6)
                 rows = [(source, name, moment) for name in new]
                 connection.executemany("INSERT INTO appended_once VALUES (?, ?, ?)", rows)
-                forgotten = (source, moment - round(remember * 1e6))
-                connection.execute("DELETE FROM appended_once WHERE source = ? AND at < ?", forgotten)
+                most = max(FEWEST_FORGOTTEN, 2 * len(new))
+                connection.execute(FORGET, (source, moment - round(remember * 1e6), most))
                 return len(new)
 
 
