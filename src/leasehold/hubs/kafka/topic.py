@@ -121,6 +121,8 @@ class Topic:
             if not back or time.monotonic() + _MOVING_PAUSE > deadline:
                 break
             time.sleep(_MOVING_PAUSE)
+        if back:
+            self._confirmed = -math.inf  # it may be the end of a topic that was made anew since
         self._ends.update(ends)
         return {partition: (begins[partition], max(begins[partition], ends[partition])) for partition in partitions}
 
