@@ -298,3 +298,38 @@ class _Counted:
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()
+
+
+class Interrupted:
+    """A consumer whose reader is interrupted once: what it has just been given is lost."""
+
+    def __init__(self, consumer: Any, until_from: int, count: int) -> None:
+        self._consumer, self._from, self._left = consumer, until_from, count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def consume(self, most: int, patience: float) -> Any:
+        if not self._left:
+            return self._consumer.consume(most, patience)
+        while self._left > 0:
+            came = self._consumer.consume(most, 0.1)
+            self._left -= sum(one.partition() == self._from and not one.error() for one in came)
+        self._left = 0
+        raise KeyboardInterrupt
+
+
+def test_a_reader_that_is_interrupted_costs_the_others_no_message(
+    hub: KafkaHub, made: list[Client[Consumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It left a gap in what the others read, without a word."""
+    fill(hub, 50)
+    assert numbers(hub, "1", 0, 50) == [*range(50)]
+    assert numbers(hub, "0", 0, 50) == [*range(50)]
+    monkeypatch.setattr(made[0], "handle", Interrupted(made[0].handle, until_from=1, count=49))
+    fill(hub, 50)
+    with pytest.raises(KeyboardInterrupt):
+        numbers(hub, "0", 50, 100)
+    assert numbers(hub, "1", 50, 100) == [*range(50, 100)]
+    assert numbers(hub, "0", 50, 100) == [*range(50, 100)]
+    monkeypatch.undo()

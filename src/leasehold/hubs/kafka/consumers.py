@@ -14,7 +14,9 @@ no other partition, and a partition that nobody reads here any more costs at mos
 
 Promises that a lane gets the messages of its partition from its place on, in the order and form in which the client
 gives them, ends of the partition and errors included, and none of a place that it was moved away from. An error that
-is of no partition goes to the lanes that are waited for. Joins no group and commits nothing.
+is of no partition goes to the lanes that are waited for. Where whoever works the consumer is interrupted (Ctrl-C),
+what the client had given is lost: all lanes are fetched from their places on once more. Joins no group and commits
+nothing.
 
 Concurrency: a lane serves one read at a time; different lanes, any threads. Nobody waits for the broker under a lock.
 """
@@ -94,6 +96,11 @@ class Lane:
         return self.consumer.client.failure(error, doing, since)
 
     # For the consumer, under its lock.
+
+    @property
+    def reached(self) -> Place | None:
+        """Where it is fetched on; None where it is not, or rests."""
+        return None if self._rests or self._reached.offset < 0 else self._reached
 
     @property
     def filled(self) -> bool:
@@ -192,18 +199,22 @@ class _Shared:
     def _work(self, moves: dict[int, Place | None], patience: float, most: int) -> None:
         """One turn, for all lanes."""
         came: list[Message] = []
+        lost = True
         try:
             self._make(moves)
             moves = {}
             first = self.client.handle.poll(patience)  # `consume` would wait for as many as it may give
             if first is not None:
                 came = [first, *self.client.handle.consume(max(1, min(_FETCHED, most - 1)), 0)]
+            lost = False
         except KafkaException:
             self.failed = True
             raise
         finally:
             with self._changed:
                 self._worked = False
+                if lost:
+                    moves = {**{lane.partition: lane.reached for lane in self.lanes.values() if lane.reached}, **moves}
                 self._moves = {**moves, **self._moves}  # what could not be done is for who comes next
                 self._hand_out(came)
                 self._changed.notify_all()
