@@ -9,8 +9,8 @@ from leasehold.turns import Turns
 from tests.waiting import until
 
 
-def test_threads_get_their_turns_in_the_order_in_which_they_came() -> None:
-    turns, order = Turns(), []
+def test_threads_that_are_overdue_get_their_turns_in_the_order_in_which_they_came() -> None:
+    turns, order = Turns(overdue=0), []
     assert turns.acquire(60)
 
     def work(number: int) -> None:

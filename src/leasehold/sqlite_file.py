@@ -8,12 +8,12 @@ one that the caller's `check` does not recognise.
 
 Concurrency: a `DatabaseFile` may be used by several threads of a process (a thread has a connection to itself for the
 length of a block, and gives it back for the next one) and by many processes. SQLite allows one writer at a time. The
-threads that write through one `DatabaseFile` take turns as they came (`turns.py`), so that hundreds of them neither
-open a connection each nor keep each other from the file. A writer that is paused or killed inside a transaction holds
-SQLite's lock until it goes on or its process ends (then the system frees the lock and SQLite rolls back); all others
-wait up to `timeout` seconds and then raise `unavailable`. As long as the writers before it in its own process get on, a
-thread waits longer. Waiting for other processes is a short randomised retry of our own, because SQLite's busy handler
-starves some writers for seconds.
+threads that write through one `DatabaseFile` take turns, none passed by for long (`turns.py`), so that hundreds of them
+neither open a connection each nor keep each other from the file. A writer that is paused or killed inside a transaction
+holds SQLite's lock until it goes on or its process ends (then the system frees the lock and SQLite rolls back); all
+others wait up to `timeout` seconds and then raise `unavailable`. As long as the writers before it in its own process
+get on, a thread waits longer. Waiting for other processes is a short randomised retry of our own, because SQLite's busy
+handler starves some writers for seconds.
 
 Forks: SQLite keeps its account of file locks in the process, and a child that inherits it believes in locks
 that only its parent holds: what it commits is lost when the parent closes. So before a fork all connections
