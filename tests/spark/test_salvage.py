@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.errors import ConfigError
 from leasehold.notices import BatchDone
 from leasehold.spark import MicroBatch
+from leasehold.spark.loop import engine
 from leasehold.spark.loop.engine import BatchFailed
 from tests.spark.places import Place, each, plain
 
@@ -78,8 +79,9 @@ def test_without_being_asked_for_the_error_is_the_bodys(place: Place) -> None:
 
 
 def test_more_than_a_few_are_an_outage_of_which_nothing_is_rejected(
-    place: Place, caplog: pytest.LogCaptureFixture
+    place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(engine, "pause_before_retry", lambda in_a_row, chance: 0.01 * in_a_row)
     place.send(5)
     table = place.table()
     with pytest.raises(BatchFailed, match=r"never that.*\(batch: partition 0 \[0, 5\), partition 1 \[0, 5\)\)"):
