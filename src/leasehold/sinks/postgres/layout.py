@@ -30,7 +30,7 @@ from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 
 FILLFACTOR = 50
 """Percent of a page that new rows fill: a batch may change all rows of a page, and each finds room for its new version
-there, so that no index has to be written. With 70 half of them do not (docs/postgres-table.md)."""
+there, so that no index has to be written. With 70 half of them do not (docs/table.md)."""
 _FEW_COLUMNS = 250
 """A row of this many columns fits a page, whatever its values are: the longest can leave it."""
 SHORT = 1000
