@@ -76,14 +76,14 @@ def test_a_table_that_says_nothing() -> None:
         (DOCKER_DESKTOP, "/data/store.db", False),  # a named volume
         (DOCKER_DESKTOP, "/older/store.db", True),
         (DOCKER_DESKTOP, "/mac/store.db", True),
-        (DOCKER_DESKTOP, "/root/store.db", False),
+        (DOCKER_DESKTOP, "/srv/store.db", False),
         (WSL, "/home/me/store.db", False),
         (WSL, "/mnt/c/Users/me/store.db", True),
         (WSL, "/mnt/d/store.db", True),
-        (SANDBOX, "/root/store.db", False),  # its own root, whatever serves it
+        (SANDBOX, "/srv/store.db", False),  # its own root, whatever serves it
         (SANDBOX, "/volume/store.db", True),
         (SANDBOX, "/memory/store.db", False),
-        (KATA, "/root/store.db", False),
+        (KATA, "/srv/store.db", False),
     ],
 )
 def test_what_a_host_passes_on_to_a_container_or_virtual_machine(mounts: str, path: str, passed_on: bool) -> None:

@@ -17,6 +17,7 @@ from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import Computed, Delete, EntityEvent, Reject, compute, entity, joined
 from leasehold.handlers.given import SetAside, given_events
+from leasehold.spark.handlers import shares
 from leasehold.spark.handlers.shares import LEAST, divided, shares_of
 from leasehold.spark.handlers.tasks import EventOfPartition, Piece
 from tests.handlers.orders import totals
@@ -97,36 +98,44 @@ def test_what_parts_come_to_is_what_the_whole_comes_to(bodies: list[bytes], shar
     assert shown(joined([answer(part) for part in parts])) == shown(answer(piece))
 
 
-def test_a_slow_handler_has_all_cores_for_one_partition(folder: Path, spark: SparkSession) -> None:
-    """The first batch shows what an event takes."""
+def test_a_handler_with_work_for_them_has_all_cores_for_one_partition(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch shows what an event takes. In the second, no task ends before two are at work."""
+    monkeypatch.setattr(shares, "LEAST", 1e-9)
     [module] = folder.glob("orders_of_*.py")
     module.write_text(
         f"""
 import os
-import time
+from pathlib import Path
 from leasehold.handlers import entity
+from tests.waiting import until
+
+FOLDER = Path({str(folder)!r})
 
 @entity(keys=["order_id"])
 def order(state, event):
-    time.sleep({LEAST / 4})
-    with open({str(folder)!r} + f"/by-{{os.getpid()}}", "a") as noted:
-        noted.write(f"{{event.sequence_number}}\\n")
+    (FOLDER / f"by-{{os.getpid()}}").touch()
+    if (FOLDER / "both").exists():
+        until(lambda: len([*FOLDER.glob("by-*")]) == 2, "a second task")
     return {{"total": event.row["amount"] + (state["total"] if state else 0)}}
 """
     )
 
-    def tasks() -> list[list[int]]:
-        found = [[int(line) for line in one.read_text().split()] for one in folder.glob("by-*")]
-        for one in folder.glob("by-*"):
+    def workers() -> int:
+        found = [*folder.glob("by-*")]
+        for one in found:
             one.unlink()
-        return found
+        return len(found)
 
     table = opened(folder / "orders.toml", spark)
     keys = [f"k{number % 8}" for number in range(16)]
     table.write(batch("0", 0, *((key, 1) for key in keys)))
-    assert len(tasks()) == 1
+    assert workers() == 1
+    (folder / "both").touch()
     table.write(batch("0", 16, *((key, 1) for key in keys)))
-    assert len(tasks()) == spark.sparkContext.defaultParallelism == 2
+    assert workers() == spark.sparkContext.defaultParallelism == 2
+    (folder / "both").unlink()
     table.write(both(batch("0", 32, ("k0", 1), ("k1", 1)), batch("1", 0, ("z", 2))))
     table.close()
     assert totals(folder) == {"k0": 5, "k1": 5, "z": 2, **{f"k{n}": 4 for n in range(2, 8)}}
