@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pyarrow as pa
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import LATEST, Event
+from leasehold.notices import CycleEnded
 from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext, every
 from leasehold.sinks import TableSpec
 from leasehold.sinks.rules.batch import Batch
@@ -56,6 +58,13 @@ def work(folder: Path, url: str) -> None:
             settle_delay=0.3,
         ),
     )
+
+    def note(cycle: CycleEnded) -> None:
+        if not cycle.failed:
+            with (folder / f"cycles-{os.getpid()}").open("a") as noted:
+                noted.write(".")
+
+    processor.notices.subscribe(note, CycleEnded)
     with processor:
         print("started", flush=True)
         sys.stdin.read()
@@ -86,6 +95,16 @@ def two_processes(folder: Path, url: str) -> Iterator[None]:
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
                     stream.close()
+
+
+def await_cycles(folder: Path) -> None:
+    """Wait until each process has seen the store as it is: of two cycles that end, the second has begun after the call.
+
+    One whose partition another has taken in a store that was wiped learns of it there. Were the store wiped once more
+    before that, nobody could tell its late batch from an owner's, and the partition would be in dispute, for a person.
+    """
+    before = {path: path.stat().st_size for path in folder.glob("cycles-*")}
+    until(lambda: len(before) == 2 and all(path.stat().st_size >= at + 2 for path, at in before.items()), "two cycles")
 
 
 def applied(folder: Path) -> list[tuple[str, int]]:
@@ -139,6 +158,7 @@ def test_no_event_is_skipped_or_applied_twice(tmp_path: Path) -> None:
             until(held, "all partitions to be held")
             await_all(tmp_path, send())
             for _ in range(2):
+                await_cycles(tmp_path)
                 send()
                 server.kill()
                 send()
