@@ -6,7 +6,6 @@ of a backend is imported before its scheme is asked for.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import logging
 import os
@@ -19,6 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from leasehold.errors import ConfigError, MissingDependency
 from leasehold.network_files import ONE_KERNEL, mount_of, used_by_one_kernel
+from leasehold.settings.names import nearest
 
 _EXTRAS = {"pyarrow": "log", "psycopg": "postgres", "redis": "redis", "azure": "azure", "confluent_kafka": "kafka"}
 _EXTRAS_OF = {"servicebus": "servicebus"}
@@ -33,9 +33,9 @@ def check_scheme(url: str, field: str, builtin: Mapping[str, str], group: str) -
     if not found or scheme not in known:
         schemes = ", ".join(f"{name}://" for name in known)
         rule = f"a URL that begins with {'one of ' if len(known) > 1 else ''}{schemes}"
-        close = difflib.get_close_matches(scheme, known, 1)
-        remedy = f"Did you mean {close[0]}://?" if close else "Correct the URL"
-        if found and named and not close:
+        meant = nearest(scheme, known, behind="://")
+        remedy = meant or "Correct the URL"
+        if found and named and not meant:
             remedy = f"There is no backend for {scheme}:// here"
         if not found and (begun := re.match(r"[A-Za-z]+(?=[:/])", url)) and begun[0] in known:
             remedy = f"Write {begun[0]}:// with a colon and two slashes"

@@ -25,6 +25,7 @@ from leasehold.combinations import is_mixed
 from leasehold.errors import ConfigError, NotTheOwner
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.ownership.starting import KnowsWatermarks
+from leasehold.settings.kinds import check_partitions
 from leasehold.stores import CheckpointStore, OwnershipStore, Store
 from leasehold.stores.stand_ins import FixedShare, NoCheckpoints, Report, WatchedCheckpoints
 
@@ -78,15 +79,6 @@ def check_alone(given: Mapping[str, Any]) -> None:
             "the hub's URL says fleet=mixed, and other SDKs' processors would own these partitions too",
             "Leave it out, or take fleet=mixed out of the hub's URL",
         )
-
-
-def check_partitions(partitions: Sequence[str]) -> tuple[str, ...]:
-    """The ids of a fixed share, each once. Raises `ConfigError` for none, and for what is not an id."""
-    if not partitions or not all(isinstance(one, str) and one for one in partitions):
-        raise ConfigError(
-            "partitions", partitions, "a list of partition ids, which are texts", 'For example ["0", "3"]'
-        )
-    return tuple(dict.fromkeys(partitions))
 
 
 class TablePlaces(NoCheckpoints):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -12,9 +11,9 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.model import EARLIEST, LATEST, Positions
+from leasehold.settings.table import OPTIONS
 from leasehold.spark.plan.options import (
     COLUMNS,
-    OPTIONS,
     SourceOptions,
     check_stores,
     check_tasks,
@@ -104,12 +103,6 @@ def test_every_option() -> None:
         ),
     )
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 -- as Spark sends it to tasks
-
-
-def test_every_setting_has_an_option() -> None:
-    targets = {target for target, _ in OPTIONS.values()}
-    assert {field.name for field in fields(OwnershipSettings)} <= targets
-    assert {field.name for field in fields(SourceOptions)} - {"settings"} <= targets
 
 
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase])

@@ -14,7 +14,6 @@ percent-encoded.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from leasehold.backends import is_host, masked, unknown_option
 from leasehold.config import parse_duration
 from leasehold.environment import FILE, secret_from
 from leasehold.errors import ConfigError
+from leasehold.settings.names import nearest
 
 ENVIRONMENT = "LEASEHOLD_KAFKA_"
 SECRETS = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl_key_password", "ssl_key_pem")
@@ -232,10 +232,9 @@ def _is_ours(name: str, given: str) -> ConfigError:
 def unknown(shown: str, url: str) -> ConfigError:
     """The error for an option that neither we nor librdkafka know."""
     known = [*_OWN, *_CLIENT_NAMES]
-    close = difflib.get_close_matches(shown.replace(".", "_").lower(), known, 1)
-    hint = f"Did you mean {close[0]}?" if close else "Leave it out; in a URL, name other settings before the secrets"
+    leave = "Leave it out; in a URL, name other settings before the secrets"
     rule = f"{shown} is not an option; there are {', '.join(known)}, and what librdkafka knows"
-    return ConfigError("hub", masked(url), rule, hint)
+    return ConfigError("hub", masked(url), rule, nearest(shown.replace(".", "_"), known) or leave)
 
 
 def refused(settings: KafkaSettings, said: str) -> ConfigError:

@@ -105,7 +105,7 @@ class Feed:
             limit=self._at_most,
             bounds=self._bounds,
             waited=self._waited,
-            weights=Weights(self._settings.max_bytes_per_trigger, self._mean),
+            weights=Weights(self._options.max_bytes_per_trigger, self._mean),
             applied=applied,
         )
 
@@ -118,7 +118,7 @@ class Feed:
         tasks = pack(pieces, events_per_task=self._options.events_per_task, at_least=at_least, cut=not one_reader)
         known = {one.partition: self._mean[one.partition] for one in ranges if one.partition in self._mean}
         tasks = tasks or [()]  # of a batch without events one task says that it has read nothing
-        return Order(self._share.hub.identity, tuple(ranges), tuple(tasks), self._settings.max_bytes_per_trigger, known)
+        return Order(self._share.hub.identity, tuple(ranges), tuple(tasks), self._options.max_bytes_per_trigger, known)
 
     def learn(self, mean: Mapping[str, float], times: Mapping[str, tuple[int, float]]) -> None:
         """What an event of these partitions weighs, in bytes; and the last one, with when it was enqueued."""

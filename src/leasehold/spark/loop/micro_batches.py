@@ -42,7 +42,7 @@ from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.jobs import Jobs, jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.poison import Poison
-from leasehold.spark.loop.settings import loop_settings, python_name
+from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.loop.watch import Watched
 from leasehold.spark.plan.bodies import body_reader, body_schema
@@ -70,30 +70,17 @@ class MicroBatches:
     spark         the session that the batches run in, Spark Connect included
     hub, store    URLs; `ownership_store` and `checkpoint_store` name two stores in place of one.
                   `checkpoint_store="none"`: nothing is remembered
-    partitions    a fixed share, such as ["0", "3"], in place of balancing and an ownership store
     pipeline      what the events are for: a consumer group belongs to one pipeline
     schema        of JSON bodies, as Spark writes it: then `batch.events` has its columns before the source's, and the
                   table that the batch is applied to sets aside what does not fit, with the reason
-    timestamps    "truncate": times in bodies that are finer than a microsecond are cut; default: `exact`, set aside
     table         the `EntityTable` or `HandledOnSpark` that the batches are applied to: asked where the stores have
                   lost a checkpoint, and before events count as lost that it holds. A `HandledOnSpark` has to be named:
                   what it has parked is tried between batches
-    available_now end when all that was in the hub at the start has been consumed, by any instance
     rng           a `random.Random` for jitter; default: a new one
     notices       where notices go; default: its own, which is `batches.notices`
-    trace_links   whether tasks tell the trace contexts of their events, for which they read `properties` too: then the
-                  span of `Tracing.batch` links to the producers
-    options       those of the source in Python's spelling (`consumer_group`, `starting_position`,
-                  `max_events_per_trigger`, `columns`, …), durations as seconds or as text ("10s"), and
-                  `trigger_interval`, `max_bytes_per_trigger` and `stop_timeout` (see `LoopSettings`). Two are about
-                  events that cannot be computed:
-
-    on_error      `stop`, the default: what an event that cannot be computed raises is raised by `apply`. `reject`: the
-                  batch is computed once more, then in halves, down to single events, and those that fail are set
-                  aside in the table's rejected rows, with the error. What `apply` is given is evaluated for that more
-                  than once, so it has to be row-wise
-    max_poison    more of them than this in a batch (default: 100), or than a hundredth of it, are an outage: nothing is
-                  rejected, and the batch comes again later
+    options       the other settings by their names: `available_now`, `consumer_group`, `starting_position`,
+                  `max_events_per_trigger`, `on_error`, `columns`, … docs/reference/settings.md explains each, with its
+                  default. Durations are seconds or text ("10s")
 
     Raises `ConfigError` at once for unknown options and for options that contradict each other.
     """
@@ -106,21 +93,17 @@ class MicroBatches:
         store: str | None = None,
         pipeline: str = "",
         schema: str | None = None,
-        timestamps: str = "exact",
         table: KnowsWatermarks | None = None,
-        available_now: bool = False,
         rng: Random | None = None,
         notices: Notices | None = None,
-        trace_links: bool = False,
         **options: Any,
     ) -> None:
         self.notices = notices or Notices()
-        given = {"hub": hub, "store": store, "pipeline": pipeline or None, "available_now": available_now, **options}
-        self._settings = loop_settings(given)
+        self._settings = loop_settings({"hub": hub, "store": store, "pipeline": pipeline or None, **options})
         source = self._settings.source
-        check_stores(source, python_name)
-        _, checkpoint_url = require_stores(source, python_name)
-        if available_now and checkpoint_url is None:
+        check_stores(source, str)
+        _, checkpoint_url = require_stores(source, str)
+        if self._settings.available_now and checkpoint_url is None:
             raise ConfigError("available_now", True, NO_END, "Name a checkpoint store, or leave it out")
         bodies = None if schema is None else body_schema(schema, COLUMNS)
         if bodies is not None and is_connect(spark):
@@ -140,8 +123,8 @@ class MicroBatches:
             source.columns,
             source.batch_rows,
             reads_for(source),
-            None if bodies is None else body_reader(bodies, timestamps=timestamps),
-            links=trace_links,
+            None if bodies is None else body_reader(bodies, timestamps=self._settings.timestamps),
+            links=self._settings.trace_links,
         )
         fields = [] if bodies is None else list(bodies.fields)
         read = StructType([*fields, *body_schema(schema_of(source.columns), ()).fields])

@@ -82,7 +82,7 @@ class Task(InputPartition):
 
 
 class LeaseholdDataSource(DataSource):
-    """`format("leasehold")`. See `leasehold.spark.plan.options.OPTIONS` for its options."""
+    """`format("leasehold")`. See `leasehold.settings.table` for its options."""
 
     @said_plainly
     def __init__(self, options: MutableMapping[str, str]) -> None:
