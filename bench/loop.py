@@ -117,7 +117,7 @@ def _query(spark: SparkSession, place: Path, size: int) -> float:
     table = _table(f"sqlite:///{place}/query.db", file, "query")
 
     def apply(batch: DataFrame, number: int) -> None:
-        parsed = batch.selectExpr(f"from_json(cast(body AS STRING), '{file.transform.schema_}') AS e", "*")
+        parsed = batch.selectExpr(f"from_json(cast(body AS STRING), '{file.transform.schema}') AS e", "*")
         source = parsed.select("e.*", "hub", "partition", "sequenceNumber", "ownerLevel")
         source.createOrReplaceTempView("events")
         table.apply_batch(source.sparkSession.sql(file.transform.sql) if file.transform.sql else source)

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError
+from leasehold.listening import Address
+from leasehold.pipeline_file import (
+    MetricsSection,
+    OutboxSection,
+    OwnershipSection,
+    PipelineFile,
+    SinkSection,
+    SourceSection,
+    TransformSection,
+    read_pipeline_file,
+)
 from leasehold.settings.names import nearest, option_name
 from leasehold.settings.table import (
     ARGUMENT,
@@ -29,6 +42,14 @@ from leasehold.spark.loop.settings import LoopSettings, loop_settings
 from leasehold.spark.plan.options import COLUMNS, READS, SourceOptions, parse_options
 
 HUB = {"hub": "log:///x.db"}
+CARRIERS: dict[str, Any] = {
+    "source": SourceSection,
+    "ownership": OwnershipSection,
+    "transform": TransformSection,
+    "sink": SinkSection,
+    "outbox": OutboxSection,
+    "metrics": MetricsSection,
+}
 EXAMPLES = {"duration": "2s", "whole number": "7", "number": "1.5", "true or false": "true", "position": "latest"}
 """A text of each kind, and of the settings that take no text of their kind."""
 OWN_EXAMPLES = {
@@ -45,13 +66,41 @@ OWN_EXAMPLES = {
     "stall_timeout": "20m",
     "timestamps": "truncate",
     "on_error": "reject",
+    "mode": "append",
+    "schema_evolution": "add",
+    "on_failure": "discard",
+    "late": "reject",
+    "listen": "127.0.0.1:9465",
+    "store": "sqlite:///s.db",
+    "ownership_store": "sqlite:///s.db",
+    "checkpoint_store": "sqlite:///s.db",
+    "url": "sqlite:///t.db",
+    "keep": "hub",
 }
 ALL = [pytest.param(row, id=f"{row.section}.{row.name}") for row in SETTINGS]
 READ = [name for name, row in ARGUMENTS.items() if row.kind.name != "object" and name != "schema"]
 """Arguments that are settings: the others are handed on as they are."""
 
 
-def example(row: Setting) -> str:
+KEYS = [pytest.param(section, name, id=f"{section}.{name}") for section in SECTIONS for name in SECTIONS[section]]
+WHOLE: dict[str, dict[str, Any]] = {
+    "source": HUB,
+    "ownership": {"store": "sqlite:///s.db"},
+    "sink": {"url": "sqlite:///t.db", "table": "t", "keys": ["id"]},
+}
+HANDLED = {"handler": "m:f", "state": "id STRING"}
+BESIDE: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("handler", "state", "on_failure", "handler_timeout", "late", "exclusive", "related"), HANDLED),
+    "outbox.hub": HANDLED,
+    "spread": {**HANDLED, "sequence_by": "n"},
+    "mode": {"keys": []},
+}
+"""What else `[sink]` states where it has a key, for the file to be taken."""
+
+
+def example(row: Setting, place: Place = OPTION) -> str:
+    if place is KEY and row.name == "on_error":
+        return "stop"
     return OWN_EXAMPLES.get(row.name) or EXAMPLES.get(row.kind.name) or "words"
 
 
@@ -119,6 +168,64 @@ def test_a_name_is_there_once_in_each_place(row: Setting) -> None:
         assert known.get(place, SECTIONS[row.section].get(row.name)) is row
 
 
+# The pipeline file
+
+
+def pipeline(folder: Path, section: str, name: str, value: Any, over: dict[str, str] | None = None) -> PipelineFile:
+    """The pipeline of a file that states this key, with all that it needs beside it."""
+    document = {one: dict(keys) for one, keys in WHOLE.items()}
+    document["sink"] |= BESIDE.get(f"{section}.{name}" if section == "outbox" else name, {})
+    for both in ("deduplicate_by", "deduplicate_for"):
+        if name.startswith("deduplicate"):
+            document["source"][both] = "2s"
+    if name in ("rescue", "timestamps"):
+        document["transform"] = {"schema": "id STRING"}
+    top = {"name": "flights"} | ({} if section else {name: value})
+    if section and not over:
+        document.setdefault(section, {})[name] = value
+    lines = [f"{key} = {json.dumps(one)}" for key, one in top.items()]
+    for header, keys in document.items():
+        lines += [f"[{header}]", *(f"{key} = {json.dumps(one)}" for key, one in keys.items())]
+    path = folder / "flights.toml"
+    path.write_text("\n".join(lines))
+    return read_pipeline_file(path, settings=over or {}, environment={})
+
+
+def held(file: PipelineFile, section: str, name: str) -> Any:
+    """What a file holds of a key."""
+    place = getattr(file, section) if section else file
+    rest = {"source": "loop", "ownership": "held"}.get(section, "")
+    return getattr(place, name) if hasattr(place, name) else getattr(place, rest)[name]
+
+
+@pytest.mark.parametrize(("section", "name"), KEYS)
+def test_the_file_takes_each_of_its_keys_and_set_does(tmp_path: Path, section: str, name: str) -> None:
+    row = SECTIONS[section][name]
+    text = example(row, KEY)
+    value = row.kind.set(text)
+    expected = Address.parse(text) if name == "listen" else row.kind.key(value)
+    assert held(pipeline(tmp_path, section, name, value), section, name) == expected != row.default_at(KEY)
+    key = f"{section}.{name}" if section else name
+    assert held(pipeline(tmp_path, section, name, value, over={key: text}), section, name) == expected
+
+
+@pytest.mark.parametrize("row", ALL)
+def test_a_key_is_refused_in_another_section_with_its_own(tmp_path: Path, row: Setting) -> None:
+    """Where no key of that section is near."""
+    there = [section for section in SECTIONS if section and row.name in SECTIONS[section]]
+    for section in SECTIONS.keys() - {"", *there}:
+        with pytest.raises(ConfigError, match=f"{section}.{row.name}: is not a key of a pipeline file") as error:
+            pipeline(tmp_path, section, row.name, "x")
+        said = f"It belongs into [{there[0]}]" if there else "is not a key of a pipeline file"
+        assert error.value.rule.endswith(nearest(row.name, SECTIONS[section]) or said)
+
+
+@pytest.mark.parametrize(("section", "name"), KEYS)
+def test_a_misspelt_key_is_refused_with_the_nearest(tmp_path: Path, section: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{section}\.?{name}x: is not a key of .*Did you mean {name}\?"):
+        pipeline(tmp_path, section, f"{name}x", "x")
+
+
 # What carries them
 
 
@@ -134,15 +241,30 @@ def test_each_row_has_a_field_and_each_field_a_row() -> None:
     assert set(ARGUMENTS) == of(SourceOptions, OwnershipSettings, LoopSettings) - of_queries | constructor
 
 
+def test_a_key_has_a_field_or_is_handed_on_to_a_field() -> None:
+    for section, carrier in CARRIERS.items():
+        passed_on = {"source": of(LoopSettings, SourceOptions), "ownership": of(OwnershipSettings)}.get(section, set())
+        own = of(carrier) - {"loop", "held"}
+        assert own <= set(SECTIONS[section]) <= own | passed_on, section
+    assert set(SECTIONS) - {""} == set(CARRIERS) == of(PipelineFile) - {"path", "name", "spark"} | {"source"}
+
+
 def defaults(place: Place, *carriers: Any) -> Iterator[tuple[Place, Setting, Field[Any]]]:
     known = {row.name: row for row in (OPTIONS if place is OPTION else ARGUMENTS).values()}
     for carrier in carriers:
         yield from ((place, known[one.name], one) for one in fields(carrier) if one.name in known)
 
 
+def in_files() -> Iterator[tuple[Place, Setting, Field[Any]]]:
+    for section, carrier in CARRIERS.items():
+        for one in fields(carrier):
+            if one.name not in ("loop", "held"):
+                yield KEY, SECTIONS[section][one.name], one
+
+
 @pytest.mark.parametrize(
     ("place", "row", "carrier"),
-    [*defaults(OPTION, SourceOptions, OwnershipSettings), *defaults(ARGUMENT, LoopSettings)],
+    [*defaults(OPTION, SourceOptions, OwnershipSettings), *defaults(ARGUMENT, LoopSettings), *in_files()],
     ids=lambda one: getattr(one, "name", None),
 )
 def test_the_defaults_are_those_of_the_fields(place: Place, row: Setting, carrier: Field[Any]) -> None:
@@ -152,7 +274,7 @@ def test_the_defaults_are_those_of_the_fields(place: Place, row: Setting, carrie
         assert (stated, made, row.shown) == (None, COLUMNS, "all"), "the columns are not known to the table"
     elif row.name == "tables":
         assert (stated, made) == (None, ())
-    elif row.kind.name == "position":
+    elif row.kind.name == "position" and place is not KEY:
         assert row.read(stated, row.name) == made
     else:
         assert (MISSING if stated is REQUIRED else stated) == made

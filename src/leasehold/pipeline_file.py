@@ -1,159 +1,134 @@
 """The pipeline file: TOML in, checked values out.
 
-Owns the keys of the file and their defaults. Refuses unknown and missing keys, values of another type, and
-sets of settings that cannot keep their promise, each with the key as the file names it. URLs of files with
-three slashes are relative to the pipeline file. Values from elsewhere, `${VARIABLE}` and `--set`, are put in by
-`pipeline_values.py`. Needs neither Spark nor a database.
+Its keys are those of the table in `leasehold.settings`. Owns which of them go together. Refuses unknown and missing
+keys, values of another type, and sets of settings that cannot keep their promise, each with the key as the file names
+it. URLs of files with three slashes are relative to the pipeline file. Values from elsewhere, `${VARIABLE}` and
+`--set`, are put in by `pipeline_values.py`. Needs neither Spark nor a database.
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from typing import Any
 
 from leasehold import hubs, queues, sinks, stores
 from leasehold.backends import absolute, check_scheme
-from leasehold.combinations import Combination, check, is_mixed, place_at, place_of
 from leasehold.config import OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.listening import Address
 from leasehold.model import Positions
-from leasehold.pipeline_values import Duration, Name, Option, Position, Substituted, meant, of_another_type, put_over
+from leasehold.pipeline_values import Substituted, put_over
+from leasehold.settings.kinds import written
+from leasehold.settings.names import naming, nearest
+from leasehold.settings.table import KEY, REQUIRED, SECTIONS
 from leasehold.sinks.beside.forgetting import Retention
 from leasehold.sinks.rules.table import TableSpec, check_deduplication
-from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, open_stores
+from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, check_places, open_stores
 from leasehold.stores import Store
-from leasehold.stores.stand_ins import NoCheckpoints
-
-Listen = Annotated[Address, BeforeValidator(lambda value: Address.parse(str(value), "metrics.listen"))]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSection:
+    """`[source]`: which hub, as which consumer group, from where. `loop` are the other keys that are stated."""
 
-
-class SourceSection(_Section):
-    """`[source]`: which hub, as which consumer group, from where, and how much at a time."""
-
-    hub: Name = Field(repr=False)
-    consumer_group: Name = "$Default"
-    starting_position: Position = "earliest"
-    max_events_per_trigger: PositiveInt = 100_000
-    min_events_per_trigger: PositiveInt | None = None
-    max_trigger_delay: Duration | None = None
+    hub: str = field(repr=False)
+    consumer_group: str = "$Default"
+    starting_position: str = "earliest"
     fail_on_data_loss: bool = True
-    min_partitions: PositiveInt | None = None
-    trigger_interval: Duration | None = None
-    max_bytes_per_trigger: PositiveInt | None = None
-    stop_timeout: Duration | None = None
-    retention: Duration | None = None
-    deduplicate_by: Name | None = None
-    deduplicate_for: Duration | None = None
+    retention: str | None = None
+    deduplicate_by: str | None = None
+    deduplicate_for: str | None = None
+    loop: Mapping[str, Any] = field(default_factory=dict)
 
 
-class OwnershipSection(_Section):
-    """`[ownership]`: the stores, and how partitions are held."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnershipSection:
+    """`[ownership]`: the stores. `held` are the other keys that are stated: how partitions are held."""
 
-    store: Name | None = Field(default=None, repr=False)
-    ownership_store: Name | None = Field(default=None, repr=False)
-    checkpoint_store: Name | None = Field(default=None, repr=False)
-    partitions: tuple[Name, ...] | None = Field(default=None, strict=False)
-    strategy: str | None = None
-    load_balancing_interval: Duration | None = None
-    partition_expiration: Duration | None = None
-    foreign_expiration: Duration | None = None
-    request_timeout: Duration | None = None
-    margin: Duration | None = None
-    clock_rate_ratio: float | None = None
-    stall_timeout: Duration | None = None
-    hand_over_timeout: Duration | None = None
-    settle_delay: Duration | None = None
-    capacity: float | None = None
-    maximum_partitions: int | None = None
+    store: str | None = field(default=None, repr=False)
+    ownership_store: str | None = field(default=None, repr=False)
+    checkpoint_store: str | None = field(default=None, repr=False)
+    partitions: tuple[str, ...] | None = None
+    held: Mapping[str, Any] = field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _names_both_stores(self) -> OwnershipSection:
+    def __post_init__(self) -> None:
         if self.partitions is not None and self.store is None and self.checkpoint_store is None:
             raise ValueError("name a checkpoint_store: a fixed share of partitions goes on at its checkpoints")
         named = self.ownership_store is not None or self.partitions is not None
         if self.store is None and not (named and self.checkpoint_store is not None):
             raise ValueError("name a store for both, or an ownership_store and a checkpoint_store")
-        return self
+
+    def stated(self) -> dict[str, Any]:
+        """What this section states, by its keys."""
+        stores = {name: getattr(self, name) for name in ("store", "ownership_store", "checkpoint_store", "partitions")}
+        return {name: value for name, value in stores.items() if value is not None} | dict(self.held)
 
     def settings(self) -> OwnershipSettings:
         """The settings that this section makes. Raises `ConfigError` for a set that cannot be."""
-        others = {"store", "ownership_store", "checkpoint_store", "partitions"}
-        given = self.model_dump(exclude=others, exclude_none=True, exclude_unset=True)
-        timed: dict[str, Any] = {
-            name: parse_duration(value, name) if isinstance(value, str) and name != "strategy" else value
-            for name, value in given.items()
-        }
         with naming("ownership."):
-            return OwnershipSettings(**timed)
+            rows = SECTIONS["ownership"]
+            return OwnershipSettings(**{name: rows[name].read(value, name) for name, value in self.held.items()})
 
 
-class TransformSection(_Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformSection:
     """`[transform]`: the schema of the JSON body, and what is done to each row."""
 
-    schema_: Name | None = Field(default=None, alias="schema")
-    rescue: Name | None = None
-    timestamps: Literal["exact", "truncate"] = "exact"
-    sql: Name | None = None
-    python: Name | None = None
-    on_error: Literal["reject", "stop"] = "reject"
-    max_poison: PositiveInt = 100
+    schema: str | None = None
+    rescue: str | None = None
+    timestamps: str = "exact"
+    sql: str | None = None
+    python: str | None = None
+    on_error: str = "reject"
+    max_poison: int = 100
 
-    @model_validator(mode="after")
-    def _one_transform(self) -> TransformSection:
+    def __post_init__(self) -> None:
         if self.sql is not None and self.python is not None:
             raise ValueError("sql and python are both given: keep one")
-        if self.rescue is not None and self.schema_ is None:
+        if self.rescue is not None and self.schema is None:
             raise ValueError("rescue keeps the fields that the schema does not know: give a schema")
-        if self.timestamps != "exact" and self.schema_ is None:
+        if self.timestamps != "exact" and self.schema is None:
             raise ValueError("timestamps is about the times in bodies that a schema reads: give a schema")
-        return self
 
 
-class SinkSection(_Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSection:
     """`[sink]`: the entity table."""
 
-    url: Name = Field(repr=False)
-    table: Name
-    mode: Literal["upsert", "append"] = "upsert"
-    keys: tuple[Name, ...] = Field(default=(), strict=False)
-    sequence_by: Name | None = None
-    delete_when: Name | None = None
-    keep: tuple[Name, ...] = Field(default=(), strict=False)
-    schema_evolution: Literal["add"] | None = None
-    stage_from: Annotated[int, Field(ge=0)] | None = None
-    stage_connections: PositiveInt | None = None
-    rejected_retention: Duration | None = None
-    memory_retention: Duration | None = None
-    tombstone_retention: Duration | None = None
-    handler: Name | None = None
-    state: Name | None = None
-    on_failure: Literal["park", "discard", "wait"] = "park"
-    handler_timeout: Duration | None = None
+    url: str = field(repr=False)
+    table: str
+    mode: str = "upsert"
+    keys: tuple[str, ...] = ()
+    sequence_by: str | None = None
+    delete_when: str | None = None
+    keep: tuple[str, ...] = ()
+    schema_evolution: str | None = None
+    stage_from: int | None = None
+    stage_connections: int | None = None
+    rejected_retention: str | None = None
+    memory_retention: str | None = None
+    tombstone_retention: str | None = None
+    handler: str | None = None
+    state: str | None = None
+    on_failure: str = "park"
+    handler_timeout: str | None = None
     spread: bool = False
-    late: Literal["apply", "reject"] = "apply"
+    late: str = "apply"
     exclusive: bool = False
-    related: tuple[Name, ...] = Field(default=(), strict=False)
+    related: tuple[str, ...] = ()
 
-    @model_validator(mode="after")
-    def _of_one_kind(self) -> SinkSection:
+    def __post_init__(self) -> None:
         if (self.handler is None) != (self.state is None):
             raise ValueError("handler and state go together: a function, and the columns of the table that it fills")
-        for name, mine in _OF_HANDLERS.items():
-            if mine == (self.handler is None) and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} is for a table with{'' if mine else 'out'} a handler: leave it out")
-        return self
+        for one in fields(self):
+            mine = _OF_HANDLERS.get(one.name)
+            if mine is (self.handler is None) and getattr(self, one.name) != one.default:
+                raise ValueError(f"{one.name} is for a table with{'' if mine else 'out'} a handler: leave it out")
 
 
 _MINE = ("on_failure", "handler_timeout", "spread", "late", "exclusive", "related")
@@ -161,32 +136,37 @@ _KEPT_FOR = ("rejected_retention", "memory_retention", "tombstone_retention")
 _OTHERS = ("mode", "delete_when", "keep", "stage_from", "stage_connections", *_KEPT_FOR)
 _OF_HANDLERS = dict.fromkeys(_MINE, True) | dict.fromkeys(_OTHERS, False)
 """Keys of `[sink]` that are for tables with a handler, or only for those without one."""
+_OF_TABLE = ("mode", "keys", "keep", "sequence_by", "spread", "schema_evolution")
+"""Keys of `[sink]` that are fields of its `TableSpec`."""
 
 
-class OutboxSection(_Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxSection:
     """`[outbox]`: to which hub events are sent that the handler emits."""
 
-    hub: Name | None = Field(default=None, repr=False)
+    hub: str | None = field(default=None, repr=False)
 
 
-class MetricsSection(_Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSection:
     """`[metrics]`: where an instance serves its own metrics and its health. Nowhere, if it does not say."""
 
-    listen: Listen | None = None
+    listen: Address | None = None
 
 
-class PipelineFile(_Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineFile:
     """A whole pipeline file. `path` is where it was read from."""
 
-    path: Path = Field(exclude=True)
-    name: Annotated[str, Field(pattern=r"^\w[\w.-]{0,99}$")]
+    path: Path
+    name: str
     source: SourceSection
     ownership: OwnershipSection
     transform: TransformSection = TransformSection()
     sink: SinkSection
     outbox: OutboxSection = OutboxSection()
     metrics: MetricsSection = MetricsSection()
-    spark: dict[str, Option] = Field(default={}, repr=False)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -255,19 +235,11 @@ class PipelineFile(_Section):
 
     def check_promises(self) -> None:
         """Refuse a hub, stores and settings that do not go together, as far as URLs tell. Raises `ConfigError`."""
-        ownership, checkpoints = self.ownership_url, self.checkpoint_url
+        ownership, checkpoints = self.ownership_url, self.checkpoint_url or NONE
         try:
-            check(
-                Combination(
-                    ownership=place_at(ownership or checkpoints or ""),
-                    checkpoints=place_of(NoCheckpoints()) if checkpoints is None else place_at(checkpoints),
-                    mixed=is_mixed(self.hub_url),
-                    several_processes=True,
-                    settings=self.ownership.settings(),
-                )
-            )
+            check_places(self.hub_url, ownership or checkpoints, checkpoints, self.ownership.settings())
         except ConfigError as error:
-            key = error.field if getattr(self.ownership, error.field) is not None else "store"
+            key = error.field if error.field in self.ownership.stated() else "store"
             raise ConfigError(f"ownership.{key}", error.value, error.rule, error.remedy) from None
 
     def table_spec(self) -> TableSpec:
@@ -278,7 +250,7 @@ class PipelineFile(_Section):
                 pipeline=self.name,
                 consumer_group=self.source.consumer_group,
                 handled=self.sink.handler is not None,
-                **self.sink.model_dump(include={"mode", "keys", "keep", "sequence_by", "spread", "schema_evolution"}),
+                **{name: getattr(self.sink, name) for name in _OF_TABLE},
             )
 
     def kept_for(self) -> Retention:
@@ -288,26 +260,20 @@ class PipelineFile(_Section):
 
     def loop_options(self) -> dict[str, Any]:
         """The arguments of `MicroBatches` that this file stands for, without the owner id."""
-        source, ownership = self.source, self.ownership
         return {
             "hub": self.hub_url,
-            **source.model_dump(exclude={"hub", "retention", "deduplicate_by", "deduplicate_for"}, exclude_none=True),
-            **ownership.model_dump(exclude={"store", "ownership_store", "checkpoint_store"}, exclude_none=True),
+            "consumer_group": self.source.consumer_group,
+            "starting_position": self.source.starting_position,
+            "fail_on_data_loss": self.source.fail_on_data_loss,
+            **self.source.loop,
+            "partitions": self.ownership.partitions,
+            **self.ownership.held,
             "ownership_store": self.ownership_url,
             "checkpoint_store": self.checkpoint_url or NONE,
             "pipeline": self.name,
             "on_error": self.transform.on_error,
             "max_poison": self.transform.max_poison,
         }
-
-
-@contextmanager
-def naming(prefix: str) -> Iterator[None]:
-    """Put `prefix` before the setting that a `ConfigError` of the block names: the file, or a section of it."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{prefix}{error.field}", error.value, error.rule, error.remedy) from error
 
 
 def read_pipeline_file(
@@ -319,7 +285,7 @@ def read_pipeline_file(
     names the file or the setting, and the key, and shows nothing that a variable holds.
     """
     over = settings or {}
-    stated = put_over(_parsed(path), over, _SECTIONS)
+    stated = put_over(_parsed(path), over)
     values = Substituted(os.environ if environment is None else environment)
     try:
         return _checked(path, values.document(stated), over)
@@ -341,12 +307,9 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> PipelineFile:
-    try:
-        read = PipelineFile.model_validate({**document, "path": path})
-    except ValidationError as error:
-        raise ConfigError(str(path), None, "; ".join(_told(fault, over) for fault in error.errors())) from None
+    read = _read(path, document, over)
     with naming("ownership."):
-        check_alone({"hub": read.source.hub, **read.ownership.model_dump(exclude_none=True)})
+        check_alone({"hub": read.source.hub, **read.ownership.stated()})
     with naming("source."):
         check_deduplication(read.source.deduplicate_by, read.deduplicate_for)
     if read.outbox_url is not None and read.sink.handler is None:
@@ -374,22 +337,97 @@ def _placed(
     return ConfigError(key, shown, values.hidden(error.rule), values.hidden(error.remedy))
 
 
-def _told(fault: Any, over: Mapping[str, str]) -> str:
-    """One fault of the file in our own words."""
-    key = ".".join(str(part) for part in fault["loc"])
-    flag = "--set " if any(one == key or key.startswith(f"{one}.") or one.startswith(f"{key}.") for one in over) else ""
-    said = {
-        "missing": "is missing",
-        "extra_forbidden": f"is not a key of a pipeline file{meant(fault['loc'], PipelineFile, _SECTIONS)}",
-        "value_error": str(fault.get("ctx", {}).get("error", fault["msg"])),
-        "string_pattern_mismatch": f"{fault['input']!r} is not of the form it must have, for example 10s"
-        if key != "name"
-        else f"{fault['input']!r} must be letters, digits, . _ or -, the first a letter or digit",
-    }.get(fault["type"])
-    return f"{flag}{key}: {said or of_another_type(key, fault, duration=key in _DURATIONS)}"
+# From a document to its sections
 
 
-_SECTIONS: Mapping[str, type[BaseModel]] = {
+def _read(path: Path, document: Mapping[str, Any], over: Mapping[str, str]) -> PipelineFile:
+    """The sections of a document. Raises `ConfigError` with all that is wrong in them."""
+    faults: dict[str, str] = {}
+    top = _values(
+        {key: value for key, value in document.items() if key not in _CARRIERS and key != "spark"}, "", faults
+    )
+    sections = {name: _carried(name, document, faults) for name in _CARRIERS}
+    spark = _spark(document.get("spark", {}), faults)
+    if faults:
+        raise ConfigError(
+            str(path), None, "; ".join(f"{_flag(key, over)}{key}: {said}" for key, said in faults.items())
+        )
+    return PipelineFile(path=path, **top, **sections, spark=spark)
+
+
+def _values(stated: Mapping[str, Any], section: str, faults: dict[str, str]) -> dict[str, Any]:
+    """The values of a section as its keys' kinds take them; what is wrong goes to `faults`, by the whole key."""
+    rows, values = SECTIONS[section], {}
+    whole = f"{section}.{{}}".format if section else str
+    for name, row in rows.items():
+        if name in stated:
+            try:
+                values[name] = row.kind.key(stated[name])
+            except ValueError as error:
+                faults[whole(name)] = str(error)
+        elif row.default_at(KEY) is REQUIRED:
+            faults[whole(name)] = "is missing"
+    for name in stated:
+        if name not in rows:
+            faults[whole(name)] = f"is not a key of a pipeline file{_meant(name, section)}"
+    return values
+
+
+def _carried(section: str, document: Mapping[str, Any], faults: dict[str, str]) -> Any:
+    """A section as its class; None where something is wrong, which goes to `faults`."""
+    carrier = _CARRIERS[section]
+    if section not in document and section in _OPTIONAL:
+        return carrier()
+    stated = document.get(section)
+    if not isinstance(stated, dict):
+        faults[section] = "is missing" if stated is None else _no_section(section, stated)
+        return None
+    before = len(faults)
+    values = _values(stated, section, faults)
+    if len(faults) > before:
+        return None
+    if section == "metrics" and "listen" in values:
+        values["listen"] = Address.parse(values["listen"], "metrics.listen")
+    names = {one.name for one in fields(carrier)}
+    rest = {name: values.pop(name) for name in list(values) if name not in names}
+    try:
+        return carrier(**values, **({_REST[section]: rest} if section in _REST else {}))
+    except ValueError as error:
+        faults[section] = str(error)
+        return None
+
+
+def _spark(stated: Any, faults: dict[str, str]) -> dict[str, str]:
+    """The section `[spark]`, whose names are Spark's."""
+    if not isinstance(stated, dict):
+        faults["spark"] = _no_section("spark", stated)
+        return {}
+    for name, value in stated.items():
+        if isinstance(value, dict | list):
+            faults[f"spark.{name}"] = (
+                'must be text, a number, true or false; put a name with dots in quotes: "spark.ui.enabled" = true'
+            )
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in stated.items()}
+
+
+def _no_section(section: str, value: Any) -> str:
+    return f"must be a section, [{section}] with its keys below it, not {written(value)}"
+
+
+def _meant(key: str, section: str) -> str:
+    """What an unknown key was probably meant to be: a key of its section, or else the section where there is one."""
+    if meant := nearest(key, SECTIONS[section] if section else [*SECTIONS[""], *_CARRIERS, "spark"]):
+        return f". {meant}"
+    elsewhere = [name for name in _CARRIERS if key in SECTIONS[name]]
+    return f". It belongs into [{elsewhere[0]}]" if elsewhere else ""
+
+
+def _flag(key: str, over: Mapping[str, str]) -> str:
+    """`--set`, where a key of the file was stated there."""
+    return "--set " if any(f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in over) else ""
+
+
+_CARRIERS: Mapping[str, Any] = {
     "source": SourceSection,
     "ownership": OwnershipSection,
     "transform": TransformSection,
@@ -397,9 +435,6 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "outbox": OutboxSection,
     "metrics": MetricsSection,
 }
-_DURATIONS = {
-    f"{section}.{name}"
-    for section, model in (("source", SourceSection), ("ownership", OwnershipSection), ("sink", SinkSection))
-    for name, field in model.model_fields.items()
-    if field.annotation == Duration | None
-}
+_OPTIONAL = ("transform", "outbox", "metrics")
+_REST = {"source": "loop", "ownership": "held"}
+"""Where a section keeps the keys that it only hands on."""

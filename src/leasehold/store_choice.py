@@ -21,7 +21,8 @@ from typing import Any
 
 from leasehold.backends import masked
 from leasehold.clock import Clock, SystemClock
-from leasehold.combinations import is_mixed
+from leasehold.combinations import Combination, check, is_mixed, place_at, place_of
+from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, NotTheOwner
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.ownership.starting import KnowsWatermarks
@@ -79,6 +80,22 @@ def check_alone(given: Mapping[str, Any]) -> None:
             "the hub's URL says fleet=mixed, and other SDKs' processors would own these partitions too",
             "Leave it out, or take fleet=mixed out of the hub's URL",
         )
+
+
+def check_places(hub: str, ownership: str | None, checkpoints: str | None, settings: OwnershipSettings) -> None:
+    """Refuse stores that do not go together, or with the hub, or with Spark's several processes, as far as URLs tell.
+
+    Checkpoints that are `none` are not wanted. Raises `ConfigError` that names the setting.
+    """
+    check(
+        Combination(
+            ownership=place_at(ownership or ""),
+            checkpoints=place_of(NoCheckpoints()) if checkpoints == NONE else place_at(checkpoints or ""),
+            mixed=is_mixed(hub),
+            several_processes=True,
+            settings=settings,
+        )
+    )
 
 
 class TablePlaces(NoCheckpoints):

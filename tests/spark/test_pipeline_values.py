@@ -38,7 +38,7 @@ def test_variables_stand_in_values(tmp_path: Path) -> None:
     environment = {"REDIS_WORD_FILE": str(tmp_path / "word"), "REDIS_HOST": "r.example", "KEY": "${id}"}
     file = read(tmp_path, text, environment)
     assert file.ownership_url == "redis://:s3%23cret@r.example/0"
-    assert file.transform.schema_ == "id STRING COMMENT '${id} $not $5 r.example'"
+    assert file.transform.schema == "id STRING COMMENT '${id} $not $5 r.example'"
     assert file.sink.keys == ("${id}",), "what a variable holds is not looked through again"
     assert file.spark["spark.ssl.keyPassword"] == "${id}${id}"
     assert "s3%23cret" not in repr(file)
@@ -111,10 +111,11 @@ def test_settings_go_over_the_values_of_the_file_with_the_types_of_their_keys(tm
     file = read_pipeline_file(path, settings=settings, environment={})
     assert (file.name, file.sink_url) == ("other", f"sqlite:///{tmp_path}/x.db")
     assert (file.sink.keys, file.sink.keep) == (("id", "day"), ("hub", "partition"))
-    assert (file.source.max_events_per_trigger, file.source.fail_on_data_loss) == (7, False)
+    assert (file.loop_options()["max_events_per_trigger"], file.source.fail_on_data_loss) == (7, False)
     assert (file.source.starting_position, file.source.consumer_group) == ('{"0": 5}', "17")
-    assert (file.ownership.capacity, file.ownership.settings().partition_expiration) == (2, 20.0)
-    assert file.transform.schema_ == "day STRING"
+    assert file.ownership.settings().capacity == 2
+    assert file.ownership.settings().partition_expiration == 20.0
+    assert file.transform.schema == "day STRING"
     assert file.spark["spark.ui.enabled"] == "false"
     assert file.spark["master"] == "local[1]"
     assert file.spark["spark.sql.shuffle.partitions"] == "4", "what is not set stays"

@@ -23,9 +23,10 @@ from leasehold.handlers.named_functions import function_at
 from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
 from leasehold.model import Positions
-from leasehold.pipeline_file import PipelineFile, naming, read_pipeline_file
+from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.processors.events.delivery import DeliverySettings
 from leasehold.processors.events.event_processor import EventProcessor
+from leasehold.settings.names import naming
 
 T = TypeVar("T")
 
@@ -161,7 +162,7 @@ def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandl
                     "Run it on Spark: leasehold run. Or leave it out: the handler is given the fields of schema, and "
                     "may do the same",
                 )
-        if transform.schema_ is None and not transformed:
+        if transform.schema is None and not transformed:
             raise ConfigError(
                 "transform.schema",
                 None,
@@ -183,7 +184,7 @@ def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandl
                 f"the handler {sink.handler} is for the keys {', '.join(handler.keys)}",
                 "Name the same keys, in the same order, in both",
             )
-        schema = None if transformed else transform.schema_
+        schema = None if transformed else transform.schema
         columns = None if schema is None else read_columns(schema, "transform.schema")
         state = read_columns(sink.state, "sink.state")
     with naming(f"{file.path}: sink."):

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from leasehold.config import parse_duration
@@ -114,7 +115,35 @@ OWNER_NAME = Kind("text", _owner_name)
 PIPELINE_NAME = Kind("text", _text, key=_key_name)
 
 
-# Numbers
+# Numbers, flags, durations
+
+
+def _plain(words: str, text: Read, fits: Callable[[Any], bool], *, least: int | None = None, rule: str = "") -> Kind:
+    """A kind of values that stand in a file without quotes. `rule` is told of an argument that is not one."""
+
+    def value(given: Any, name: str) -> Any:
+        if fits(given) and (least is None or given >= least):
+            return given
+        if not rule:
+            return _not_taken(given, name)
+        raise ConfigError(name, given, rule, "For example 10000")
+
+    def key(given: Any) -> Any:
+        if not fits(given):
+            raise _must(f"{words}, without quotes" if isinstance(given, str) else words, given)
+        if least is not None and given < least:
+            raise _must("greater than 0" if least else "zero or more", given)
+        return given
+
+    return Kind(words.removeprefix("a "), text, value, key, _as_toml)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _number(text: str, name: str) -> float:
@@ -124,62 +153,17 @@ def _number(text: str, name: str) -> float:
         raise ConfigError(name, text, "a number", "For example 1.25") from None
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _count(text: str, name: str, rule: str = "a whole number above zero") -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and int(digits)):
+        raise ConfigError(name, text, rule, "For example 10000")
+    return int(digits)
 
 
-def _number_value(value: Any, name: str) -> Any:
-    return value if _is_number(value) else _not_taken(value, name)
-
-
-def _key_plain(words: str, fits: Callable[[Any], bool]) -> Callable[[Any], Any]:
-    def key(value: Any) -> Any:
-        if not fits(value):
-            raise _must(f"{words}, without quotes" if isinstance(value, str) else words, value)
-        return value
-
-    return key
-
-
-def count(of: str = "") -> Kind:
-    """Whole numbers above zero; `of` says of what, as "of bytes "."""
-    rule = f"a whole number {of}above zero"
-
-    def value(given: Any, name: str) -> int:
-        if not (_is_whole(given) and given > 0):
-            raise ConfigError(name, given, rule, "For example 10000")
-        return int(given)
-
-    def text(given: str, name: str) -> int:
-        digits = given.strip()
-        return value((int(digits) if digits.isascii() and digits.isdigit() else 0) or given, name)
-
-    return Kind("whole number", text, value, _key_whole(least=1), _as_toml)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _key_whole(least: int) -> Callable[[Any], Any]:
-    whole = _key_plain("a whole number", _is_whole)
-
-    def key(value: Any) -> Any:
-        if whole(value) < least:
-            raise _must(f"greater than {least - 1}", value)
-        return value
-
-    return key
-
-
-NUMBER = Kind("number", _number, _number_value, _key_plain("a number", _is_number), _as_toml)
-COUNT = count()
-BYTES = count("of bytes ")
-LIMIT = replace(COUNT, value=_number_value, key=_key_whole(least=0))
-"""A count that may be zero where it is given as a number."""
-
-
-# Durations, flags
+def _flag(text: str, name: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ConfigError(name, text, "true or false", "true is the default")
+    return text.strip().lower() == "true"
 
 
 def _key_duration(value: Any) -> Any:
@@ -193,22 +177,13 @@ def _key_duration(value: Any) -> Any:
     return value
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _flag(text: str, name: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ConfigError(name, text, "true or false", "true is the default")
-    return text.strip().lower() == "true"
-
-
-def _flag_value(value: Any, name: str) -> Any:
-    return value if _is_flag(value) else _not_taken(value, name)
-
-
-DURATION = Kind("duration", parse_duration, _number_value, _key_duration)
-FLAG = Kind("true or false", _flag, _flag_value, _key_plain("true or false", _is_flag), _as_toml)
+NUMBER = _plain("a number", _number, _is_number)
+COUNT = _plain("a whole number", _count, _is_whole, least=1, rule="a whole number above zero")
+BYTES = replace(COUNT, text=partial(_count, rule="a whole number of bytes above zero"))
+LIMIT = _plain("a whole number", _count, _is_whole, least=0, rule="zero or more")
+"""A count that may be zero where it is given as a number."""
+FLAG = _plain("true or false", _flag, lambda value: isinstance(value, bool))
+DURATION = Kind("duration", parse_duration, NUMBER.value, _key_duration)
 
 
 # Lists

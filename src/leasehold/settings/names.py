@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from leasehold.errors import ConfigError
 
 
 def option_name(name: str) -> str:
@@ -24,3 +27,13 @@ def nearest(name: str, known: Iterable[str], *, behind: str = "") -> str:
     by_lower = {one.lower(): one for one in known}
     close = difflib.get_close_matches(name.lower(), by_lower, 1)
     return f"Did you mean {by_lower[close[0]]}{behind}?" if close else ""
+
+
+@contextmanager
+def naming(named: Callable[[str], str] | str) -> Iterator[None]:
+    """Have a `ConfigError` of the block call its setting as `named` makes it of the name, or with `named` before it."""
+    try:
+        yield
+    except ConfigError as error:
+        name = f"{named}{error.field}" if isinstance(named, str) else named(error.field)
+        raise ConfigError(name, error.value, error.rule, error.remedy) from None

@@ -6,7 +6,7 @@ Owns that nothing of a batch gets lost on this way: an event that was set aside 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ def events_only(events: DataFrame) -> DataFrame:
 def read_raw(file: PipelineFile) -> PipelineFile:
     """The file with which events are read as they are: handlers' tasks read the bodies, as a plain process does."""
     section = TransformSection(on_error=file.transform.on_error, max_poison=file.transform.max_poison)
-    return file.model_copy(update={"transform": section})
+    return replace(file, transform=section)
 
 
 def lanes_of(batch: Batch, *, transformed: bool = False) -> list[Lane]:

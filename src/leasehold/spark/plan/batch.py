@@ -14,7 +14,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.formats import BodyReader
-from leasehold.pipeline_file import PipelineFile, naming
+from leasehold.pipeline_file import PipelineFile
+from leasehold.settings.names import naming
 from leasehold.spark.plan.bodies import body_reader, body_schema
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import REASON, schema_of
@@ -35,8 +36,8 @@ class BatchTransform:
         with naming(f"{file.path}: "):
             self._schema = None
             self._rescue, self._timestamps = section.rescue, section.timestamps
-            if section.schema_ is not None:
-                self._schema = body_schema(section.schema_, COLUMNS, name="transform.schema", rescue=section.rescue)
+            if section.schema is not None:
+                self._schema = body_schema(section.schema, COLUMNS, name="transform.schema", rescue=section.rescue)
             if section.sql is not None:
                 self._transform, self._key = sql_transform(section.sql), "transform.sql"
             elif section.python is not None:

@@ -7,24 +7,22 @@ effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from leasehold.backends import masked
-from leasehold.combinations import Combination, check, is_mixed, place_at, place_of
+from leasehold.combinations import Combination, check, place_at
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EVENT_COLUMNS, Hub, owner_reads
 from leasehold.listening import Address
 from leasehold.model import EARLIEST, LATEST, Positions
 from leasehold.settings.kinds import Read
-from leasehold.settings.names import option_name
+from leasehold.settings.names import naming, option_name
 from leasehold.settings.table import OPTIONS, find
 from leasehold.spark.plan.origins import Origin, TableAddress, read_addresses
-from leasehold.store_choice import NONE, check_alone
-from leasehold.stores.stand_ins import NoCheckpoints
+from leasehold.store_choice import NONE, check_alone, check_places
 
 COLUMNS = (*EVENT_COLUMNS, "ownerLevel")
 """The columns of the source, in order."""
@@ -110,7 +108,7 @@ def settled(values: Mapping[str, Any], named: Callable[[str], str]) -> SourceOpt
     """
     given = {name: value for name, value in values.items() if name not in _SETTINGS}
     settings = {name: value for name, value in values.items() if name in _SETTINGS}
-    with naming_by(named):
+    with naming(named):
         check_alone(values)
         store = given.pop("store", None)
         given.setdefault("ownership_store", store)
@@ -126,33 +124,15 @@ def settled(values: Mapping[str, Any], named: Callable[[str], str]) -> SourceOpt
         return SourceOptions(**given, settings=OwnershipSettings(**settings))
 
 
-@contextmanager
-def naming_by(named: Callable[[str], str]) -> Iterator[None]:
-    """Have a `ConfigError` of the block call its setting as `named` makes it of the name in Python's spelling."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(named(error.field), error.value, error.rule, error.remedy) from None
-
-
 def check_stores(options: SourceOptions, named: Callable[[str], str] = option_name) -> None:
     """Refuse stores that do not go together, or with Spark's several processes, as far as their URLs tell.
 
     `named` gives a setting's name as the user has written it.
     """
     ownership, checkpoints = options.ownership_store, options.checkpoint_store
-    given = ownership or checkpoints, checkpoints or ownership
-    if given[0] and given[1]:
-        with naming_by(named):
-            check(
-                Combination(
-                    ownership=place_at(given[0]),
-                    checkpoints=place_of(NoCheckpoints()) if given[1] == NONE else place_at(given[1]),
-                    mixed=is_mixed(options.hub),
-                    several_processes=True,
-                    settings=options.settings,
-                )
-            )
+    if ownership or checkpoints:
+        with naming(named):
+            check_places(options.hub, ownership or checkpoints, checkpoints or ownership, options.settings)
 
 
 def check_tasks(options: SourceOptions, hub: Hub, group_name: str) -> None:
@@ -160,7 +140,7 @@ def check_tasks(options: SourceOptions, hub: Hub, group_name: str) -> None:
     if options.min_partitions > 1 and owner_reads(hub, group_name) is not None:
         least, most = options.min_partitions, len(hub.partition_ids())
         anywhere = place_at("")
-        with naming_by(option_name):
+        with naming(option_name):
             check(Combination(ownership=anywhere, checkpoints=anywhere, least_tasks=least, most_tasks=most))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from leasehold.errors import ConfigError
-from leasehold.pipeline_file import PipelineFile, naming
+from leasehold.pipeline_file import PipelineFile
+from leasehold.settings.names import naming
 from leasehold.spark.table.entity_table import EntityTable
 
 
