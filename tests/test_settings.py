@@ -40,6 +40,7 @@ from leasehold.settings.table import (
 from leasehold.spark.loop.micro_batches import MicroBatches
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
 from leasehold.spark.plan.options import COLUMNS, READS, SourceOptions, parse_options
+from tests.settings_page import COMMAND, PAGE, TABLES, page
 
 HUB = {"hub": "log:///x.db"}
 CARRIERS: dict[str, Any] = {
@@ -288,6 +289,12 @@ def test_a_loop_has_the_defaults_of_arguments() -> None:
         if row.default is REQUIRED or row.name in ("columns", "starting_position") or hasattr(settings, name):
             continue
         assert carried(settings.source, name) == row.default_at(ARGUMENT), name
+
+
+def test_the_page_has_the_table() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [name for name in TABLES if f"<!-- table: {name} -->" not in text] == []
+    assert page(text) == text, f"the page and the table differ: {COMMAND} writes the page anew"
 
 
 @pytest.mark.parametrize("row", ALL)

@@ -28,11 +28,12 @@ class DeliverySettings:
     max_batch           most events in a batch
     max_wait            how long a batch waits to be full once it has its first event
     prefetch            most events of a partition that are fetched ahead of its handler
-    poll_interval       between two looks at the hub for new events
+    poll_interval       between two looks at the hub for new events, for all partitions together
     attempts            a partition is given up after this many failures of its handler in a row
     restart_backoff     the pause after the first failure; it doubles with each
     longest_backoff     the longest pause
-    fail_on_data_loss   fail when events were removed before they were read; else go on with what is left, with a notice
+    fail_on_data_loss   fail when events were removed before they were read; else go on with what is left, with a
+                        notice; the checkpoint passes the gap as soon as all before it is done with
     """
 
     max_batch: int = 100

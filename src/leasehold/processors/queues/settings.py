@@ -38,22 +38,22 @@ class BusyPolicy(StrEnum):
 class QueueDelivery:
     """Settings of a `QueueProcessor`; times in seconds.
 
-    most            messages held at once: waiting, at work, or about to be given back (100)
-    workers         handlers at once, each in a thread, each for another entity (8)
-    busy            what becomes of a message whose entity is busy, and of one that failed (`wait`)
-    wait_at_most    under `wait`, after which time messages of a busy entity are given back (300)
-    max_deliveries  deliveries after which a failing message is dead-lettered (10): at most the queue's own number, else
-                    the service dead-letters it first, without a description
-    first_pause     before a message is tried again or given back; doubles with each time (0.1)
-    longest_pause   what the pause grows to (30)
-    at_once         messages of one entity that are worked through under one lease (50)
-    session_turn    how long a worker stays with a session that has messages all the time, before the others have their
-                    turn (60); for a queue that requires sessions
-    handler_timeout how long a call of the handler may take; then it is called in processes of its own (None: for ever)
-    remember        for how long the sink remembers what is done: longer than the queue keeps a message (14 days)
-    deduplicate_by  what a sender names a message by that it may send twice: `message_id`, or a property's name. The
-                    second has no effect; a message without it, or with an empty one, is never a duplicate (None)
-    deduplicate_for for how long after the first a second one is a duplicate (14 days)
+    most             messages held at once: waiting, at work, or about to be given back
+    workers          handlers at once, each in a thread, each for another entity
+    busy             what becomes of a message whose entity is busy, and of one that failed
+    wait_at_most     under `wait`, after which time messages of a busy entity are given back
+    max_deliveries   deliveries after which a failing message is dead-lettered: at most the queue's own number, else the
+                     service dead-letters it first, without a description
+    first_pause      before a message is tried again or given back; doubles with each time
+    longest_pause    what the pause grows to
+    at_once          messages of one entity that are worked through under one lease
+    session_turn     how long a worker stays with a session that has messages all the time, before the others have their
+                     turn; for a queue that requires sessions
+    handler_timeout  how long a call of the handler may take; then it is called in processes of its own. None: for ever
+    remember         for how long the sink remembers what is done: longer than the queue keeps a message
+    deduplicate_by   what a sender names a message by that it may send twice: `message_id`, or a property's name. The
+                     second has no effect; a message without it, or with an empty one, is never a duplicate
+    deduplicate_for  for how long after the first a second one is a duplicate
 
     Raises `ConfigError`.
     """
