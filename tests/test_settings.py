@@ -14,15 +14,14 @@ import pytest
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError
 from leasehold.listening import Address
-from leasehold.pipeline_file import (
+from leasehold.pipeline_file import PipelineFile, read_pipeline_file
+from leasehold.pipeline_sections import (
     MetricsSection,
     OutboxSection,
     OwnershipSection,
-    PipelineFile,
     SinkSection,
     SourceSection,
     TransformSection,
-    read_pipeline_file,
 )
 from leasehold.settings.names import nearest, option_name
 from leasehold.settings.table import (
@@ -210,6 +209,15 @@ def test_the_file_takes_each_of_its_keys_and_set_does(tmp_path: Path, section: s
     assert held(pipeline(tmp_path, section, name, value, over={key: text}), section, name) == expected
 
 
+def test_a_file_that_states_little_has_the_defaults(tmp_path: Path) -> None:
+    file = pipeline(tmp_path, "", "name", "flights")
+    for section, carrier in CARRIERS.items():
+        for name in of(carrier) - WHOLE.get(section, {}).keys() - {"loop", "held"}:
+            assert held(file, section, name) == SECTIONS[section][name].default_at(KEY), name
+    assert (file.source.loop, file.ownership.held) == ({}, {})
+    assert loop_settings(file.loop_options()).on_error == "reject"
+
+
 @pytest.mark.parametrize("row", ALL)
 def test_a_key_is_refused_in_another_section_with_its_own(tmp_path: Path, row: Setting) -> None:
     """Where no key of that section is near."""
@@ -256,16 +264,9 @@ def defaults(place: Place, *carriers: Any) -> Iterator[tuple[Place, Setting, Fie
         yield from ((place, known[one.name], one) for one in fields(carrier) if one.name in known)
 
 
-def in_files() -> Iterator[tuple[Place, Setting, Field[Any]]]:
-    for section, carrier in CARRIERS.items():
-        for one in fields(carrier):
-            if one.name not in ("loop", "held"):
-                yield KEY, SECTIONS[section][one.name], one
-
-
 @pytest.mark.parametrize(
     ("place", "row", "carrier"),
-    [*defaults(OPTION, SourceOptions, OwnershipSettings), *defaults(ARGUMENT, LoopSettings), *in_files()],
+    [*defaults(OPTION, SourceOptions, OwnershipSettings), *defaults(ARGUMENT, LoopSettings)],
     ids=lambda one: getattr(one, "name", None),
 )
 def test_the_defaults_are_those_of_the_fields(place: Place, row: Setting, carrier: Field[Any]) -> None:
@@ -275,7 +276,7 @@ def test_the_defaults_are_those_of_the_fields(place: Place, row: Setting, carrie
         assert (stated, made, row.shown) == (None, COLUMNS, "all"), "the columns are not known to the table"
     elif row.name == "tables":
         assert (stated, made) == (None, ())
-    elif row.kind.name == "position" and place is not KEY:
+    elif row.kind.name == "position":
         assert row.read(stated, row.name) == made
     else:
         assert (MISSING if stated is REQUIRED else stated) == made

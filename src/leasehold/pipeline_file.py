@@ -11,147 +11,35 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from leasehold import hubs, queues, sinks, stores
 from leasehold.backends import absolute, check_scheme
-from leasehold.config import OwnershipSettings, parse_duration
+from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
-from leasehold.listening import Address
 from leasehold.model import Positions
+from leasehold.pipeline_sections import (
+    KEPT_FOR,
+    MetricsSection,
+    OutboxSection,
+    OwnershipSection,
+    SinkSection,
+    SourceSection,
+    TransformSection,
+    read_document,
+)
 from leasehold.pipeline_values import Substituted, put_over
-from leasehold.settings.kinds import written
-from leasehold.settings.names import naming, nearest
-from leasehold.settings.table import KEY, REQUIRED, SECTIONS
+from leasehold.settings.names import naming
 from leasehold.sinks.beside.forgetting import Retention
 from leasehold.sinks.rules.table import TableSpec, check_deduplication
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, check_places, open_stores
 from leasehold.stores import Store
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSection:
-    """`[source]`: which hub, as which consumer group, from where. `loop` are the other keys that are stated."""
-
-    hub: str = field(repr=False)
-    consumer_group: str = "$Default"
-    starting_position: str = "earliest"
-    fail_on_data_loss: bool = True
-    retention: str | None = None
-    deduplicate_by: str | None = None
-    deduplicate_for: str | None = None
-    loop: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnershipSection:
-    """`[ownership]`: the stores. `held` are the other keys that are stated: how partitions are held."""
-
-    store: str | None = field(default=None, repr=False)
-    ownership_store: str | None = field(default=None, repr=False)
-    checkpoint_store: str | None = field(default=None, repr=False)
-    partitions: tuple[str, ...] | None = None
-    held: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.partitions is not None and self.store is None and self.checkpoint_store is None:
-            raise ValueError("name a checkpoint_store: a fixed share of partitions goes on at its checkpoints")
-        named = self.ownership_store is not None or self.partitions is not None
-        if self.store is None and not (named and self.checkpoint_store is not None):
-            raise ValueError("name a store for both, or an ownership_store and a checkpoint_store")
-
-    def stated(self) -> dict[str, Any]:
-        """What this section states, by its keys."""
-        stores = {name: getattr(self, name) for name in ("store", "ownership_store", "checkpoint_store", "partitions")}
-        return {name: value for name, value in stores.items() if value is not None} | dict(self.held)
-
-    def settings(self) -> OwnershipSettings:
-        """The settings that this section makes. Raises `ConfigError` for a set that cannot be."""
-        with naming("ownership."):
-            rows = SECTIONS["ownership"]
-            return OwnershipSettings(**{name: rows[name].read(value, name) for name, value in self.held.items()})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformSection:
-    """`[transform]`: the schema of the JSON body, and what is done to each row."""
-
-    schema: str | None = None
-    rescue: str | None = None
-    timestamps: str = "exact"
-    sql: str | None = None
-    python: str | None = None
-    on_error: str = "reject"
-    max_poison: int = 100
-
-    def __post_init__(self) -> None:
-        if self.sql is not None and self.python is not None:
-            raise ValueError("sql and python are both given: keep one")
-        if self.rescue is not None and self.schema is None:
-            raise ValueError("rescue keeps the fields that the schema does not know: give a schema")
-        if self.timestamps != "exact" and self.schema is None:
-            raise ValueError("timestamps is about the times in bodies that a schema reads: give a schema")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkSection:
-    """`[sink]`: the entity table."""
-
-    url: str = field(repr=False)
-    table: str
-    mode: str = "upsert"
-    keys: tuple[str, ...] = ()
-    sequence_by: str | None = None
-    delete_when: str | None = None
-    keep: tuple[str, ...] = ()
-    schema_evolution: str | None = None
-    stage_from: int | None = None
-    stage_connections: int | None = None
-    rejected_retention: str | None = None
-    memory_retention: str | None = None
-    tombstone_retention: str | None = None
-    handler: str | None = None
-    state: str | None = None
-    on_failure: str = "park"
-    handler_timeout: str | None = None
-    spread: bool = False
-    late: str = "apply"
-    exclusive: bool = False
-    related: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if (self.handler is None) != (self.state is None):
-            raise ValueError("handler and state go together: a function, and the columns of the table that it fills")
-        for one in fields(self):
-            mine = _OF_HANDLERS.get(one.name)
-            if mine is (self.handler is None) and getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name} is for a table with{'' if mine else 'out'} a handler: leave it out")
-
-
-_MINE = ("on_failure", "handler_timeout", "spread", "late", "exclusive", "related")
-_KEPT_FOR = ("rejected_retention", "memory_retention", "tombstone_retention")
-_OTHERS = ("mode", "delete_when", "keep", "stage_from", "stage_connections", *_KEPT_FOR)
-_OF_HANDLERS = dict.fromkeys(_MINE, True) | dict.fromkeys(_OTHERS, False)
-"""Keys of `[sink]` that are for tables with a handler, or only for those without one."""
 _OF_TABLE = ("mode", "keys", "keep", "sequence_by", "spread", "schema_evolution")
 """Keys of `[sink]` that are fields of its `TableSpec`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxSection:
-    """`[outbox]`: to which hub events are sent that the handler emits."""
-
-    hub: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsSection:
-    """`[metrics]`: where an instance serves its own metrics and its health. Nowhere, if it does not say."""
-
-    listen: Address | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +50,11 @@ class PipelineFile:
     name: str
     source: SourceSection
     ownership: OwnershipSection
-    transform: TransformSection = TransformSection()
+    transform: TransformSection
     sink: SinkSection
-    outbox: OutboxSection = OutboxSection()
-    metrics: MetricsSection = MetricsSection()
-    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    outbox: OutboxSection
+    metrics: MetricsSection
+    spark: Mapping[str, str] = field(repr=False)
 
     @property
     def folder(self) -> Path:
@@ -256,7 +144,7 @@ class PipelineFile:
     def kept_for(self) -> Retention:
         """For how long what is beside the table is kept. Raises `ConfigError`."""
         with naming("sink."):
-            return Retention(*((it := getattr(self.sink, name)) and parse_duration(it, name) for name in _KEPT_FOR))
+            return Retention(*((it := getattr(self.sink, name)) and parse_duration(it, name) for name in KEPT_FOR))
 
     def loop_options(self) -> dict[str, Any]:
         """The arguments of `MicroBatches` that this file stands for, without the owner id."""
@@ -307,7 +195,12 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> PipelineFile:
-    read = _read(path, document, over)
+    values, faults = read_document(document)
+    if faults:
+        raise ConfigError(
+            str(path), None, "; ".join(f"{_flag(key, over)}{key}: {said}" for key, said in faults.items())
+        )
+    read = PipelineFile(path=path, **values)
     with naming("ownership."):
         check_alone({"hub": read.source.hub, **read.ownership.stated()})
     with naming("source."):
@@ -337,104 +230,6 @@ def _placed(
     return ConfigError(key, shown, values.hidden(error.rule), values.hidden(error.remedy))
 
 
-# From a document to its sections
-
-
-def _read(path: Path, document: Mapping[str, Any], over: Mapping[str, str]) -> PipelineFile:
-    """The sections of a document. Raises `ConfigError` with all that is wrong in them."""
-    faults: dict[str, str] = {}
-    top = _values(
-        {key: value for key, value in document.items() if key not in _CARRIERS and key != "spark"}, "", faults
-    )
-    sections = {name: _carried(name, document, faults) for name in _CARRIERS}
-    spark = _spark(document.get("spark", {}), faults)
-    if faults:
-        raise ConfigError(
-            str(path), None, "; ".join(f"{_flag(key, over)}{key}: {said}" for key, said in faults.items())
-        )
-    return PipelineFile(path=path, **top, **sections, spark=spark)
-
-
-def _values(stated: Mapping[str, Any], section: str, faults: dict[str, str]) -> dict[str, Any]:
-    """The values of a section as its keys' kinds take them; what is wrong goes to `faults`, by the whole key."""
-    rows, values = SECTIONS[section], {}
-    whole = f"{section}.{{}}".format if section else str
-    for name, row in rows.items():
-        if name in stated:
-            try:
-                values[name] = row.kind.key(stated[name])
-            except ValueError as error:
-                faults[whole(name)] = str(error)
-        elif row.default_at(KEY) is REQUIRED:
-            faults[whole(name)] = "is missing"
-    for name in stated:
-        if name not in rows:
-            faults[whole(name)] = f"is not a key of a pipeline file{_meant(name, section)}"
-    return values
-
-
-def _carried(section: str, document: Mapping[str, Any], faults: dict[str, str]) -> Any:
-    """A section as its class; None where something is wrong, which goes to `faults`."""
-    carrier = _CARRIERS[section]
-    if section not in document and section in _OPTIONAL:
-        return carrier()
-    stated = document.get(section)
-    if not isinstance(stated, dict):
-        faults[section] = "is missing" if stated is None else _no_section(section, stated)
-        return None
-    before = len(faults)
-    values = _values(stated, section, faults)
-    if len(faults) > before:
-        return None
-    if section == "metrics" and "listen" in values:
-        values["listen"] = Address.parse(values["listen"], "metrics.listen")
-    names = {one.name for one in fields(carrier)}
-    rest = {name: values.pop(name) for name in list(values) if name not in names}
-    try:
-        return carrier(**values, **({_REST[section]: rest} if section in _REST else {}))
-    except ValueError as error:
-        faults[section] = str(error)
-        return None
-
-
-def _spark(stated: Any, faults: dict[str, str]) -> dict[str, str]:
-    """The section `[spark]`, whose names are Spark's."""
-    if not isinstance(stated, dict):
-        faults["spark"] = _no_section("spark", stated)
-        return {}
-    for name, value in stated.items():
-        if isinstance(value, dict | list):
-            faults[f"spark.{name}"] = (
-                'must be text, a number, true or false; put a name with dots in quotes: "spark.ui.enabled" = true'
-            )
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in stated.items()}
-
-
-def _no_section(section: str, value: Any) -> str:
-    return f"must be a section, [{section}] with its keys below it, not {written(value)}"
-
-
-def _meant(key: str, section: str) -> str:
-    """What an unknown key was probably meant to be: a key of its section, or else the section where there is one."""
-    if meant := nearest(key, SECTIONS[section] if section else [*SECTIONS[""], *_CARRIERS, "spark"]):
-        return f". {meant}"
-    elsewhere = [name for name in _CARRIERS if key in SECTIONS[name]]
-    return f". It belongs into [{elsewhere[0]}]" if elsewhere else ""
-
-
 def _flag(key: str, over: Mapping[str, str]) -> str:
     """`--set`, where a key of the file was stated there."""
     return "--set " if any(f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in over) else ""
-
-
-_CARRIERS: Mapping[str, Any] = {
-    "source": SourceSection,
-    "ownership": OwnershipSection,
-    "transform": TransformSection,
-    "sink": SinkSection,
-    "outbox": OutboxSection,
-    "metrics": MetricsSection,
-}
-_OPTIONAL = ("transform", "outbox", "metrics")
-_REST = {"source": "loop", "ownership": "held"}
-"""Where a section keeps the keys that it only hands on."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from leasehold.handlers.given import SetAside
 from leasehold.model import EventRange
-from leasehold.pipeline_file import PipelineFile, TransformSection
+from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.handlers.tasks import EventOfPartition
 
@@ -58,7 +58,7 @@ def events_only(events: DataFrame) -> DataFrame:
 
 def read_raw(file: PipelineFile) -> PipelineFile:
     """The file with which events are read as they are: handlers' tasks read the bodies, as a plain process does."""
-    section = TransformSection(on_error=file.transform.on_error, max_poison=file.transform.max_poison)
+    section = replace(file.transform, schema=None, rescue=None, timestamps="exact", sql=None, python=None)
     return replace(file, transform=section)
 
 
