@@ -27,12 +27,12 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.ordering import Key
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from leasehold.sinks.rules.batch import KnownEntity, OrderValue
     from leasehold.sinks.rules.fence import Lane
 
 __all__ = ["KeepsVersions", "VersionsEntities", "latest_of"]
@@ -47,7 +47,6 @@ def latest_of(kept: object) -> OrderValue | None:
     return value if isinstance(value, int | float | str) and value == value else None
 
 
-@runtime_checkable
 class KeepsVersions(Protocol):
     """What a sink may do beside `KeepsStates` and `KeepsParked`. `check_entities` comes first."""
 

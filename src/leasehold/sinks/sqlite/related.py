@@ -34,7 +34,7 @@ def check(connection: sqlite3.Connection, spec: TableSpec, tables: Collection[st
 
 
 def shown(connection: sqlite3.Connection, spec: TableSpec, name: str) -> RelatedTable:
-    """See `ShowsRelated`."""
+    """See `RelatesTables`."""
     check(connection, spec, [name])
     columns = _columns(connection, name)
     given = tuple(one for one, computed in columns.items() if not computed)
