@@ -12,7 +12,6 @@ import pytest
 
 from tests.faults.fleet import Fleet
 
-pytestmark = pytest.mark.timeout(300)
 MENDED = "SELECT id, CAST(-1 AS BIGINT) AS n, hub, partition, sequenceNumber, ownerLevel FROM events"
 
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from leasehold.errors import ConfigError
 from leasehold.handlers.calling.processes import HandlerProcesses, named
 from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import EntityEvent, compute, entity
-from leasehold.handlers.opened import close
+from leasehold.handlers.opened import Opens, close, value_of
 from leasehold.handlers.table import HandledTable
 from tests.handlers.batches import given
 from tests.handlers.processes import ROOT
@@ -92,6 +93,25 @@ def test_a_table_that_closes_closes_it_and_one_that_goes_on_opens_it_again(tmp_p
     assert told == ["opened", "closed"] * 2
     with closing(sqlite3.connect(tmp_path / "t.db")) as file:
         assert file.execute("SELECT * FROM t").fetchall() == [("a", f"Ada in {os.getpid()}")]
+
+
+def test_functions_that_differ_in_a_value_have_each_their_own() -> None:
+    def giving(value: object) -> Opens:
+        return contextmanager(lambda: iter([value]))
+
+    given_by: list[Opens] = [
+        lambda: nullcontext("Ada"),
+        lambda: nullcontext("Eva"),
+        giving([1]),
+        giving([2]),
+        partial(nullcontext, 3),
+    ]
+    try:
+        assert [value_of(opens) for opens in given_by] == ["Ada", "Eva", [1], [2], 3]
+        assert value_of(giving([1])) is value_of(given_by[2]), "made again, as in each job of Spark, it is another one"
+    finally:
+        for opens in given_by:
+            close(opens)
 
 
 def test_what_cannot_be_opened_fails_the_event_and_the_next_call_tries_again() -> None:

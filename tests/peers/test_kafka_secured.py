@@ -13,7 +13,7 @@ from leasehold.testing.hubs.fixtures import bodies_of, numbered
 from tests.certificates import Authority
 from tests.peers.kafka_secured import PASSWORD, READER, WRITER, SecuredCluster
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.peers
 
 TOPIC = "secured"
 SASL = "security_protocol=SASL_PLAINTEXT&sasl_mechanism=SCRAM-SHA-256&sasl_username="

@@ -16,7 +16,7 @@ import pytest
 from tests.peers.browser import Browser, browsing
 from tests.repository import ROOT
 
-pytestmark = [pytest.mark.peers, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.peers
 
 WIDTHS = (400, 1400)
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -128,7 +128,6 @@ def run(path: Path, count: int, receivers: int, faults: int, seed: int) -> None:
         assert (again.count("orders"), again.count("orders", dead=True)) == (0, 0)
 
 
-@pytest.mark.timeout(300)
 def test_nothing_is_lost_and_nothing_confirmed_comes_again(tmp_path: Path) -> None:
     run(tmp_path / "bus.db", count=150, receivers=2, faults=4, seed=1)
 

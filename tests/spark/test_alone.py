@@ -20,8 +20,6 @@ from tests.spark.places import Place, each
 from tests.spark.streams import Bench
 from tests.waiting import until
 
-pytestmark = pytest.mark.timeout(240)
-
 PIPELINE = """
 name = "p"
 [source]

@@ -16,8 +16,6 @@ from leasehold.sinks import TableSpec, open_sink
 from leasehold.spark.checking import look_with_spark
 from tests.sinks.events import run
 
-pytestmark = pytest.mark.timeout(240)
-
 PIPELINE = """
 name = "flights"
 [source]

@@ -24,7 +24,6 @@ from leasehold.spark.plan.batch import BatchTransform
 from leasehold.spark.plan.offsets import ReadRange
 from tests.spark.places import FENCE, Place
 
-pytestmark = pytest.mark.timeout(240)
 BY: dict[str, Any] = {"deduplicate_by": "properties['id']", "deduplicate_for": "10m"}
 
 

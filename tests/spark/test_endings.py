@@ -21,8 +21,6 @@ from leasehold.spark.session.daemon import print_unless_left
 from tests.spark.places import Place, plain
 from tests.waiting import hang, until
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.mark.parametrize(("error", "said"), [(BrokenPipeError(32, "left"), False), (ValueError("mine"), True)])
 def test_a_worker_whose_reader_has_left_says_nothing(

@@ -37,7 +37,6 @@ from tests.waiting import PATIENCE, until
 
 __all__ = ["postgres_place"]
 
-pytestmark = pytest.mark.timeout(240)
 GIVEN: dict[str, Any] = {
     "table": "orders",
     "pipeline": "orders",

@@ -21,8 +21,6 @@ from leasehold.stores.sqlite.store import SqliteStore
 from tests.spark.places import FENCE, Place, each, plain
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def place(spark: SparkSession, tmp_path: Path) -> Place:

@@ -19,8 +19,6 @@ from leasehold.stores import PipelineBinding
 from tests.spark.places import FENCE
 from tests.spark.programs import Program
 
-pytestmark = pytest.mark.timeout(240)
-
 
 def count(rows: DataFrame, batch: int) -> None:
     """What a program does that writes elsewhere."""

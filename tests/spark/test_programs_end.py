@@ -16,8 +16,6 @@ from tests.spark.places import let_expire
 from tests.spark.programs import Program
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def program(spark: SparkSession, tmp_path: Path) -> Program:

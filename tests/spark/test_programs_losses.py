@@ -18,8 +18,6 @@ from tests.spark.places import FENCE
 from tests.spark.programs import FAST, Program
 from tests.waiting import until
 
-pytestmark = pytest.mark.timeout(240)
-
 
 def lose_blocks(spark: SparkSession) -> None:
     """Take all that is persisted from Spark's memory, as the loss of an executor does."""

@@ -16,8 +16,6 @@ from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.stream.scales import Scales
 from tests.spark.programs import Program
 
-pytestmark = pytest.mark.timeout(240)
-
 PIPELINE = """
 name = "p"
 [source]

@@ -27,8 +27,6 @@ from tests.spark.places import FENCE
 from tests.spark.programs import FAST, Program
 from tests.waiting import NEVER, hang, until
 
-pytestmark = pytest.mark.timeout(240)
-
 
 def test_sys_exit_in_the_function_is_an_error_of_the_query(program: Program) -> None:
     program.send(5, "0")

@@ -17,8 +17,6 @@ from leasehold.spark.stream.query_batches import ReadByQuery, check_marks
 from tests.spark.places import FENCE
 from tests.spark.programs import Program
 
-pytestmark = pytest.mark.timeout(240)
-
 SCHEMA = "n INT, hub STRING, partition STRING, sequenceNumber BIGINT, ownerLevel BIGINT"
 
 

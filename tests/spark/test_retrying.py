@@ -21,8 +21,6 @@ from leasehold.spark import EntityTable, MicroBatches
 from leasehold.spark.retrying import Retransform
 from tests.spark.places import FENCE, QUICK
 
-pytestmark = pytest.mark.timeout(240)
-
 PIPELINE = """
 name = "p"
 [source]

@@ -15,7 +15,6 @@ from leasehold.spark.loop import engine
 from leasehold.spark.loop.engine import BatchFailed
 from tests.spark.places import Place, each, plain
 
-pytestmark = pytest.mark.timeout(240)
 REJECTED = "SELECT partition, sequence_number, CAST(body AS TEXT), reason FROM events_rejected ORDER BY partition"
 
 
@@ -82,6 +81,7 @@ def test_more_than_a_few_are_an_outage_of_which_nothing_is_rejected(
     place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "pause_before_retry", lambda in_a_row, chance: 0.01 * in_a_row)
+    monkeypatch.setattr(engine, "ATTEMPTS", 2)  # each looks at a dozen halves of the batch, a job of Spark each
     place.send(5)
     table = place.table()
     with pytest.raises(BatchFailed, match=r"never that.*\(batch: partition 0 \[0, 5\), partition 1 \[0, 5\)\)"):

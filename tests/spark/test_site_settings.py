@@ -15,8 +15,6 @@ from leasehold.errors import ConfigError
 from tests.spark.site_tables import SCHEMA, WAYS, contents, make_log
 from tests.waiting import PATIENCE
 
-pytestmark = pytest.mark.timeout(600)
-
 WHILE_IT_RUNS = {
     "spark.sql.caseSensitive": "true",
     "spark.sql.ansi.enabled": "false",

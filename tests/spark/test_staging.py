@@ -41,7 +41,6 @@ from tests.spark.programs import FAST
 from tests.spark.stagers import CutOff, Killed, Twice, WithoutDriver
 from tests.waiting import until
 
-pytestmark = pytest.mark.timeout(240)
 KEPT = [(f"{partition}-{key}", n) for partition in "01" for key, n in ((0, 9), (1, 7), (2, 8))]
 LEFT = "SELECT count(*) FROM leasehold_staged"
 

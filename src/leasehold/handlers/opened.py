@@ -15,21 +15,24 @@ own and leaves its parent's alone.
 
 What `opens` raises is raised by the call, as if the handler had raised it, and the next call opens again.
 
-Handlers come to a task of Spark by value, anew with each job: one function is known by its module, name and code.
+Handlers come to a task of Spark by value, anew with each job. So one function is known by its module and name, its code
+with the constants in it, and the values that it was made with: defaults and variables of the function around it. Two
+functions that differ in one of these have each their own.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 Opens = Callable[[], AbstractContextManager[Any]]
-_Name = tuple[str, str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class _Opened:
 
 
 _lock = threading.Lock()
-_opened: dict[_Name, _Opened] = {}
+_opened: dict[Hashable, _Opened] = {}
 
 
 def value_of(opens: Opens) -> Any:
@@ -77,11 +80,23 @@ def _forget() -> None:
     _opened.clear()
 
 
-def _name_of(opens: Opens) -> _Name:
+def _name_of(opens: Opens) -> Hashable:
+    """What is equal for one function in each job, and for no two functions that may give different values."""
+    if isinstance(opens, partial):
+        return _name_of(opens.func), *map(_by_value, (*opens.args, *opens.keywords.items()))
     function = getattr(opens, "__wrapped__", opens)
-    code = getattr(function, "__code__", None)
     named = getattr(function, "__module__", ""), getattr(function, "__qualname__", repr(function))
-    return *named, b"" if code is None else code.co_code
+    if (code := getattr(function, "__code__", None)) is None:
+        return named
+    around = [cell.cell_contents for cell in function.__closure__ or ()]
+    return named, code, *map(_by_value, (function.__defaults__, function.__kwdefaults__, *around))
+
+
+def _by_value(made_with: object) -> Hashable:
+    """Bytes, since values need not be hashable. What has none is known by its type."""
+    with suppress(Exception):  # an object's own way of pickling may raise anything
+        return pickle.dumps(made_with)
+    return type(made_with).__qualname__
 
 
 atexit.register(_close_all)
