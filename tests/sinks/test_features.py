@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -28,8 +29,27 @@ from leasehold.sinks.beside.forgetting import Retention
 from leasehold.sinks.beside.messages.parking import ParkedMessages
 from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.beside.set_aside.contract import RejectedRows
-from leasehold.sinks.features import ALL, CONTENTS, PARKING, SHARED_TABLES, STAGING, features_of, offered, require
+from leasehold.sinks.features import (
+    ALL,
+    CONTENTS,
+    DUPLICATES,
+    OUTBOX,
+    PARKING,
+    RELATED,
+    SHARED_TABLES,
+    STAGING,
+    VERSIONS,
+    SinkFeature,
+    features_of,
+    offered,
+    require,
+)
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.rules.batch import Batch, Identities, Versioned
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.related import Related
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.testing.sinks.fixtures import asked
 from leasehold.testing.sinks.methods import wrong_with
@@ -38,6 +58,14 @@ from tests.sinks.plain import plain
 ROOT = Path(__file__).parents[2]
 SPEC = TableSpec(name="orders", pipeline="p", keys=("id",))
 STATE = pa.schema({"id": pa.string()})
+ONE = pa.table({"id": ["a"], "hub": ["h"], "partition": ["0"], "sequenceNumber": [0], "ownerLevel": [1]})
+BESIDE: Mapping[SinkFeature[Any], dict[str, Any]] = {
+    DUPLICATES: {"identities": Identities(ONE, "id", 60.0)},
+    OUTBOX: {"outbox": [EmittedEvent("h", "0", 0, 0, ("a",), b"{}")]},
+    PARKING: {"parking": Parking("h", "0")},
+    RELATED: {"related": Related(STATE, [])},
+    VERSIONS: {"versioned": Versioned(STATE, {}, {})},
+}
 
 
 @pytest.fixture
@@ -179,3 +207,17 @@ def test_asking_needs_no_arrow() -> None:
     """Commands ask that run where PyArrow is not installed."""
     program = "import sys, leasehold.sinks.features; assert 'pyarrow' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("feature", BESIDE, ids=str)
+def test_a_batch_that_writes_beside_its_table_needs_the_feature(feature: SinkFeature[Any], tmp_path: Path) -> None:
+    class Less(SqliteSink):
+        features = SqliteSink.features - {feature}
+
+    spec = replace(SPEC, spread=True, sequence_by="at") if feature is VERSIONS else SPEC
+    sink = Less(tmp_path / "t.db", spec)
+    with pytest.raises(ConfigError, match=f"does not have the feature {feature}"):
+        sink.apply(Batch(ONE, **BESIDE[feature]))
+    assert sink.row_count() == 0
+    sink.set_watermarks("h", {"0": Watermark(5, 1)})
+    assert sink.watermarks("h") == {"0": Watermark(5, 1)}

@@ -19,17 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.rules.table import TableSpec, folded
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from leasehold.sinks.rules.related import Gone, Row
 
-    from leasehold.sinks.rules.related import EntityStep, Gone, Row
-
-__all__ = ["RelatedTable", "RelatesTables", "WritesSteps"]
+__all__ = ["RelatedTable", "RelatesTables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +51,6 @@ class RelatesTables(Protocol):
 
     def related_table(self, name: str) -> RelatedTable:
         """The table of this name. Raises what `check_related` raises."""
-        ...
-
-
-@runtime_checkable
-class WritesSteps(Protocol):
-    """What a transaction may do beside, after `fit`."""
-
-    def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
-        """Write what an event makes of its entity, or nothing of it: then why the database refuses it."""
         ...
 
 

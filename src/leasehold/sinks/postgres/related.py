@@ -86,7 +86,7 @@ class Steps:
         self._relations: dict[str, Relation] = {}
 
     def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
-        """See `WritesSteps`."""
+        """See `WritesBeside`."""
         try:
             with self._session.savepoint():
                 if step.changes and step.state is not None:

@@ -70,7 +70,7 @@ class Steps:
         self._sent: list[tuple[str | None, int]] = []
 
     def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
-        """See `WritesSteps`."""
+        """See `WritesBeside`."""
         execute = self._connection.execute
         execute("SAVEPOINT leasehold_step")
         self._sent = [(layout.upsert, len(layout.columns)), (layout.delete, len(layout.keys))]

@@ -1,6 +1,6 @@
 """What a sink promises of its outbox: events that handlers emit, kept until they are sent.
 
-Owns the contract. A sink with it has an `outbox`, and its transaction implements `TakesEvents`.
+Owns the contract. A sink with the feature OUTBOX has an `outbox`, and its transaction emits (`WritesBeside`).
 
 1. An event is put into the outbox by the batch that applies what emitted it (`Batch.outbox`), in its transaction, with
    the partition it came from, its cause and its place among what the cause emits. A batch whose range is refused, or
@@ -31,14 +31,13 @@ stops at any line has changed nothing, or all that was asked for in one call.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from leasehold.sinks.beside.kept_values import seconds
-from leasehold.sinks.rules.emitted import EmittedEvent
 
-__all__ = ["KeepsOutbox", "Outbox", "OutboxCounts", "RefusedEvent", "TakesEvents", "WaitingEvent"]
+__all__ = ["KeepsOutbox", "Outbox", "OutboxCounts", "RefusedEvent", "WaitingEvent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +123,6 @@ class KeepsOutbox(Protocol):
     @property
     def outbox(self) -> Outbox:
         """The outbox of the table."""
-        ...
-
-
-@runtime_checkable
-class TakesEvents(Protocol):
-    """What a transaction may do beside, under the lock of the partitions' watermarks."""
-
-    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
-        """Put events into the outbox, in this order: rule 2."""
         ...
 
 

@@ -30,15 +30,15 @@ has changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import ParkedEvent, Parking
+from leasehold.sinks.rules.parking import ParkedEvent
 
-__all__ = ["KeepsParked", "ParkedRow", "ParksEvents"]
+__all__ = ["KeepsParked", "ParkedRow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +91,4 @@ class KeepsParked(Protocol):
 
         How many there were. Their entities go on as if they had never been. Raises `ConfigError` without a reason.
         """
-        ...
-
-
-@runtime_checkable
-class ParksEvents(Protocol):
-    """What a transaction may do beside, under the lock of the partitions' watermarks."""
-
-    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
-        """Whether all these events of a partition are parked."""
-        ...
-
-    def park(self, parking: Parking, now: float) -> None:
-        """Change parked events.
-
-        One of parked events (`retried`) is a change outside of batches, and counted, unless a guest makes it.
-        """
-        ...
-
-    def unpark_above(self, marks: Mapping[tuple[str, str], int]) -> None:
-        """Remove the parked events of these partitions above these sequence numbers: rule 5."""
         ...

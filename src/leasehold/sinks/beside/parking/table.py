@@ -100,7 +100,7 @@ def _first(session: Session, column: str) -> str:
 
 
 def are_there(session: Session, lane: Lane, numbers: Collection[int]) -> bool:
-    """See `ParksEvents.are_parked`. The table is there."""
+    """See `WritesBeside.are_parked`. The table is there."""
     asked, values = _asked_numbers(session, numbers)
     query = f"SELECT count(*) FROM {session.of(PARKED)} WHERE {_LANE} AND sequence_number IN (SELECT it FROM {asked})"
     return bool(session.one(query, **mine_of(session.spec, lane), **values) == len(set(numbers)))
@@ -152,7 +152,7 @@ def _turns(session: Session, parking: Parking, now: float) -> dict[Key, float]:
 
 
 def remove_above(session: Session, marks: Mapping[Lane, int]) -> None:
-    """See `ParksEvents.unpark_above`. The table is there."""
+    """See `WritesBeside.unpark_above`. The table is there."""
     session.many(
         f"DELETE FROM {session.of(PARKED)} WHERE {_LANE} AND sequence_number > %(number)s",
         [{**mine_of(session.spec, lane), "number": number} for lane, number in marks.items()],
